@@ -91,7 +91,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
 
             # Log
             session.bad_samples += bad_samples
-            geometry = _measure_geometry(session, progress)
+            geometry = {} if components.bad_steps else _measure_geometry(session, progress)
             _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
                 directory.record_divergence(run, state.step, components.bad_steps)
@@ -207,7 +207,7 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     """Write environment.json and, in a new run, log the geometry of the untrained model."""
     step = session.components.state.step
     sources = initial_weights_source(session.config) | teacher.source(session.config) if step == 0 else {}
-    environment.write(run, device, step, sources)
+    environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
     if step == 0:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))
 

@@ -51,7 +51,10 @@ def evaluate(config: EvalConfig) -> list[Result]:
             rows = results.record_divergence(run, ended)
             results.show(rows)
             return rows
-        config = replace(config, checkpoint=str(_best_or_last(run)))
+        chosen, reason = _best_or_last(run)
+        if reason:
+            print(f"evaluating {chosen}, {reason}; to evaluate another checkpoint, give its folder", file=sys.stderr)
+        config = replace(config, checkpoint=str(chosen))
     _check(config)
     if config.processes == 1:
         return _run(config)
@@ -60,15 +63,11 @@ def evaluate(config: EvalConfig) -> list[Result]:
     return []
 
 
-def _best_or_last(run: Path) -> Path:
-    """Return the best checkpoint if the run keeps one (train.keep_best), and print its path; else the last one."""
+def _best_or_last(run: Path) -> tuple[Path, str]:
+    """Return the best checkpoint and the reason if the run keeps one (train.keep_best); else the last one and ""."""
     best = run / "checkpoints" / BEST
     kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
-    chosen = checkpoints.resolve(best if kept else run)
-    if kept:
-        reason = f"because train.keep_best={kept}; to evaluate another checkpoint, give its folder"
-        print(f"evaluating {chosen}, {reason}", file=sys.stderr)
-    return chosen
+    return checkpoints.resolve(best if kept else run), f"because train.keep_best={kept}" if kept else ""
 
 
 def _check(config: EvalConfig) -> None:
@@ -101,7 +100,10 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
         model, run = encoder.from_checkpoint(
             Path(config.checkpoint), device, config.precision, config.ema, config.features_eval, alpha
         )
-        out = run / "ema" if config.ema else run  # separate, because a report shows the weights without averaging
+        # separate folders, because the run's own results are those of its last or best weights without averaging
+        checkpoint = Path(config.checkpoint)
+        out = run if checkpoint.samefile(_best_or_last(run)[0]) else run / results.INTERMEDIATE / checkpoint.name
+        out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
         model = encoder.from_open_clip(config.model, device, config.precision)

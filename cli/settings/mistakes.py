@@ -69,6 +69,9 @@ def of_value(message: str, schema: type) -> str:
         return message
     key, value, reason = found.groups()
     key = key.lstrip("+~")
+    group, _, name = key.partition(".")
+    if group == "objective" and name and "." not in name:
+        return f"{key}={value}: write {key}.weight={value}, or another setting of the term (clipx ls terms)"
     declared = settings_of(schema).get(key)
     if declared is None:
         return message

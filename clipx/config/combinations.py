@@ -49,14 +49,21 @@ def check_batch_size(config: RunConfig, processes: int) -> None:
 
 
 def _check_length(config: RunConfig) -> None:
-    """Raise UserError if the run has no step (except train.samples=0), or is shorter than its warm-up."""
+    """Raise UserError unless one of train.epochs and train.samples is set, with a step or more, and all of the warm-up.
+
+    train.samples=0 is allowed: it saves the untrained model.
+    """
     train, schedule = config.train, config.schedule
+    if (train.epochs is None) == (train.samples is None):
+        both = f"train.epochs={train.epochs} and train.samples={train.samples} are both set"
+        given = "neither train.epochs nor train.samples is set" if train.epochs is None else both
+        raise UserError(f"{given}; allowed: one of them, as in train.samples=null train.epochs=3")
     if train.epochs is not None and (schedule.warmup_epochs or 0) > train.epochs:
         raise UserError(
             f"schedule.warmup_epochs={schedule.warmup_epochs:g} is longer than the run; allowed: 0..{train.epochs}, or "
             "more train.epochs"
         )
-    if train.samples is None or train.epochs is not None or train.samples == 0:  # samples=0 saves the untrained model
+    if train.samples is None or train.samples == 0:
         return
     steps = train.samples // train.batch_size
     if steps == 0:

@@ -123,11 +123,6 @@ class Sampler:
     image_of: Ids | None = field(default=None, compare=False)  # [num_samples], see split_held_out
 
     def __post_init__(self) -> None:
-        length = {"train.epochs": self.train.epochs, "train.samples": self.train.samples}
-        given = {key: value for key, value in length.items() if value is not None}
-        if len(given) != 1:
-            both = f"both are ({', '.join(f'{key}={value}' for key, value in given.items())}): set one to null"
-            raise UserError(f"one of train.epochs and train.samples must be set; {both if given else 'none is'}")
         batch_size = self.train.batch_size
         if batch_size % self.world_size:
             raise UserError(
@@ -136,8 +131,9 @@ class Sampler:
         if self.steps_per_epoch == 0:
             raise UserError(f"train.batch_size={batch_size} is larger than the {self.num_train} samples to train on")
         if self.total_steps < 1 and self.train.samples != 0:  # samples=0: untrained model
-            key, value = given.popitem()
-            raise UserError(f"{key}={value} is less than one step of train.batch_size={batch_size}")
+            samples = self.train.samples
+            length = f"train.epochs={self.train.epochs}" if samples is None else f"train.samples={samples}"
+            raise UserError(f"{length} is less than one step of train.batch_size={batch_size}")
 
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:

@@ -54,9 +54,10 @@ def build_components(
     check(config)
     torch.manual_seed(config.seed)
     check_batch_size(config, distributed.world_size())
-    objective = objectives.build(config.objective, num_samples)
+    pairs = num_train(num_samples, config.data.held_out)
+    objective = objectives.build(config.objective, pairs)
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
-    steps_per_epoch = num_train(num_samples, config.data.held_out) // config.train.batch_size
+    steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None

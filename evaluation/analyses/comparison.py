@@ -8,7 +8,13 @@ A score is read by the same readers as in the claims, and averaged over the data
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import combinations
 from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -17,6 +23,7 @@ from clipx.utils import plugins
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
+from evaluation.claims.verdict import holm
 from evaluation.runs.description import flat, objective
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
@@ -36,6 +43,7 @@ GEOMETRY: dict[str, MetricReader] = {
     "margin": MARGIN,
 }
 MIN_SEEDS = 3  # fewest seeds that give an interval
+ERROR = 0.05  # rate of false orders among equal methods, over all pairs together
 SHOWN = 4  # names listed in a message about left-out runs
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
@@ -68,6 +76,17 @@ class Estimate:
         if self.low is None or self.high is None:
             return 0
         return (self.low > 0) - (self.high < 0)
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of the mean 0 (paired t-test); 1 without an interval."""
+        if self.low is None or self.high is None:
+            return 1.0
+        if self.low == self.high:  # the same difference in every seed
+            return float(self.value == 0)
+        df = self.seeds - 1
+        error = (self.high - self.low) / (2 * stdtrit(df, 0.975))
+        return float(2 * stdtr(df, -abs(self.value) / error))
 
 
 @dataclass(frozen=True)
@@ -116,10 +135,27 @@ class MethodComparison:
         return estimate({seed: of_a[seed] - of_b[seed] for seed in of_a if seed in of_b})
 
     def ranks(self, method: Method) -> tuple[int, int]:
-        """Return the best and the worst rank that the paired intervals allow."""
-        others = [other for other in self.ranked if other is not method]
-        signs = [difference.sign for other in others if (difference := self.difference(other, method))]
-        return 1 + signs.count(1), len(self.ranked) - signs.count(-1)
+        """Return the best and the worst rank that the paired differences allow.
+
+        Holm's method is applied to all pairs of methods: if all methods are equal, any of the ranks is restricted in
+        at most 5% of the comparisons.
+        """
+        place = self.ranked.index(method)
+        better, worse = self._signs[:, place].tolist().count(1), self._signs[place].tolist().count(1)
+        return 1 + better, len(self.ranked) - worse
+
+    @cached_property
+    def _signs(self) -> NDArray[np.int64]:
+        """[a, b]: 1 if method a is better than method b after Holm's method, -1 if it is worse, else 0."""
+        pairs = [*combinations(range(len(self.ranked)), 2)]
+        differences = [self.difference(self.ranked[a], self.ranked[b]) for a, b in pairs]
+        signs = np.zeros((len(self.ranked),) * 2, dtype=np.int64)
+        adjusted = holm([1.0 if found is None else found.p for found in differences])
+        for (a, b), found, p in zip(pairs, differences, adjusted, strict=True):
+            if found is not None and p <= ERROR:
+                signs[a, b] = np.sign(found.value)
+                signs[b, a] = -signs[a, b]
+        return signs
 
 
 def rankable(runs: list[Run]) -> dict[str, MetricReader]:
@@ -204,7 +240,9 @@ def estimate(values: BySeed) -> Estimate | None:
 
 def _conditions(run: Run) -> dict[str, str]:
     settings = _all_settings(run)
-    return {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
+    found = {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
+    samples = run.environment.get("data")  # hash of the training data; data.root may have other samples on other days
+    return found | ({"training samples": str(samples)} if samples else {})
 
 
 def _all_settings(run: Run) -> dict[str, str]:

@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runs import items, reader
-from evaluation.runs.results import LIMIT
+from evaluation.runs.results import INTERMEDIATE, LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
 
 KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
@@ -124,6 +124,8 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
     if (path / checkpoints.MANIFEST).is_file():
         digest = str(json.loads((path / checkpoints.MANIFEST).read_text())["sha256"][checkpoints.WEIGHTS])[:16]
     run = path.parent.parent if digest else _only_run(path)
+    of_checkpoint = run / INTERMEDIATE / path.name
+    run = of_checkpoint if of_checkpoint.is_dir() else run
     found: dict[tuple[str, ...], Answers] = {}
     has_limited = False
     for key, table in _groups(items.read(run)):

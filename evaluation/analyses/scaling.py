@@ -4,6 +4,7 @@ A ladder is read from the runs' settings. Its runs share the recipe and all axes
 every point. The error is 1 - the mean of the tasks that all its runs have, over the data sets that all of them share.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,7 @@ from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
 from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, rankable, shared_values
 from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law
-from evaluation.runs.description import last, processor_hours, sample_flops, setting
+from evaluation.runs.description import last, processor_hours, sample_flops, setting, settings_text
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
@@ -116,6 +117,10 @@ def find_ladders(
     for (recipe, along, _), arms in _by_axis(runs).items():
         if axis not in ("", along):
             continue
+        for points in arms.values():
+            for point, at_point in points.items():
+                points[point], others = _same_settings(at_point)
+                left_out += [f"left out, other settings or a second run of a seed: {run.path}" for run in others]
         whole = {arm: points for arm, points in arms.items() if len(points) >= MIN_POINTS}
         if whole:
             left_out += [
@@ -127,7 +132,7 @@ def find_ladders(
                 ladders.append(_ladder(recipe, along, whole, by, against or OF_AXIS[along], reference))
     if reference and not ladders:
         raise UserError(f"reference={reference} is an arm of no ladder of these runs")
-    return ladders, left_out
+    return ladders, [*dict.fromkeys(left_out)]  # a run belongs to several axes
 
 
 def refuse_short(runs: list[Run], axis: str = "") -> None:
@@ -158,6 +163,17 @@ def _by_axis(runs: list[Run]) -> dict[tuple[str, str, tuple[str, ...]], dict[str
             by_point = found.setdefault((recipe, axis, others), {}).setdefault(arm, {})
             by_point.setdefault(value, []).append(run)
     return found
+
+
+def _same_settings(runs: list[Run]) -> tuple[list[Run], list[Run]]:
+    """Return the runs of one arm and point with the most frequent settings, one per seed, and the other runs."""
+    usual = Counter(map(settings_text, runs)).most_common(1)[0][0]
+    by_seed: dict[int, Run] = {}
+    for run in runs:
+        if settings_text(run) == usual:
+            by_seed.setdefault(run.seed, run)
+    kept = [*by_seed.values()]
+    return kept, [run for run in runs if not any(run is one for one in kept)]
 
 
 def _ladder(recipe: str, axis: str, arms: dict[str, Points], by: str, against: str, reference: str) -> Ladder:

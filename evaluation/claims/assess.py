@@ -21,7 +21,7 @@ from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate,
 from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
 
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges
-NO_NUMBER = "the seeds give no finite effect; evaluate all arms on the same data sets"
+NO_NUMBER = "the seeds give no finite effect"
 
 
 def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
@@ -100,6 +100,8 @@ class _Assessor:
         if look < min(len(common), self.looks[-1]):
             ahead = look_after(self.looks, look)
             note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
+        if lacking := self._lacking(comparison, arms, range(look)):
+            return Finding(comparison.label, "undecided", look, None, comparison.least, joined(lacking, note))
         estimate = self._estimate(comparison, arms, look)
         if isinstance(estimate, str):
             return Finding(comparison.label, "undecided", look, None, comparison.least, joined(estimate, note))
@@ -121,6 +123,21 @@ class _Assessor:
         shared = sorted(set.intersection(*(set(seeds) for seeds in arms.values())))
         return [s for s in shared if all(all(of_arm) for of_arm in self._read(comparison, arms, s))]
 
+    def _lacking(self, comparison: Comparison, arms: dict[str, Seeds], seeds: Sequence[int]) -> str:
+        """Name the first run that lacks a data set of another run; "" if all have the same.
+
+        A mean over different data sets would compare the sets, not the arms.
+        """
+        for measure in comparison.measures:
+            names = {(arm, s): self.evidence.read(measure, runs[s]).keys() for arm, runs in arms.items() for s in seeds}
+            every = set[str]().union(*names.values())
+            for (arm, seed), found in names.items():
+                if missing := sorted(every - found):
+                    return (
+                        f"{arms[arm][seed].path} lacks {missing[0]}, which others have: evaluate all on the same sets"
+                    )
+        return ""
+
     def _too_few(
         self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str
     ) -> Finding:
@@ -131,8 +148,10 @@ class _Assessor:
             lacking = next(seed for seed in range(wanted) if seed not in common)
             reason = f"seeds 0 to {wanted - 1} are judged, but not all arms have numbers for seed {lacking}"
         estimate = None
-        values = _means([self._read(comparison, arms, seed) for seed in common])
-        if comparison.kind == "mean":
+        if lacking := self._lacking(comparison, arms, common):
+            reason = joined(reason, lacking)
+        elif comparison.kind == "mean":
+            values = _means([self._read(comparison, arms, seed) for seed in common])
             mean = fmean(comparison.effect(of_seed) for of_seed in values)
             if not math.isfinite(mean):
                 return _not_run(comparison, joined(NO_NUMBER, note))
@@ -202,11 +221,5 @@ def _seeds_without_gap(arms: dict[str, Seeds]) -> int:
 
 
 def _means(readings: Sequence[list[list[dict[str, float]]]]) -> list[list[tuple[float, ...]]]:
-    """Return [seed][arm][measure]: means over the data sets that every arm has in every seed; NaN if there are none."""
-    measures = range(len(readings[0][0]))
-    names = [set.intersection(*(set(of_arm[m]) for of_seed in readings for of_arm in of_seed)) for m in measures]
-
-    def mean(values: dict[str, float], m: int) -> float:
-        return fmean(values[name] for name in names[m]) if names[m] else math.nan
-
-    return [[tuple(mean(of_arm[m], m) for m in measures) for of_arm in of_seed] for of_seed in readings]
+    """Return [seed][arm][measure]: means over the data sets."""
+    return [[tuple(fmean(values.values()) for values in of_arm) for of_arm in of_seed] for of_seed in readings]

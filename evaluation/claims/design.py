@@ -53,6 +53,7 @@ class Design:
         arms: names of the arms.
         looks: numbers of seeds at which the claims are judged.
         claims: claim id -> label of each part -> its arms, measures and bound as text.
+        sets: canonical names of the evaluation sets; results on others do not count. Empty: all sets count.
     """
 
     recipe: str
@@ -60,15 +61,17 @@ class Design:
     arms: tuple[str, ...]
     looks: tuple[int, ...]
     claims: Mapping[str, Mapping[str, str]]
+    sets: tuple[str, ...] = ()
 
     def changes(self, other: "Design") -> list[str]:
         """Return one text per difference of `other` from this design."""
         found = []
         if self.recipe_hash != other.recipe_hash:
             found.append("the recipe or the overrides changed")
-        for name, old, new in (("looks", self.looks, other.looks), ("arms", self.arms, other.arms)):
+        for name in ("looks", "arms", "sets"):
+            old, new = getattr(self, name), getattr(other, name)
             if old != new:
-                found.append(f"{name}: {','.join(map(str, old))} -> {','.join(map(str, new))}")
+                found.append(f"{name}: {','.join(map(str, old)) or 'none'} -> {','.join(map(str, new)) or 'none'}")
         return [*found, *changed_claims(self.claims, other.claims)]
 
 
@@ -148,6 +151,6 @@ def _file(runs: Path, recipe: str) -> Path:
 def _read(file: Path) -> Design:
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Design(**found | {"arms": tuple(found["arms"]), "looks": tuple(found["looks"])})
+        return Design(**found | {name: tuple(found[name]) for name in ("arms", "looks", "sets")})
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

@@ -1,17 +1,22 @@
 """Evidence for the claims: runs grouped by recipe, arm and seed; stored designs; findings of programs."""
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from clipx.errors import UserError
 from evaluation.claims.design import Design, find_designs
+from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure, Verdict
+from evaluation.runs.description import settings_text
 from evaluation.runs.reader import STATED, Run
+from evaluation.runs.results import DIVERGED
+from evaluation.types import Result
 
 Seeds = dict[int, Run]
 VERDICTS = get_args(Verdict)
@@ -42,27 +47,88 @@ class Evidence:
 def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
     """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
 
+    Runs and results are left out, with a message, if they could change a verdict unnoticed: runs with overrides or on
+    other data, results on sets outside the stored design or scored in another way than most.
+
     Raises UserError: a claims.json or a stored design is corrupt.
     """
+    designs = find_designs(paths)
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
         experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
-    left_out = []
+    left_out = list[str]()
     for recipe, by_overrides in experiments.items():
         # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         for overrides, same in by_overrides.items():
-            for run in same if overrides == chosen else ():
+            for run in _comparable(recipe, same, designs.get(recipe), left_out) if overrides == chosen else ():
                 seeds = found.setdefault(recipe, {}).setdefault(_setting(run, "arm"), {})
                 if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
                     left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
             if overrides != chosen and recipe in RECIPES:
-                names = [str(run.path) for run in same]
-                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-                left_out.append(f"left out, recipe={recipe} with other settings: {', '.join(names[:3])}{more}")
+                paths_of_same = [str(run.path) for run in same]
+                left_out.append(f"left out, recipe={recipe} with other settings: {_first(paths_of_same)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
-    return Evidence(found, _stated(paths), left_out, _missing_objects(paths), drawn, find_designs(paths))
+    return Evidence(found, _stated(paths), left_out, _missing_objects(paths), drawn, designs)
+
+
+def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: list[str]) -> list[Run]:
+    """Return the runs that were trained on the usual data, with the results that can be compared.
+
+    For runs and results that are left out, add messages to `left_out`.
+    """
+    # arms may have other settings of the data, and so other samples
+    samples = _most_common((settings_text(run, "data."), run.environment.get("data")) for run in runs)
+    other_data = [run for run in runs if run.environment.get("data") != samples[settings_text(run, "data.")]]
+    runs = [run for run in runs if run not in other_data]
+    scoring = _most_common((_quantity(row), _scoring(row)) for run in runs for row in run.results)
+    sets = {*design.sets, HELD_OUT} if design and design.sets else None
+    found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
+    for run in runs:
+        rows = [row for row in run.results if _in_design(row.dataset, sets) or row.task == DIVERGED]
+        other_sets |= {row.dataset for row in run.results if row not in rows}
+        kept = [row for row in rows if _scoring(row) == scoring[_quantity(row)]]
+        other_scoring |= {f"{run.path} {row.task} {row.dataset}" for row in rows if row not in kept}
+        artifacts = {s: a for s, a in run.artifacts.items() if _in_design(run.dataset(s.partition("-")[2]), sets)}
+        found.append(replace(run, results=kept, artifacts=artifacts))
+    problems = {
+        "trained on other samples than most runs with these settings": [str(run.path) for run in other_data],
+        "not an evaluation set of the stored design": sorted(other_sets),
+        "scored with another precision, prompts or examples than most runs": sorted(other_scoring),
+    }
+    if recipe in RECIPES:
+        left_out += [f"left out, recipe={recipe}, {why}: {_first(names)}" for why, names in problems.items() if names]
+    return found
+
+
+def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Return key -> its most frequent value; the first one among equally frequent values."""
+    counts: dict[str, Counter[object]] = {}
+    for key, value in pairs:
+        counts.setdefault(key, Counter())[value] += 1
+    return {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
+
+
+def _in_design(dataset: str, sets: set[str] | None) -> bool:
+    return sets is None or canonical_name(dataset.partition(", ")[0]) in sets
+
+
+def _quantity(row: Result) -> str:
+    return f"{row.task} {canonical_name(row.dataset)} {row.split} {row.metric}"
+
+
+def _scoring(row: Result) -> str:
+    """Return the precision, and the hashes of labels, prompts and captions.
+
+    Hashes of images are left out: for folders of files, they differ between copies.
+    """
+    hashes = {name: value for name, value in row.hashes.items() if "/" in name and not name.startswith("images/")}
+    return f"{row.hashes.get('precision', '').partition(' ')[0]} {sorted(hashes.items())}"
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _setting(run: Run, key: str) -> str:

@@ -7,9 +7,11 @@ from clipx.utils.files import content_hash
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.runs.results import LIMIT
+from evaluation.tasks.zeroshot import SPLIT
 from evaluation.types import Result
 
 TOLERANCE = 0.01  # relative, of the number of items: copies of a data set differ by a few
+OWN = "own"
 PAPER = ", paper protocol"  # suffix of a split's name under protocol=paper
 
 
@@ -19,15 +21,11 @@ class Column:
 
     title: str  # in open_clip's table
     names: tuple[str, ...]  # of the data set, as `canonical_name` returns them
+    task: str  # of our result row
     metric: str  # of our result row
-    items: int  # images or captions that the published value is a mean over
-    templates: str = ""  # key in clip-benchmark's table of prompts; "" for retrieval
+    items: int  # images or captions that the published value is a mean over; 0: that number is not published
+    templates: str = ""  # key in clip-benchmark's table of prompts; OWN: the set comes with its prompts; "": no prompts
     drawn: str = ""  # the data set's name in our rows if clipx draws its test split at random
-
-    @property
-    def task(self) -> str:
-        """Task of our result row."""
-        return "zeroshot" if self.templates else "retrieval"
 
     def obstacle(self, row: Result) -> str:
         """Return the reason why a row of this data set and metric cannot be compared; "" if it can."""
@@ -35,9 +33,11 @@ class Column:
             return "protocol=paper; published: exact recall"
         if row.dataset == self.drawn:
             return "our own test split"
-        if LIMIT in row.hashes or abs(row.n - self.items) > TOLERANCE * self.items:
-            return f"{row.n:,} items; published: {self.items:,}"
-        if self.templates and row.hashes.get("templates/test") != _hash_of_templates(self.templates):
+        if LIMIT in row.hashes or (self.items and abs(row.n - self.items) > TOLERANCE * self.items):
+            return f"{row.n:,} items; published: {self.items:,}" if self.items else f"only {row.n:,} items"
+        if self.templates == OWN and row.split != SPLIT:
+            return "other prompts; published: the set's own"
+        if self.templates not in ("", OWN) and row.hashes.get("templates/test") != _hash_of_templates(self.templates):
             return "other prompts; published: CLIP-benchmark's"
         return ""
 
@@ -48,7 +48,7 @@ def _hash_of_templates(key: str) -> str:
 
 
 def _set(title: str, names: str, items: int, templates: str, metric: str = "top1", drawn: str = "") -> Column:
-    return Column(title, tuple(names.split()), metric, items, templates, drawn)
+    return Column(title, tuple(names.split()), "zeroshot", metric, items, templates, drawn)
 
 
 PER_CLASS = "mean_per_class"
@@ -85,8 +85,16 @@ COLUMNS = (
     _set("STL-10", "stl10", 8_000, "stl10"),
     _set("SUN397", "sun397", 108_754, "sun397", drawn="sun397"),
     _set("SVHN", "svhn", 26_032, "svhn"),
+    _set("Camelyon17", "camelyon17", 85_054, OWN),
+    _set("iWildCam", "iwildcam", 42_791, OWN, "macro_f1"),
+    # the number of images of the worst group is not published
+    _set("FMoW", "fmow", 0, OWN, "worst_group_top1"),
+    _set("GeoDE", "geode", 0, OWN, "worst_group_top1"),
+    _set("Dollar Street", "dollarstreet", 0, OWN, "worst_group_top5"),
+    # 3,563 cues in all; the number of those with 10 or 12 candidates is not published
+    Column("WinoGAViL", ("winogavil",), "associations", "jaccard/10-12", 0),
     *(
-        Column(f"{title} {target} retr. R@{k}", names, f"{metric}_recall@{k}", items)
+        Column(f"{title} {target} retr. R@{k}", names, "retrieval", f"{metric}_recall@{k}", items)
         for title, names, images, captions in (
             ("Flickr", ("flickr30k",), 1_000, 5_000),
             ("MSCOCO", ("mscoco", "mscococaptions"), 5_000, 25_010),

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from clipx.errors import UserError
-from clipx.run.directory import load_config
+from clipx.run.directory import identity_keys, load_config
 from evaluation.runs.reader import Run
 
 MISSING = "-"
@@ -96,6 +96,13 @@ def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:
     if isinstance(tree, dict):
         return [pair for key, value in tree.items() for pair in flat(value, f"{prefix}.{key}".lstrip("."))]
     return [(prefix, _text(tree))]
+
+
+def settings_text(run: Run, prefix: str = "") -> str:
+    """Return the settings that determine the results, except names and seed; only those that start with `prefix`."""
+    keys = {*identity_keys()} - {"name", "recipe", "arm", "seed"}
+    settings = [(key, value) for key, value in flat(run.config) if key in keys or key.startswith("objective.")]
+    return str([(key, value) for key, value in settings if key.startswith(prefix)])
 
 
 def objective(run: Run) -> str:

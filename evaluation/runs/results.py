@@ -29,6 +29,7 @@ from evaluation.types import Result, printable_line, spreadsheet_cell
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
 LOCK = "results.lock"
+INTERMEDIATE = "intermediate"  # folder in a run directory: results of its other checkpoints, one folder each
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 

@@ -107,13 +107,15 @@ def _remove_unused(folder: Path) -> None:
     """Remove the caches in `folder` that no process uses; the caller holds LOCK."""
     for path in folder.glob("*"):
         try:
-            with (path / "sizes.npy").open("rb") as handle:
+            with (path / "sizes.npy").open(
+                "r+b"
+            ) as handle:  # NFS refuses an exclusive lock on a file opened for reading
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:
-            continue
-        except OSError:  # the unfinished folder of a killed process
+        except FileNotFoundError:  # the unfinished folder of a killed process
             shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # in use, or the file system has no locks
+            continue
 
 
 def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:

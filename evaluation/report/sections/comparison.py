@@ -39,9 +39,9 @@ MAX_NAMES = 4  # of tied methods in the lead
 MAX_IN_HEADER = 24  # longest name in a column's header, in characters
 RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
-    "are Student's t over at least three seeds. Methods with one seed come last. Where the intervals leave a rank "
-    "open, it is a range: a method ranked 1–3 may be the best. The intervals are not corrected for multiple "
-    "comparisons: without any true difference, one interval in twenty excludes 0."
+    "are Student's t over at least three seeds; of single intervals without a true difference, one in twenty excludes "
+    "0. Ranks are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at "
+    "most one table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods with one seed come last."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "

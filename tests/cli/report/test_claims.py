@@ -44,7 +44,7 @@ def test_a_run_with_other_settings_does_not_replace_the_run_of_the_recipe(tmp_pa
     own = run("clip_reg_mini", "clip", 0, {})
     other = replace(own, name="clip_reg_mini-clip-short", path=tmp_path / "other")
     for runs in ([own, other], [other, own]):
-        assert collect_evidence(runs, []).runs["clip_reg_mini"]["clip"][0] is own
+        assert collect_evidence(runs, []).runs["clip_reg_mini"]["clip"][0] == own
 
 
 def test_runs_that_cannot_be_distinguished_are_left_out_and_named(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from tests.helpers.runs import log
 def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
     resumable = ["train.processes=2", "launch.nodes=2", "train.copy_to=file:///x", "data.workers=1"]
     assert compose_run(["recipe=demo", *resumable]).name == "demo"
-    assert compose_run(["recipe=demo", "train.epochs=3", "data=flickr8k", "objective.positive.weight=0.1"]).name == (
-        "demo-flickr8k-objective.positive.weight_0.1-train.epochs_3"
-    )
+    assert compose_run(
+        ["recipe=demo", "train.batch_size=64", "data=flickr8k", "objective.positive.weight=0.1"]
+    ).name == ("demo-flickr8k-objective.positive.weight_0.1-train.batch_size_64")
 
 
 @pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")

@@ -45,6 +45,7 @@ WRONG = {  # command line -> part of the message
     "train recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is out of range; allowed: 1 or more",
     "train recipe=demo optimizer.betas=[0.9]": "optimizer.betas=[0.9] is out of range; allowed: two numbers",
     "train recipe=demo log.every=0": "log.every=0 is out of range",
+    "train recipe=demo train.epochs=2 train.samples=16": "train.epochs=2 and train.samples=16 are both set; allowed:",
     "train recipe=demo train.precision=fp8": "train.precision=fp8 is not known",
     "train recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
     "train recipe=[demo]": "recipe=['demo'] must be one name",

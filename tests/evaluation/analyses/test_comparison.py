@@ -2,6 +2,8 @@
 
 import csv
 import io
+import math
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import TASKS, LeftOut, MethodComparison, compare, rankable
+from evaluation.analyses.comparison import TASKS, LeftOut, Method, MethodComparison, compare, rankable
 from evaluation.report.sections import comparison
 from evaluation.report.writer import write_comparison
 from evaluation.runs.description import digits
@@ -59,6 +61,16 @@ def test_paired_differences_separate_methods_with_overlapping_intervals() -> Non
     assert difference is not None
     assert (difference.value, difference.low, difference.high) == expected and expected[2] < 0
     assert [compared.ranks(method) for method in (high, same, low)] == [(1, 2), (1, 2), (3, 3)]
+
+
+def test_equal_methods_are_rarely_ordered() -> None:
+    draw, ordered, tables = random.Random(0), 0, 300
+    for _ in range(tables):
+        scores = [{"mean": {seed: draw.gauss(0, 1) for seed in range(8)}} for _ in range(6)]
+        methods = [Method(str(at), str(at), "", values, {}, []) for at, values in enumerate(scores)]
+        compared = MethodComparison({}, "mean", [], methods, [])
+        ordered += any(compared.ranks(method) != (1, 6) for method in methods)
+    assert ordered <= 0.05 * tables + 3 * math.sqrt(0.05 * 0.95 * tables)
 
 
 def with_task(runs: list[Run], value: float, metric: str = "share", higher_is_better: bool = True) -> list[Run]:

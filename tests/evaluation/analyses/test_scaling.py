@@ -106,6 +106,17 @@ def test_an_arm_with_few_points_is_left_out_and_diverged_seeds_do_not_count() ->
     assert fewer.gains[0].at[0].seeds == 7
 
 
+def test_a_sweep_over_another_setting_does_not_mix_with_the_ladder(ladder: Ladder) -> None:
+    sweep = [
+        replace(one, path=Path("runs") / f"{one.name}-optimizer.lr_0.1", config=one.config | {"optimizer": {"lr": 0.1}})
+        for one in BOTH[:3]
+    ]
+    again = replace(BOTH[0], path=Path("other"))
+    (found,), left_out = find_ladders([*BOTH, *sweep, again])
+    assert [arm.errors for arm in found.arms] == [arm.errors for arm in ladder.arms]
+    assert len(left_out) == 4 and all("left out, other settings or a second run of a seed" in line for line in left_out)
+
+
 def test_two_seeds_give_differences_but_no_law() -> None:
     (found,), _ = find_ladders([one for one in BOTH if one.seed < 2])
     assert found.arms[0].law is None

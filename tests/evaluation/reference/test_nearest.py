@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from clipx.utils.files import content_hash
+from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.datasets.named import NAMED, Classes
-from evaluation.reference.columns import BY_ROW, counterpart
+from evaluation.reference.columns import BY_ROW, COLUMNS, counterpart
 from evaluation.reference.models import find, models
 from evaluation.reference.nearest import compare, nearest
 from evaluation.runs.reader import Run
+from evaluation.runs.suites import SUITES
 from evaluation.types import Result
 
 
@@ -86,9 +88,17 @@ def test_the_same_protocol_gives_a_difference() -> None:
         (replace(COCO, n=5003, split="test, 1000 of 5000 images (seed 0)"), "5,003 items; published: 25,010"),
         (row("zeroshot", "caltech101", "mean_per_class", 6084, **templates("caltech101")), "our own test split"),
         (row("zeroshot", "sun397", "top1", 21_758, **templates("sun397")), "our own test split"),
+        (row("zeroshot", "camelyon17", "top1", 85_054), ""),
+        (
+            row("zeroshot", "camelyon17", "top1", 85_054, "test, prompts simple"),
+            "other prompts; published: the set's own",
+        ),
+        (row("zeroshot", "geode", "worst_group_top1", 1_900), ""),
+        (row("zeroshot", "geode", "worst_group_top1", 20, limit="100"), "only 20 items"),
+        (row("associations", "winogavil", "jaccard/10-12", 1_000), ""),
     ],
 )
-def test_results_under_another_protocol_have_an_obstacle(one: Result, obstacle: str) -> None:
+def test_an_obstacle_names_the_difference_of_protocol(one: Result, obstacle: str) -> None:
     found = compare(one, find("RN50/cc12m"))
     assert found is not None and found.obstacle == obstacle
 
@@ -109,6 +119,11 @@ def test_the_ensemble_prompts_of_each_named_set_are_the_published_ones() -> None
             assert prompts.templates_of(entry.prompts).ensemble == prompts.published_templates(key), name
             checked += 1
     assert checked >= 14
+
+
+def test_each_set_of_datacomp_has_a_published_column() -> None:
+    names = {name for column in COLUMNS for name in column.names}
+    assert [name for name in SUITES["datacomp38"] if canonical_name(name) not in names] == []
 
 
 def test_every_model_has_every_result() -> None:

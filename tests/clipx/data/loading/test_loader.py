@@ -77,12 +77,6 @@ def test_impossible_batch_sizes_are_refused(batch: int, world_size: int, message
         sampler(40, batch, world_size=world_size)
 
 
-@pytest.mark.parametrize(("given", "found"), [({"epochs": 1, "samples": 16}, "both are"), ({}, "none is")])
-def test_either_the_epochs_or_the_samples_must_be_set(given: dict[str, int], found: str) -> None:
-    with pytest.raises(UserError, match=f"one of train.epochs and train.samples must be set; {found}"):
-        Sampler(40, TrainConfig(batch_size=8, **given), 0, 0, 1)
-
-
 def test_a_run_with_train_samples_may_end_within_an_epoch() -> None:
     by_samples = Sampler(40, TrainConfig(samples=100, batch_size=8), 0, 0, 1)
     by_epochs = sampler(40, 8, epochs=3)

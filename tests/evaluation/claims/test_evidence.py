@@ -1,0 +1,77 @@
+"""Runs and results that could change a verdict unnoticed are left out, each with a message."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from evaluation.claims.design import Design, describe_claims, store
+from evaluation.claims.evidence import collect_evidence
+from evaluation.runs.reader import Run
+from tests.helpers.synthetic import run
+
+RECIPE = "clip_reg_mini"
+ROWS = {("zeroshot", "scenes_colour", "top1"): 0.5, ("zeroshot", "scenes_shape", "top1"): 0.6}
+
+
+def runs(count: int = 3) -> list[Run]:
+    return [run(RECIPE, arm, seed, ROWS) for arm in ("clip", "clip_reg") for seed in range(count)]
+
+
+def names_of(one: Run) -> list[str]:
+    return [row.dataset for row in one.results]
+
+
+def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) -> None:
+    added = {("zeroshot", "cifar10", "top1"): 0.9}
+    found = [replace(one, results=one.results + run(RECIPE, "", one.seed, added).results) for one in runs()]
+    without_design = collect_evidence(found, [tmp_path])
+    assert without_design.left_out == []
+    assert "cifar10" in names_of(without_design.runs[RECIPE]["clip"][0])
+    sets = ("scenescolour", "scenesshape")
+    store(tmp_path, Design(RECIPE, "hash", ("clip", "clip_reg"), (3,), describe_claims(RECIPE), sets))
+    evidence = collect_evidence(found, [tmp_path])
+    assert names_of(evidence.runs[RECIPE]["clip"][0]) == ["scenes_colour", "scenes_shape"]
+    assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: cifar10"]
+
+
+def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
+    found = runs()
+    first = found[0].results[0]
+    bf16 = replace(first, value=0.9, hashes={"precision": "bf16 cpu"})
+    other_labels = replace(first, value=0.9, hashes={"labels/test": "other"})
+    found[0] = replace(found[0], results=[*found[0].results, bf16, other_labels])
+    evidence = collect_evidence(found, [])
+    assert evidence.runs[RECIPE]["clip"][0].results == runs()[0].results
+    (message,) = evidence.left_out
+    assert "another precision, prompts or examples" in message and message.endswith("/s0 zeroshot scenes_colour")
+
+
+def test_copies_of_image_folders_and_other_devices_are_the_same_scoring() -> None:
+    found = runs()
+    hashes = {"precision": "fp32 cuda", "images/test": "copy", "checkpoint": "a"}
+    found[0] = replace(found[0], results=[replace(row, hashes=hashes) for row in found[0].results])
+    found = [
+        replace(one, results=[replace(row, hashes={"precision": "fp32 cpu"} | row.hashes) for row in one.results])
+        for one in found
+    ]
+    evidence = collect_evidence(found, [])
+    assert evidence.left_out == [] and len(evidence.runs[RECIPE]["clip"][0].results) == 2
+
+
+def test_a_run_on_other_training_samples_is_left_out() -> None:
+    found = [replace(one, environment={"data": "100:abc"}) for one in runs()]
+    found[-1] = replace(found[-1], environment={"data": "200:def"})
+    evidence = collect_evidence(found, [])
+    assert sorted(evidence.runs[RECIPE]["clip_reg"]) == [0, 1]
+    (message,) = evidence.left_out
+    assert "trained on other samples" in message and message.endswith(str(found[-1].path))
+
+
+def test_arms_with_other_data_settings_may_have_other_samples() -> None:
+    found = [replace(one, environment={"data": "100:abc"}) for one in runs()]
+    found = [
+        replace(one, environment={"data": "90:def"}, config=one.config | {"data": {"name": "noisy"}})
+        if one.config["arm"] == "clip_reg"
+        else one
+        for one in found
+    ]
+    assert collect_evidence(found, []).left_out == []
