@@ -21,7 +21,7 @@ from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.utils.files import write_text
 from tests.helpers.folder import settings
-from tests.helpers.runs import untrained
+from tests.helpers.runs import prepared, untrained
 
 
 def with_tower(root: Path, name: str, text: str = "", pretrained: str | None = None) -> RunConfig:
@@ -139,7 +139,7 @@ def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part:
 def test_the_exported_temperature_is_that_of_the_last_step_of_its_schedule(
     tmp_path: Path, every: str, steps: int, epoch: int
 ) -> None:
-    config = settings(tmp_path, epochs=3)
+    config = prepared(tmp_path, epochs=3)
     config.temperature = TemperatureConfig(kind="linear", tau=0.07, tau_end=0.01, every=every)
     export([str(untrained(config, steps)), f"out={tmp_path}/x.pt"])
     share = epoch / 2 if every == "epoch" else (steps - 1) / 5
