@@ -9,8 +9,8 @@ bias. All terms therefore follow a rule:
     scale and bias.
 
 Terms follow the rule by using `Part`: `sum` is an all-reduce whose backward pass is the identity (every process
-computes the loss from the sum), and `sum_rows_` is a reduce-scatter of the gradient of the gathered texts. A term that
-ignores the part and computes the whole loss follows the rule as well.
+computes the loss from the sum), and `reduce_scatter_` sums the gradient of the gathered texts. A term that ignores the
+part and computes the whole loss follows the rule as well.
 
 DDP then averages the gradients of the parameters over the processes. The gradients of scale and bias are equal on all
 processes, so their average is correct. The gradients from different rows must be summed, so the backward pass of
@@ -169,7 +169,7 @@ class _OwnPart(Part):
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return largest
 
-    def sum_rows_(self, values: Tensor) -> None:
+    def reduce_scatter_(self, values: Tensor) -> None:
         shards = list(torch.split(values, self.sizes))
         if len(set(self.sizes)) > 1:  # gloo needs equal shapes
             padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])

@@ -26,7 +26,7 @@ from clipx.models.clip import ClipModel
 from clipx.run import directory, environment
 from clipx.run.checkpoint import checkpoints, resume
 from clipx.run.checkpoint_manager import CheckpointManager
-from clipx.run.initial_weights import build_initial_model, initial_weights_source
+from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
 from clipx.training import geometry_probe, optimizer, teacher
@@ -206,7 +206,7 @@ def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
 def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     """Write environment.json and, in a new run, log the geometry of the untrained model."""
     step = session.components.state.step
-    sources = initial_weights_source(session.config) | teacher.source(session.config) if step == 0 else {}
+    sources = {} if step else weights_source(session.config, "init") | weights_source(session.config, "teacher")
     environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
     if step == 0:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))

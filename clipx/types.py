@@ -45,7 +45,7 @@ class Part:
         """Return the elementwise maximum over the processes, without gradient."""
         return values
 
-    def sum_rows_(self, values: Tensor) -> None:
+    def reduce_scatter_(self, values: Tensor) -> None:
         """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined."""
 
     def select(self, mask: Tensor) -> "Part":

@@ -12,7 +12,7 @@ from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.keywords import Keywords
 from clipx.data.shards import index as indices
 from clipx.data.shards.index import COLUMNS
-from clipx.data.shards.reader import Shards, shard_paths
+from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
@@ -30,7 +30,7 @@ def data(arguments: list[str]) -> None:
 def index(arguments: list[str]) -> None:
     """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
     folder = Path(split(arguments, {}, "data index", "FOLDER")[0][0])
-    found = indices.open_index(folder, shard_paths(folder))
+    found = indices.open_index(folder)
     index_folder = indices.publish(found, folder)
     problems = list(Shards(folder, found, ("image", text_column(found))).problems)
     problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]

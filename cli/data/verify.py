@@ -8,9 +8,8 @@ from pathlib import Path
 
 from cli.settings.arguments import number, split
 from clipx.data.loading.bad_samples import check_bad_rate
-from clipx.data.shards.index import ABSENT, Index, open_index
-from clipx.data.shards.reader import Shards, shard_paths
-from clipx.data.shards.verify import CHECKS
+from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index
+from clipx.data.shards.reader import Shards
 from clipx.data.shards.verify import verify as read_all
 from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
@@ -26,7 +25,7 @@ def verify(arguments: list[str]) -> None:
     folder = Path(given_folder)
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
     workers = int(number(settings["workers"], "workers", 0, 1024)) or len(os.sched_getaffinity(0))
-    index = open_index(folder, shard_paths(folder))
+    index = open_index(folder)
     choices = {"auto": text_column(index), "first": "txt", "random": "json"}
     shards = Shards.open(folder, ("image", lookup(choices, settings["captions"], "captions")))
     started, samples, size = time.perf_counter(), 0, 0
@@ -65,4 +64,4 @@ def verify(arguments: list[str]) -> None:
 
 def text_column(index: Index) -> str:
     """Return the first text column that the shards hold: .txt captions, .json captions or .cls classes; else "txt"."""
-    return next((c for c in CHECKS if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")
+    return next((c for c in COLUMNS[1:] if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")

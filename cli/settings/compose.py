@@ -1,7 +1,8 @@
 """Compose a typed config from recipe and overrides. The only file that imports Hydra.
 
-Recipes are flat YAML files. `data=` and `objective=` take names of clipx.config.presets; all other settings are fields
-of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir) work.
+Recipes are YAML files; one may start from another (`defaults: [NAME]`). `data=` and `objective=` take names of
+clipx.config.presets; all other settings are fields of clipx.config.schema. Hydra's options (--cfg, -m, --config-dir)
+work.
 """
 
 import os
@@ -112,10 +113,17 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
     choices = dict(o.split("=", 1) for o in groups)
-    if "objective" not in choices or "objective" in recipe(choices["recipe"]).settings:
+    if "objective" not in choices or _sets_objective(choices["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
     return others, _objectives(overrides)[choices["objective"]], values
+
+
+def _sets_objective(name: str) -> bool:
+    """Return True if a recipe, or one that it starts from, sets parameters of the objective."""
+    settings = recipe(name).settings
+    bases = [entry for entry in settings.get("defaults", []) if isinstance(entry, str) and entry in recipes()]
+    return "objective" in settings or any(map(_sets_objective, bases))
 
 
 @cache

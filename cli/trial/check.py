@@ -17,7 +17,7 @@ from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.training.forecast import check_memory
 from clipx.training.setup import TrainComponents, build_components
-from clipx.training.trial import generated_batch, timed_step
+from clipx.training.trial import timed_step
 from clipx.types import Progress
 from clipx.utils.device import choose_device
 from evaluation.during_training import check_evaluation
@@ -46,8 +46,8 @@ def check(config: RunConfig) -> None:
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
         # two steps, because the first step is slower
-        loss, _ = timed_step(components, generated_batch(components), Progress(0, 2, 0, 1))
-        _, seconds = timed_step(components, generated_batch(components), Progress(1, 2, 0, 1))
+        loss, _ = timed_step(components, Progress(0, 2, 0, 1))
+        _, seconds = timed_step(components, Progress(1, 2, 0, 1))
     which = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

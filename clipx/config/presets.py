@@ -1,4 +1,4 @@
-"""Presets `data=NAME` and `objective=NAME` of the command line, axes of ladders, and sizes of published data sets."""
+"""Presets `data=NAME` and `objective=NAME` of the command line, and sizes of published data sets."""
 
 from typing import Any
 

@@ -57,8 +57,16 @@ class ClipModel(nn.Module):
         return self.head.evaluation(draw=0)(self.text(text))
 
     def penultimate_features(self, image: Tensor) -> Tensor:
-        """Return the features before the projection, float32 [b, width]. Raises UserError if the tower has none."""
-        return penultimate_features(self.image, image).float()
+        """Return features before the projection, float32 [b, width], for linear probes (paper 5, table 2, "bef").
+
+        Raises UserError if the tower pools and projects in one step.
+        """
+        if type(self.image) not in FEATURES:
+            raise UserError(
+                f"data.before_projection=true: {type(self.image).__name__} has no features before a projection; "
+                "allowed: vision transformers of open_clip, towers of timm, and towers with point sets"
+            )
+        return FEATURES[type(self.image)](self.image, image).float()
 
     def forward(self, image: Tensor, text: Tensor, progress: Progress) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
@@ -107,19 +115,6 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
         tower.module, tower.body = point_sets.PointTower(tokens, points), tokens.body
 
 
-def penultimate_features(tower: nn.Module, image: Tensor) -> Tensor:
-    """Return features before the projection, [b, 3, H, W] -> [b, width], for linear probes (paper 5, table 2, "bef").
-
-    Raises UserError if the tower pools and projects in one step.
-    """
-    if type(tower) not in FEATURES:
-        raise UserError(
-            f"data.before_projection=true: {type(tower).__name__} has no features before a projection; "
-            "allowed: vision transformers of open_clip, towers of timm, and towers with point sets"
-        )
-    return FEATURES[type(tower)](tower, image)
-
-
 def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:
     """Run `forward` without the projection; works for pooling by class token, mean or attention."""
     projection, tower.proj = tower.proj, None
@@ -130,6 +125,7 @@ def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:
     return pooled
 
 
+# image tower -> function of the tower and images that returns the features before the projection
 FEATURES: dict[type, Callable[[Any, Tensor], Tensor]] = {
     VisionTransformer: _without_projection,
     Projected: lambda tower, image: tower.body(image),

@@ -155,7 +155,7 @@ class _RowSum(torch.autograd.Function):
             total += value.detach()
         for k, gradient in enumerate(gradients):
             if gradient.dim():
-                part.sum_rows_(gradient)  # over the processes; completes only this process's rows
+                part.reduce_scatter_(gradient)  # over the processes; completes only this process's rows
             else:
                 gradients[k] = part.sum(gradient)
         ctx.save_for_backward(*gradients)
@@ -189,7 +189,7 @@ class InputGradients:
 
         Of image and text, only the gradients of this process's rows are complete afterwards.
         """
-        part.sum_rows_(self.text)
+        part.reduce_scatter_(self.text)
         self.scale = part.sum(self.scale)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clipx.config.schema import ModelConfig, RunConfig
+from clipx.config.schema import PUBLISHED, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
@@ -52,12 +52,16 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     return model
 
 
-def initial_weights_source(config: RunConfig) -> dict[str, Any]:
-    """Return checkpoint and SHA-256 of the weights of model.init, for environment.json; {} without model.init."""
-    if config.model.init is None:
+def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
+    """Return `key` (init or teacher) -> checkpoint and SHA-256 of its weights, for environment.json.
+
+    Return {} if model.init or model.teacher names no run.
+    """
+    name = {"init": config.model.init, "teacher": config.model.teacher}[key]
+    if name is None or name.startswith(PUBLISHED):
         return {}
-    path = directory.other_checkpoint(config, KEY, config.model.init)
-    return {"init": {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
+    path = directory.other_checkpoint(config, f"model.{key}", name)
+    return {key: {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
 
 
 def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -> None:

@@ -20,7 +20,6 @@ from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
 from clipx.types import Inputs, Progress
-from clipx.utils.device import grad_scaler
 from clipx.utils.registry import lookup
 
 
@@ -74,7 +73,8 @@ def build_components(
         data_fingerprint,
         objective=objective,
         table=SampleTable(objective.columns, num_samples, table_device),
-        scaler=grad_scaler(config.train.precision, device),
+        # keeps small fp16 gradients from underflow
+        scaler=torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16"),
         ema=ema,
     )
     return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device), teacher)

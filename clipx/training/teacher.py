@@ -64,16 +64,6 @@ def notes(config: RunConfig, needs: Collection[str]) -> list[str]:
     return [f"{KEY}={config.model.teacher} is not loaded: no term of the objective needs a teacher"]
 
 
-def source(config: RunConfig) -> dict[str, Any]:
-    """Return checkpoint and SHA-256 of the weights of a teacher that is a run, for environment.json; else {}."""
-    name = config.model.teacher
-    if name is None or name.startswith(PUBLISHED):
-        return {}
-    path = directory.other_checkpoint(config, KEY, name)
-    digest = checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]
-    return {"teacher": {"checkpoint": str(path), "sha256": digest}}
-
-
 def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     model: Any
     model, inputs = open_clip_towers.create_whole_model(name, KEY)

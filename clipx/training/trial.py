@@ -34,9 +34,9 @@ def generated_batch(components: TrainComponents) -> Batch:
     )
 
 
-def timed_step(components: TrainComponents, batch: Batch, progress: Progress) -> tuple[float, float]:
-    """Do a training step; return its loss and its wall-clock seconds, until the device has finished."""
-    on_gpu = components.device.type == "cuda"
+def timed_step(components: TrainComponents, progress: Progress) -> tuple[float, float]:
+    """Do a training step on new pairs; return its loss and its wall-clock seconds, until the device has finished."""
+    batch, on_gpu = generated_batch(components), components.device.type == "cuda"
     if on_gpu:
         torch.cuda.synchronize(components.device)  # wait until the batch is complete
     start = time.perf_counter()
@@ -56,4 +56,4 @@ def timed_steps(config: RunConfig, device: torch.device) -> Callable[[], float]:
     epochs = config.train.epochs or ceil((config.train.samples or pairs) / pairs)
     steps = epochs * (pairs // config.train.batch_size)
     middle = Progress(steps // 2, steps, epochs // 2, epochs)
-    return lambda: timed_step(components, generated_batch(components), middle)[1]
+    return lambda: timed_step(components, middle)[1]

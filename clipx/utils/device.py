@@ -69,8 +69,3 @@ def has_triton(device: torch.device) -> bool:
         return False
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     return compiler is not None and find_spec("triton") is not None
-
-
-def grad_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
-    """Return the loss scaler that keeps small fp16 gradients from underflow; disabled for other precisions."""
-    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")

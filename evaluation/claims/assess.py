@@ -145,8 +145,8 @@ class _Assessor:
         wanted = look or self.looks[0]
         reason = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {wanted} are needed"
         if len(common) >= wanted:
-            lacking = next(seed for seed in range(wanted) if seed not in common)
-            reason = f"seeds 0 to {wanted - 1} are judged, but not all arms have numbers for seed {lacking}"
+            missing = next(seed for seed in range(wanted) if seed not in common)
+            reason = f"seeds 0 to {wanted - 1} are judged, but not all arms have numbers for seed {missing}"
         estimate = None
         if lacking := self._lacking(comparison, arms, common):
             reason = joined(reason, lacking)

@@ -12,7 +12,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.run import environment
-from clipx.run.initial_weights import KEY, build_initial_model, initial_weights_source
+from clipx.run.initial_weights import KEY, build_initial_model, weights_source
 
 SETTING = "interpolate="
 
@@ -28,14 +28,14 @@ def interpolate(model: ClipModel, config: RunConfig, run: Path, digest: str, alp
     start, end = build_initial_model(config).state_dict(), model.state_dict()
     mixed = {key: torch.lerp(start[key], w, alpha) if w.is_floating_point() else w for key, w in end.items()}
     model.load_state_dict(mixed)
-    source = initial_weights_source(config).get("init", {})
+    source = weights_source(config, "init").get("init", {})
     return {0.0: str(source.get("sha256", "")), 1.0: digest}.get(alpha, "")
 
 
 def check_start_weights(config: RunConfig, run: Path) -> None:
     """Raise UserError if a run did not start from weights on disk, or if those of model.init have changed since."""
     if config.model.init is not None:
-        now = initial_weights_source(config)["init"]
+        now = weights_source(config, "init")["init"]
         then = environment.read(run).get("init", now)
         if now["sha256"] != then["sha256"]:
             raise UserError(

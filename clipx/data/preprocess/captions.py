@@ -8,15 +8,9 @@ from clipx.data.preprocess.images import BadSample
 MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt has one caption, .json a list of captions
 
 
-def from_member(column: str, data: bytes, generator: random.Random) -> str:
-    """Return the caption of a .txt member, or a random one of a .json member. Raises BadSample if there is none."""
-    captions = all_from_member(column, data)
-    return stripped(captions[0] if column == "txt" else generator.choice(captions))
-
-
-def from_txt(data: bytes) -> str:
-    """Return the caption of a .txt member. Raises BadSample if it is empty or not UTF-8."""
-    return stripped(all_from_member("txt", data)[0])
+def choose_caption(captions: list[str], at_random: bool, generator: random.Random) -> str:
+    """Return a random caption, else the first one. Raises BadSample if it is empty."""
+    return stripped(generator.choice(captions) if at_random else captions[0])
 
 
 def all_from_member(column: str, data: bytes) -> list[str]:
@@ -38,15 +32,6 @@ def all_from_json(data: bytes, key: str = "captions") -> list[str]:
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):
         raise BadSample(f'"{key}" in .json is empty or not a list of texts')
     return captions
-
-
-def from_cell(cell: str | list[str] | None, captions: str, generator: random.Random) -> str:
-    """Return the "first" or a "random" caption of a table cell, which holds one caption or a list.
-
-    Raises BadSample if there is no caption, or the chosen caption is empty.
-    """
-    several = all_from_cell(cell)
-    return stripped(several[0] if captions == "first" else generator.choice(several))
 
 
 def all_from_cell(cell: str | list[str] | None) -> list[str]:

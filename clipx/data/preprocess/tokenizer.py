@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clipx.config import scene_words
-from clipx.data.preprocess.words import WordTokenizer
 from clipx.errors import UserError, one_line
 from clipx.types import Inputs
 from clipx.utils.hub import quiet_hub
@@ -18,6 +18,7 @@ from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
 Cleaner = Callable[[str], str]
+WORD = re.compile(r"\w+")
 # A Hugging Face tokenizer folder has one of these files. Without one, transformers would create an empty tokenizer.
 VOCAB_FILES = (
     "tokenizer.json",
@@ -47,6 +48,22 @@ class CleanedTokenizer:
 
     def __call__(self, texts: list[str]) -> Tensor:
         return self.tokenizer([self.clean(text) for text in texts])
+
+
+class WordTokenizer:
+    """`words:scenes`: one token per word of a lower-cased text; all characters between words are dropped."""
+
+    def __init__(self, context_length: int) -> None:
+        self.context_length = context_length
+        self._ids = {word: number for number, word in enumerate(scene_words.WORDS, start=scene_words.FIRST)}
+
+    def __call__(self, texts: list[str]) -> Tensor:
+        """Return token ids, int64 [n, L], L = context length: at most L - 1 words, the end token, then padding."""
+        rows = torch.full((len(texts), self.context_length), scene_words.PADDING)
+        for row, text in zip(rows.numpy(), texts, strict=True):
+            words = WORD.findall(text.lower())[: self.context_length - 1]
+            row[: len(words) + 1] = [*(self._ids.get(word, scene_words.UNKNOWN) for word in words), scene_words.END]
+        return rows
 
 
 @dataclass

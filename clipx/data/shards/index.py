@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
+from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
 
 COLUMN_OF = {
@@ -103,9 +104,12 @@ class Index:
         return {name: array[keys if name == "key_bytes" else rows] for name, array in self.arrays.items()}
 
 
-def open_index(folder: Path, paths: list[Path]) -> Index:
-    """Return the index of the shards `paths` of a folder. If none is up to date, build one and save it in the cache."""
-    shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
+def open_index(folder: Path) -> Index:
+    """Return the index of the shards of a folder. If none is up to date, build one and save it in the cache.
+
+    Raises UserError if there is no folder, or no shard in it.
+    """
+    shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in _shard_paths(folder)]
     cache = cache_home() / "index" / content_hash(str(folder.resolve()))
     newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
     saved = [index for path in (folder / PUBLISHED, *newest_first) if (index := load(path)) is not None]
@@ -176,6 +180,17 @@ def load(folder: Path) -> Index | None:
         return None
     lengths = {name: int(index.key_starts[-1]) if name == "key_bytes" else len(index) for name in ARRAYS}
     return index if all(len(arrays[name]) == n for name, n in lengths.items()) else None
+
+
+def _shard_paths(folder: Path) -> list[Path]:
+    """Return the .tar files of a folder, sorted by name. Raises UserError if there is none."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
+    # glob would return nothing for an unreadable folder; scandir raises an error
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
+    if not names:
+        raise UserError(f"{folder} holds no .tar shards")
+    return [folder / name for name in names]
 
 
 def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays]]:

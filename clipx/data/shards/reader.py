@@ -77,7 +77,7 @@ class Shards:
 
         Raises UserError if there is no folder, no shard in it, or no sample with all columns.
         """
-        index = open_index(folder, shard_paths(folder))
+        index = open_index(folder)
         shards = cls(folder, index, columns)
         if not len(shards):
             found = f"{len(index)} samples, none with {' and '.join(columns)}"
@@ -172,17 +172,6 @@ class Problems(Sequence[str]):
         row = int(self._incomplete[item - len(self._damage)])
         missing = [c for c in self._columns if self._index.arrays[f"{c}_block"][row] == ABSENT]
         return f"{self._index.where(row)} lacks {', '.join(missing)}"
-
-
-def shard_paths(folder: Path) -> list[Path]:
-    """Return the .tar files of a folder, sorted by name. Raises UserError if there is none."""
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
-    # glob would return nothing for an unreadable folder; scandir raises an error
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
-    if not names:
-        raise UserError(f"{folder} holds no .tar shards")
-    return [folder / name for name in names]
 
 
 def _shared(rows: Rows, index: Index, columns: tuple[str, ...]) -> Rows:

@@ -40,21 +40,16 @@ def _check(number: int) -> ShardReport:
             image_data, text_data = shards.read(i, image), shards.read(i, text)
             report.size += len(image_data) + len(text_data)
             decode(image_data)
-            CHECKS[text](text_data)
+            _check_text(text, text_data)
         except BadSample as error:
             report.damage[shards.where(i)] = str(error)
     return report
 
 
-def _check_json(data: bytes) -> None:
-    for caption in captions.all_from_json(data):
-        captions.stripped(caption)
-
-
-def _check_class(data: bytes) -> None:
-    if not data.strip().isdigit():
+def _check_text(column: str, data: bytes) -> None:
+    """Raise BadSample if the bytes of a text member are unusable."""
+    if column != "cls":
+        for caption in captions.all_from_member(column, data):
+            captions.stripped(caption)
+    elif not data.strip().isdigit():
         raise BadSample(".cls is not a number")
-
-
-# column -> function that raises BadSample if the member's bytes are unusable
-CHECKS = {"txt": captions.from_txt, "json": _check_json, "cls": _check_class}

@@ -36,8 +36,7 @@ class PairSource(Protocol):
 
     def caption(self, sample_id: int, generator: random.Random) -> str:
         """Return one caption without reading the image. Raises BadSample if it is unusable."""
-        captions = self.captions(sample_id)
-        return texts.stripped(captions[generator.randrange(len(captions)) if self.draws_caption else 0])
+        return texts.choose_caption(self.captions(sample_id), self.draws_caption, generator)
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         """Return the encoded image and one caption. Raises BadSample if either is unusable."""

@@ -21,7 +21,7 @@ class HFPairs(PairSource):
 
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.image_column, self.caption_column = config.image_column, config.caption_column
-        self.choice, self.draws_caption = config.captions, config.captions == "random"
+        self.draws_caption = config.captions == "random"
         self.rows = load(config, root, streaming=False)
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
@@ -35,7 +35,8 @@ class HFPairs(PairSource):
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         row = self.rows[sample_id]  # one read for image and caption
-        return image_bytes(row[self.image_column]), texts.from_cell(row[self.caption_column], self.choice, generator)
+        image, captions = image_bytes(row[self.image_column]), texts.all_from_cell(row[self.caption_column])
+        return image, texts.choose_caption(captions, self.draws_caption, generator)
 
     def image(self, sample_id: int) -> bytes:
         return image_bytes(self.rows[sample_id][self.image_column])

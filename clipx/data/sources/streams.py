@@ -65,6 +65,7 @@ class ShardStream(Stream):
         if len(weights) != len(urls) or min(weights) <= 0:
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
+        self.at_random = config.captions == "random"
         self.shards = [expand_urls(url) for url in urls]
         self.weights = weights
         self.buffer = config.shuffle_buffer
@@ -101,7 +102,8 @@ class ShardStream(Stream):
         if missing:
             return StreamedPair(where, error=f"lacks {', '.join(missing)}")
         try:
-            caption = texts.from_member(self.column, columns[self.column], generator)
+            captions = texts.all_from_member(self.column, columns[self.column])
+            caption = texts.choose_caption(captions, self.at_random, generator)
         except BadSample as error:
             return StreamedPair(where, error=str(error))
         return StreamedPair(where, columns["image"], caption)
@@ -126,7 +128,8 @@ class HFStream(Stream):
                 where = f"row {number} in shuffled order"
                 try:
                     image = hf.image_bytes(row[self.config.image_column])
-                    caption = texts.from_cell(row[self.config.caption_column], self.config.captions, generator)
+                    captions = texts.all_from_cell(row[self.config.caption_column])
+                    caption = texts.choose_caption(captions, self.config.captions == "random", generator)
                     yield StreamedPair(where, image, caption)
                 except BadSample as error:
                     yield StreamedPair(where, error=str(error))

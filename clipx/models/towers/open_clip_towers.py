@@ -192,7 +192,9 @@ def create_whole_model(name: str, key: str) -> tuple[nn.Module, Inputs]:
             model = hub_weights.create_model(name, key)
         else:
             model = create_model(model_name, weights, key, custom_text=False)
-    return model, model_inputs(model, model_name, weights)
+    # as configured, or as the published weights were trained
+    pixels = _pixels(model, model_name, weights)
+    return model, Inputs(**vars(pixels), tokenizer=model_name, context_length=model.context_length)
 
 
 def parse_weights(name: str, key: str) -> tuple[str, str | None]:
@@ -218,11 +220,6 @@ def parse_weights(name: str, key: str) -> tuple[str, str | None]:
         return model_name, None
     check_weights(model_name, weights, key)
     return model_name, weights
-
-
-def model_inputs(model: Any, name: str, pretrained: str | None) -> Inputs:
-    """Return the inputs of an open_clip model: as configured, or as its published weights were trained."""
-    return Inputs(**vars(_pixels(model, name, pretrained)), tokenizer=name, context_length=model.context_length)
 
 
 def _pixels(model: Any, name: str, pretrained: str | None) -> Pixels:

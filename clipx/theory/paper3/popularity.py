@@ -71,9 +71,9 @@ def partition(o: Array, tau: float) -> Array:
     return np.asarray((np.expm1(rate) / rate).prod(axis=1))
 
 
-def true_risk(tau: float, order: int = 200) -> float:
+def true_risk(tau: float) -> float:
     """Compute E[-tau log p(a | o)] by Gauss-Legendre quadrature over the half-disc."""
-    t, weight = np.polynomial.legendre.leggauss(order)
+    t, weight = np.polynomial.legendre.leggauss(200)
     angle, radius = np.meshgrid(np.pi * (t + 1) / 2, (t + 1) / 2)
     density = np.outer(weight, weight) * radius  # uniform on the half-disc; normalised below
     o = np.column_stack([(radius * np.cos(angle)).ravel(), (radius * np.sin(angle)).ravel()])

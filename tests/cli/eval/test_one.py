@@ -1,5 +1,6 @@
 """`clipx eval` of one run: input checks before a model is built, the best checkpoint, the popularity analysis."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import checkpoint, directory
 from clipx.training import setup
+from evaluation.analyses.disagreement import read_answers
 from evaluation.embedding import encoder
 from evaluation.runs import results
 from tests.helpers import fakes
@@ -40,9 +42,7 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
         evaluate(EvalConfig(model="open_clip:ViT-B-32/openai", datasets=specs, tasks=tasks, prompts=prompts))
 
 
-def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.train.keep_best = "min:loss"
     run = directory.claim(config)
@@ -51,9 +51,29 @@ def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(
         folder.mkdir(parents=True)
         (folder / checkpoint.MANIFEST).write_text("{}")
     (first.parent / "best").symlink_to(first.name)
-    assert _best_or_last(run) == first
-    assert f"evaluating {first}, because train.keep_best=min:loss" in capsys.readouterr().err
-    assert _best_or_last(last) == last
+    assert _best_or_last(run) == (first, "because train.keep_best=min:loss")
+    assert _best_or_last(last) == (last, "")
+
+
+def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    write_shards(tmp_path / "train", 12)
+    pairs = open_source(config.data)
+    run = directory.claim(config)
+    state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    first = state.save(run)
+    state.step = 5
+    state.save(run)
+    spec = fakes.captioned(tmp_path / "shots")
+    own = EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["retrieval"], device="cpu", workers=0)
+    evaluate(own)
+    of_run = results.read(run / "results.jsonl")
+    evaluate(replace(own, checkpoint=str(first)))
+    assert results.read(run / "results.jsonl") == of_run
+    of_first = results.read(run / "intermediate" / first.name / "results.jsonl")
+    assert [row.metric for row in of_first] == [row.metric for row in of_run]
+    answers = read_answers(first)
+    assert {one.hashes["checkpoint"] for one in answers.values()} == {row.hashes["checkpoint"] for row in of_first}
 
 
 def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """An arm is a named list of overrides; the user's overrides replace those of the arm, and the arm names the run."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run
+from cli.settings.compose import compose_run, recipe
 from cli.settings.recipes import expand_arm, load_recipe
 from clipx.errors import UserError
 
@@ -61,3 +62,19 @@ def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_recipe(tmp_path / "r.yaml")
+
+
+def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "first.yaml").write_text(
+        "defaults: [override /data: flickr8k]\nmodel: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\n"
+        "train: {epochs: 3, batch_size: 8}\nobjective: {clip: {average: false}}\narms: {one: []}\n"
+    )
+    (tmp_path / "second.yaml").write_text("defaults: [first, override /data: mscoco]\ntrain: {batch_size: 4}\n")
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    for overrides in ([], ["objective=clip"]):
+        config = compose_run(["recipe=second", *overrides])
+        assert (config.train.epochs, config.train.batch_size, config.data.name) == (3, 4, "mscoco")
+        assert config.objective == {"clip": {"average": False}}
+    assert recipe("second").arms == {}

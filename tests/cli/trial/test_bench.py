@@ -98,7 +98,7 @@ def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: 
     """NUCLR freezes zeta for 5 epochs, and its step costs less there."""
     seen: list[Progress] = []
 
-    def record(components: object, batch: object, progress: Progress) -> tuple[float, float]:
+    def record(components: object, progress: Progress) -> tuple[float, float]:
         seen.append(progress)
         return 0.0, 1.0
 

@@ -208,7 +208,7 @@ def test_penultimate_features_of_clip_are_the_projections_input() -> None:
 def test_penultimate_features_are_the_projections_input_for_every_pooling(pooling: dict[str, Any]) -> None:
     tower = VisionTransformer(16, 8, 24, 2, 2, 2.0, output_dim=8, attn_pooler_heads=2, **pooling)
     image = torch.randn(2, 3, 16, 16)
-    found = clip.penultimate_features(tower, image)
+    found = clip.FEATURES[VisionTransformer](tower, image)
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
 

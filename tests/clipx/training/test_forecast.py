@@ -36,7 +36,7 @@ from cli.settings.compose import compose_run
 from clipx.models.clip import build_model
 from clipx.training.cost import count_step
 from clipx.training.setup import build_components
-from clipx.training.trial import generated_batch, timed_step
+from clipx.training.trial import timed_step
 from clipx.types import Progress
 config = compose_run([*sys.argv[1:], "data.root=x", "train.device=cpu"])
 predicted = count_step(config).peak
@@ -46,7 +46,7 @@ before = kib("VmRSS")
 pairs = 2 * config.train.batch_size
 components = build_components(config, torch.device("cpu"), pairs, "x", partial(build_model, pretrained=False))
 for step in range(2):
-    timed_step(components, generated_batch(components), Progress(step, 2, 0, 1))
+    timed_step(components, Progress(step, 2, 0, 1))
 print(predicted / 1024 / (kib("VmHWM") - before))
 """
 # glibc returns freed tensors to the system at once; otherwise it keeps a part, which differs from run to run

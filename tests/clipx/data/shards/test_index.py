@@ -9,13 +9,9 @@ import pytest
 
 from clipx.data.shards import index as indices
 from clipx.data.shards import tar
-from clipx.data.shards.index import COLUMNS, PUBLISHED, Index, build_index, load, open_index, publish
-from clipx.data.shards.reader import Shards, shard_paths
+from clipx.data.shards.index import COLUMNS, PUBLISHED, build_index, load, open_index, publish
+from clipx.data.shards.reader import Shards
 from tests.helpers.folder import add, jpeg, write_shards
-
-
-def opened(folder: Path) -> Index:
-    return open_index(folder, shard_paths(folder))
 
 
 def names(folder: Path) -> list[str]:
@@ -52,8 +48,8 @@ def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: py
         return scan(path)
 
     monkeypatch.setattr(tar, "scan", recorded)
-    opened(folder)
-    opened(folder)
+    open_index(folder)
+    open_index(folder)
     assert scanned == ["00000.tar", "00001.tar", "00002.tar"]
     write_shard(folder / "00001.tar", "changed")
     write_shard(folder / "00003.tar", "new")
@@ -63,9 +59,9 @@ def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: py
 
 def test_an_extended_index_equals_a_new_one_in_the_same_order(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    first = opened(folder)
+    first = open_index(folder)
     write_shard(folder / "00009.tar", "new")
-    extended = opened(folder)
+    extended = open_index(folder)
     new = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in extended.shards], base=None)
     assert extended.digest == new.digest != first.digest
     assert all(np.array_equal(extended.arrays[name], new.arrays[name]) for name in indices.ARRAYS)
@@ -73,7 +69,7 @@ def test_an_extended_index_equals_a_new_one_in_the_same_order(tmp_path: Path) ->
 
 def test_several_processes_build_the_same_index_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=80)
-    alone = opened(folder)
+    alone = open_index(folder)
     monkeypatch.setattr(indices, "MIN_POOL_BYTES", 0)
     together = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in alone.shards], base=None)
     assert together.digest == alone.digest and together.shards == alone.shards
@@ -83,18 +79,18 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
     folder = write_shards(tmp_path / "s", samples=40)
     write_shard(folder / "00000-a.tar", "x")
     os.utime(folder / "00000-a.tar", (0, 0))
-    assert publish(opened(folder), folder) == folder / PUBLISHED
+    assert publish(open_index(folder), folder) == folder / PUBLISHED
     moved = folder.rename(tmp_path / "moved")
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr(tar, "scan", None)  # a scan would fail
-    assert len(opened(moved)) == 41
-    assert publish(opened(moved), moved) == moved / PUBLISHED, "a second publish failed"
+    assert len(open_index(moved)) == 41
+    assert publish(open_index(moved), moved) == moved / PUBLISHED, "a second publish failed"
 
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
 def test_a_corrupt_published_index_is_rebuilt(tmp_path: Path, file: str) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    publish(opened(folder), folder)
+    publish(open_index(folder), folder)
     path = folder / PUBLISHED / file
     path.write_bytes(path.read_bytes()[:200])
     assert load(folder / PUBLISHED) is None
@@ -105,7 +101,7 @@ def test_a_corrupt_published_index_is_rebuilt(tmp_path: Path, file: str) -> None
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_corrupt_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    opened(folder)
+    open_index(folder)
     (path,) = (tmp_path / "cache" / "index").glob(f"*/*/{file}")
     if lost:
         path.unlink()
@@ -118,10 +114,10 @@ def test_a_corrupt_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool
 
 def test_an_index_of_another_format_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    opened(folder)
+    open_index(folder)
     for version in (indices.FORMAT + 1, indices.FORMAT):
         monkeypatch.setattr(indices, "FORMAT", version)
-        assert len(opened(folder)) == 40
+        assert len(open_index(folder)) == 40
     assert len(list((tmp_path / "cache" / "index").glob("*/*/shards.json"))) == 2
 
 
@@ -154,7 +150,7 @@ def test_duplicate_keys_and_unused_members_are_reported(tmp_path: Path) -> None:
         add(tar, "d.png", jpeg("blue"))
         add(tar, "d.parquet", b"x")
         add(tar, "e.mp4", b"x")
-    index = opened(folder)
+    index = open_index(folder)
     assert [index.key(int(row)) for row in index.duplicates()] == ["a"]
     assert index.shards[1].others == {"mp4": 1, "parquet": 1}
     assert index.damage() == ["1.tar: d.png is ignored, d.jpg is used"]
@@ -178,7 +174,7 @@ def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
 
 def test_12_million_samples_fit_into_400_mb(tmp_path: Path) -> None:
     """Shared memory of a run that reads images and .txt captions of 12.4M samples, the size of CC12M."""
-    index = opened(write_shards(tmp_path / "s", samples=40))
+    index = open_index(write_shards(tmp_path / "s", samples=40))
     members = sum(index.arrays[f"{column}_{part}"].itemsize for column in COLUMNS[:2] for part in ("block", "size"))
     row = np.dtype(np.int32).itemsize  # sample id -> row of the index, if some samples are incomplete
     position = np.dtype(np.int32).itemsize  # epoch order
