@@ -18,9 +18,9 @@ from cli.shell import ls
 from cli.theory import experiments
 from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
-from clipx.train import fit
 from tests.helpers import plugin_tables
-from tests.helpers.folder import jpeg, settings, write_shards
+from tests.helpers.folder import jpeg, write_shards
+from tests.helpers.runs import prepared, trained
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -171,9 +171,8 @@ def test_commands_of_the_data_page_run(
 
 def test_the_python_example_of_the_reports_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path, epochs=1)
-    fit(config, directory.claim(config))
+    config = prepared(tmp_path, epochs=1)
+    trained(config)
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}

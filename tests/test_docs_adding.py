@@ -14,13 +14,12 @@ import pytest
 from cli.settings.compose import compose_run
 from cli.settings.scaffold import filled
 from clipx import objectives
-from clipx.run import directory
-from clipx.train import fit
 from clipx.utils.plugins import load_plugins
 from evaluation.runner import evaluate
 from evaluation.tasks import TASKS
 from tests.helpers import fakes, plugin_tables
 from tests.helpers.folder import jpeg, write_shards
+from tests.helpers.runs import trained
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
@@ -94,9 +93,7 @@ def train(*overrides: str) -> Path:
     """Train for two steps; return the run directory."""
     short = ["train.samples=16", "train.batch_size=8", "schedule.warmup_steps=1", "log.every=1"]
     config = compose_run(["recipe=demo", *short, *overrides])
-    run = directory.claim(config)
-    fit(config, run)
-    return run
+    return trained(config)
 
 
 def write_zoo() -> None:

@@ -28,6 +28,7 @@ from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import log
 
 LAUNCH = "import sys; from pathlib import Path; from clipx.run import directory; from cli.train import train; "
 LAUNCH += "train(directory.load_config(Path(sys.argv[1])))"
@@ -159,10 +160,7 @@ def differing(first: Path, second: Path) -> list[str]:
     for name in ("model.safetensors", "table.safetensors"):
         a, b = (load_file(checkpoints(run)[-1] / name) for run in (first, second))
         found += [key for key in a.keys() | b.keys() if key not in a or key not in b or not torch.equal(a[key], b[key])]
-    losses = [
-        [(r["step"], r["loss"]) for r in map(json.loads, (run / "log.jsonl").read_text().splitlines())]
-        for run in (first, second)
-    ]
+    losses = [[(row["step"], row["loss"]) for row in log(run)] for run in (first, second)]
     return [*found, *(["log.jsonl"] if losses[0] != losses[1] else [])]
 
 

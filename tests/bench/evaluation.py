@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.tasks.linear_probe.regression import GRID, STRIDES, Regression, search
+from tests.bench.measure import extra_memory, seconds
 
 IMAGES, TEXTS, WIDTH, CLASSES = 5_000, 25_000, 512, 10
 Labelled = tuple[Tensor, Tensor]  # features [n, WIDTH], labels int64 [n]
@@ -56,8 +56,12 @@ def _compare_searches(title: str, separation: float, noise: float) -> None:
     train, validation, test = (
         features(n, seed, separation, noise) for n, seed in ((10_000, 1), (2_000, 2), (5_000, 3))
     )
-    ours, (chosen, best, accuracy) = timed(lambda: _our_search(train, validation, test))
-    theirs, (their_chosen, their_best, their_accuracy) = timed(lambda: _their_search(train, validation, test))
+    found: list[Searched] = []
+    ours, theirs = (
+        seconds(lambda search=search: found.append(search(train, validation, test)))  # type: ignore[misc]
+        for search in (_our_search, _their_search)
+    )
+    (chosen, best, accuracy), (their_chosen, their_best, their_accuracy) = found
     both = [i for i in accuracy.keys() & their_accuracy.keys() if GRID[i] <= 100]
     largest = max(abs(accuracy[i] - their_accuracy[i]) for i in both)
     print(f"C search, {title}: ours {ours:.1f} s, scikit-learn {theirs:.1f} s: {theirs / ours:.1f} times faster")
@@ -96,21 +100,15 @@ def _their_search(train: Labelled, validation: Labelled, test: Labelled) -> Sear
     return GRID[best], accuracy_of[best], accuracy_of
 
 
-def timed(call: Callable[[], Searched]) -> tuple[float, Searched]:
-    start = time.perf_counter()
-    result = call()
-    return time.perf_counter() - start, result
-
-
 def _compare_retrieval() -> None:
     measured = {}
     for name in RETRIEVALS:
         command = [sys.executable, "-m", "tests.bench.evaluation", name]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         measured[name] = [float(number) for number in done.stdout.split()]
-    for name, (seconds, extra, *recalls) in measured.items():
+    for name, (wall, extra, *recalls) in measured.items():
         values = " ".join(f"{100 * value:.2f}" for value in recalls)
-        print(f"retrieval {IMAGES} x {TEXTS}, {name}: {seconds:.2f} s, {extra:.0f} MB extra memory, R@1/5/10 {values}")
+        print(f"retrieval {IMAGES} x {TEXTS}, {name}: {wall:.2f} s, {extra:.0f} MB extra memory, R@1/5/10 {values}")
     ratio = measured["clip-benchmark"][0] / measured["ours"][0]
     print(f"  {ratio:.1f} times faster")
 
@@ -147,16 +145,10 @@ def _measure_retrieval(name: str) -> None:
     noise = F.normalize(torch.randn(TEXTS, WIDTH, generator=generator), dim=1)
     text = F.normalize(image[owner] + 6.0 * noise, dim=1)
     RETRIEVALS[name](image[:100], text[:500], owner[:500])  # the first call loads libraries and threads
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before, start = _memory("VmRSS"), time.perf_counter()
-    recalls = RETRIEVALS[name](image, text, owner)
-    print(time.perf_counter() - start, _memory("VmHWM") - before, *recalls)
-
-
-def _memory(field: str) -> float:
-    """Return a field of /proc/self/status in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+    recalls: list[float] = []
+    start = time.perf_counter()
+    extra = extra_memory(lambda: recalls.extend(RETRIEVALS[name](image, text, owner)))
+    print(time.perf_counter() - start, extra, *recalls)
 
 
 def _compare_extraction() -> None:
@@ -170,9 +162,7 @@ def _compare_extraction() -> None:
         specs = [fakes.labelled(root / f"set{i}", classes=10 + i, test=400) for i in range(10)]
 
         def run(tasks: list[str], out: str) -> float:
-            start = time.perf_counter()
-            runner.evaluate(encoder, specs, tasks, root / out, root / "cache", 128, 0, "cpu")
-            return time.perf_counter() - start
+            return seconds(lambda: runner.evaluate(encoder, specs, tasks, root / out, root / "cache", 128, 0, "cpu"))
 
         with_extraction, scoring = run(["zeroshot"], "first"), run(["zeroshot"], "second")
     print(f"ten zero-shot sets: {with_extraction:.2f} s with extraction, {scoring:.2f} s with cached features")

@@ -5,7 +5,6 @@ measured on one further shard of 300 MB. Three numbers have a target: scan speed
 summed over all processes, and seconds from opening the index to the first batch of ids (lower is better).
 """
 
-import io
 import multiprocessing
 import os
 import random
@@ -24,6 +23,7 @@ from clipx.data.shards.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Sh
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
 from tests.bench.chaos import descendants
+from tests.helpers.folder import add
 
 SAMPLES, PER_SHARD = 12_400_000, 10_000
 RANKS, WORKERS = 2, 4
@@ -96,9 +96,7 @@ def scan_speed(folder: Path, megabytes: int = 300) -> float:
     with tarfile.open(path, "w") as tar:
         for i in range(megabytes * 10**6 // 27_000):
             for extension, data in (("jpg", image), ("txt", b"a caption"), ("json", b'{"width": 256}' * 20)):
-                member = tarfile.TarInfo(f"{i:09d}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add(tar, f"{i:09d}.{extension}", data)
     scan(path)  # fills the page cache
     start = time.process_time()
     scan(path)

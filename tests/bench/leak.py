@@ -18,8 +18,9 @@ import torch
 from scipy.stats import linregress, t
 
 from clipx.training.step import log_row, train_step
+from clipx.training.trial import generated_batch
 from clipx.types import Progress
-from tests.bench.train import CPU, generated_batch, our_components
+from tests.bench.train import CPU, our_components
 
 STEPS, EVERY = int(os.environ.get("STEPS", "2000")), 20  # EVERY: steps between measurements
 

@@ -21,7 +21,6 @@ import sys
 import time
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -35,6 +34,7 @@ from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
 from clipx.utils.device import has_triton
 from clipx.utils.products import LOSS_PRECISIONS, loss_precision
+from tests.bench.measure import extra_memory
 from tests.helpers.gloo import pool
 
 PEER = "open_clip ClipLoss"
@@ -104,10 +104,7 @@ def peak(name: str, B: int, E: int) -> float:
     """Return the peak extra memory of a candidate in MiB. Call it in a new process."""
     step(name, inputs(name, 64, E))  # libraries allocate memory in the first call
     given = inputs(name, B, E)
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = status("VmRSS")
-    step(name, given)
-    return (status("VmHWM") - before) / 1024
+    return extra_memory(lambda: step(name, given))
 
 
 def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, float]:
@@ -163,12 +160,6 @@ def compare_kernels(B: int, E: int, repeats: int) -> None:
                     seconds.append(time.perf_counter() - start)
             extra = torch.cuda.max_memory_allocated() - before
             print(f"{precision} {label:24}{statistics.median(seconds[1:]) * 1e3:8.2f} ms{extra / 2**20:8.0f} MiB")
-
-
-def status(field: str) -> int:
-    """Return a field of /proc/self/status in KiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 def median(seconds: dict[str, list[float]]) -> dict[str, float]:

@@ -11,15 +11,16 @@ SAMPLES (pairs per run of part 1) and SEEDS (of part 2) in the environment set t
 the cache, so a second call is faster.
 """
 
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+
+from tests.bench.measure import run
+from tests.helpers.runs import log
 
 SAMPLES, SEEDS = int(os.environ.get("SAMPLES", "38400")), int(os.environ.get("SEEDS", "4"))
 BATCH, TRAINING = 64, 8_000  # batch size, rendered training pairs
@@ -43,10 +44,7 @@ CASES: dict[str, dict[str, object]] = {
 def clipx(*arguments: str) -> None:
     """Run a clipx command on one core."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "cli.main", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    run([sys.executable, "-m", "cli.main", *arguments], environment)
 
 
 def overrides(changes: dict[str, object]) -> list[str]:
@@ -57,9 +55,9 @@ def overrides(changes: dict[str, object]) -> list[str]:
 
 def milliseconds(folder: Path, name: str, changes: dict[str, object]) -> tuple[float, float, dict[str, float]]:
     """Train once; return the median and the smallest ms per step in log.jsonl, and the median step's ms by phase."""
-    run = folder / "".join(c if c.isalnum() else "_" for c in name)
-    clipx("train", "recipe=demo", *overrides(changes), f"train.samples={SAMPLES}", f"runs={run}", "name=run")
-    rows = [json.loads(line) for line in (run / "run" / "s0" / "log.jsonl").read_text().splitlines()]
+    runs = folder / "".join(c if c.isalnum() else "_" for c in name)
+    clipx("train", "recipe=demo", *overrides(changes), f"train.samples={SAMPLES}", f"runs={runs}", "name=run")
+    rows = log(runs / "run" / "s0")
     timed = sorted((1e3 * BATCH / row["images_per_s"], row["step"]) for row in rows if "images_per_s" in row)
     middle = timed[len(timed) // 2]
     phases = next(row["step_s"] for row in rows if row["step"] == middle[1])
@@ -79,8 +77,8 @@ def reproduce(folder: Path) -> None:
     clipx("reproduce", "recipe=clip_reg_mini", *overrides({**SMALL, **MEMORY, **TEST_IMAGES}), *short, *arguments)
     runs = sorted(folder.glob("*/s*"), key=lambda run: (run / "log.jsonl").stat().st_mtime)
     gaps, evaluations = [], []
-    for before, run in pairwise(runs):
-        first = json.loads((run / "log.jsonl").read_text().splitlines()[1])  # line 0 is about the untrained model
+    for before, after in pairwise(runs):
+        first = log(after)[1]  # line 0 is about the untrained model
         started = datetime.fromisoformat(first["time"]).timestamp()
         ended = (before / "log.jsonl").stat().st_mtime
         evaluated = (before / "results.md").stat().st_mtime - ended

@@ -5,23 +5,16 @@ and on two ranks. `clipx bench nuclr` compares whole training steps with CLIP's.
 """
 
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 
 from clipx import distributed, objectives
 from clipx.sample_table import SampleTable
+from tests.bench.measure import seconds
 from tests.helpers.gloo import pool
 
 PAIRS = 12_000_000
 ROWS = 512  # per read or write; paper 3's global batch
-
-
-def seconds(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
 
 
 def read_and_write() -> float:

@@ -13,15 +13,12 @@ duration. open_clip_train needs webdataset <= 0.2.86, which this script installs
 """
 
 import io
-import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +36,13 @@ from clipx.training.cost import flop_counter
 from clipx.training.devices import DEVICES
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, train_step
+from clipx.training.trial import generated_batch
 from clipx.types import Batch, Progress
 from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
+from tests.bench.measure import run, seconds
+from tests.helpers.folder import add
+from tests.helpers.runs import log
 
 ROUNDS, STEPS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("STEPS", "30"))
 EVERY = 10  # steps between lines of both logs
@@ -84,9 +85,7 @@ def write_shards(folder: Path, side: int) -> None:
                 Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC).save(picture, "JPEG")
                 words = f"a picture of {generator.integers(1000)} things and {generator.integers(1000)} others"
                 for suffix, data in (("jpg", picture.getvalue()), ("txt", words.encode())):
-                    info = tarfile.TarInfo(f"{shard * PER_SHARD + number:06d}.{suffix}")
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+                    add(tar, f"{shard * PER_SHARD + number:06d}.{suffix}", data)
 
 
 def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
@@ -98,9 +97,9 @@ def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
         "train.device": device, "train.save_every": 10**6, "log.every": EVERY, "runs": out, "name": "ours",
     }  # fmt: skip
     command = [sys.executable, "-m", "cli.main", "train", *(f"{key}={value}" for key, value in arguments.items())]
-    _run(command, dict(os.environ))
-    lines = [json.loads(line) for line in (out / "ours" / "s0" / "log.jsonl").read_text().splitlines()]
-    return float(statistics.harmonic_mean([line["images_per_s"] for line in lines[1:]]))
+    run(command, dict(os.environ))
+    rows = log(out / "ours" / "s0")
+    return float(statistics.harmonic_mean([row["images_per_s"] for row in rows[1:]]))
 
 
 def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
@@ -113,7 +112,7 @@ def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
     }  # fmt: skip
     options = [text for key, value in arguments.items() for text in (f"--{key}", str(value))]
     path = os.pathsep.join(filter(None, [str(webdataset_folder()), os.environ.get("PYTHONPATH", "")]))
-    _run([sys.executable, "-c", OPEN_CLIP_TRAIN, str(CONFIGS), *options], {**os.environ, "PYTHONPATH": path})
+    run([sys.executable, "-c", OPEN_CLIP_TRAIN, str(CONFIGS), *options], {**os.environ, "PYTHONPATH": path})
     seconds = re.findall(r"Batch \(t\): ([\d.]+)", (out / "theirs" / "out.log").read_text())
     return case.batch / statistics.mean(map(float, seconds[1:]))
 
@@ -123,14 +122,8 @@ def webdataset_folder() -> Path:
     folder = cache_home() / "bench" / f"webdataset-{WEBDATASET}"
     if not folder.exists():
         target = ["--target", str(folder), "--no-deps", "--quiet", f"webdataset=={WEBDATASET}"]
-        _run([sys.executable, "-m", "pip", "install", *target], dict(os.environ))
+        run([sys.executable, "-m", "pip", "install", *target], dict(os.environ))
     return folder
-
-
-def _run(command: list[str], environment: dict[str, str]) -> None:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def scripts(case: Case, device: str) -> None:
@@ -173,18 +166,6 @@ def our_components(case: Case, device: torch.device) -> TrainComponents:
     return build_components(config, device, case.batch, "generated")
 
 
-def generated_batch(components: TrainComponents) -> Batch:
-    """Draw random pairs on the device."""
-    inputs, size = components.state.model.inputs, components.config.train.batch_size
-    shape = (size, 3, inputs.image_size, inputs.image_size)
-    return Batch(
-        sample_id=torch.arange(size, device=components.device),
-        image=torch.randn(shape, device=components.device),
-        text=torch.randint(1, 100, (size, inputs.context_length), device=components.device),
-        label=torch.zeros(size, dtype=torch.int64, device=components.device),
-    )
-
-
 def our_loop(components: TrainComponents, batch: Batch) -> None:
     """Run STEPS steps of clipx, and compute a log line every EVERY steps."""
     for step in range(STEPS):
@@ -220,15 +201,6 @@ def their_loop(case: Case, device: torch.device) -> Callable[[Batch], None]:
     return epoch
 
 
-def seconds(action: Callable[[], object], device: torch.device) -> float:
-    """Return the wall seconds of a call, until the device has finished."""
-    start = time.perf_counter()
-    action()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
 def loops(case: Case, device: torch.device) -> None:
     """Compare the loops: print the images per second of both, the median ratio of the rounds, and our FLOP/s."""
     components = our_components(case, device)
@@ -238,7 +210,7 @@ def loops(case: Case, device: torch.device) -> None:
     both: list[Callable[[], None]] = [lambda: our_loop(components, batch), lambda: theirs(batch)]
     for turn in range(2 * ROUNDS + 1):  # the first round warms up
         for k in (0, 1) if turn % 2 else (1, 0):
-            taken = seconds(both[k], device)
+            taken = seconds(both[k])
             if turn:
                 times[k].append(taken)
     ours, peers = (STEPS * case.batch / min(t) for t in times)

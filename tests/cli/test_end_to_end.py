@@ -1,6 +1,5 @@
 """Train, evaluate and report on generated shards and on real photographs."""
 
-import json
 import tarfile
 from pathlib import Path
 
@@ -8,26 +7,27 @@ import pytest
 
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
+from tests.helpers.runs import lines, log
 
 
 @pytest.mark.slow
 def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
-    assert clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
+    clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
     again = clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
     assert "is done: 2 steps" in again.stderr
-    assert clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
+    clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path)
     results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
-    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    rows = lines(results)
     assert {row["metric"] for row in rows if row["task"] == "retrieval"} == {
         f"{d}_recall@{k}" for d in ("image_to_text", "text_to_image") for k in (1, 5, 10)
     }
     assert all(row["low"] <= row["value"] <= row["high"] and row["hashes"]["checkpoint"] for row in rows)
     before = results.stat().st_mtime_ns
-    assert clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path).returncode == 0
+    clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path)
     assert results.stat().st_mtime_ns == before, "a finished evaluation was repeated"
-    assert clipx_here("report", "runs/e2e", cwd=tmp_path).returncode == 0
+    clipx_here("report", "runs/e2e", cwd=tmp_path)
     page = (tmp_path / "runs" / "e2e" / "report.html").read_text()
     assert "text → image R@1" in page and "<svg" in page
 
@@ -35,11 +35,10 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
 @pytest.mark.slow
 def test_eval_names_a_corrupt_checkpoint(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    assert clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path).returncode == 0
+    clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
     weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:1000])
-    done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path)
-    assert done.returncode == 2
+    done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path, code=2)
     assert "model.safetensors is corrupt or was changed" in done.stderr
 
 
@@ -53,12 +52,10 @@ def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path
             add(shard, f"torn{i}.txt", b"a caption")
     arguments = [*tiny(tmp_path / "shards", samples=64), "log.every=1"]
     done = clipx_here("train", *arguments, "data.max_bad_rate=0.1", "name=some", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert {f"corrupt.tar:torn{i}: corrupt image" in done.stderr for i in range(4)} == {True}
-    rows = [json.loads(r) for r in (tmp_path / "runs/some/s0/log.jsonl").read_text().splitlines()]
+    rows = log(tmp_path / "runs/some/s0")
     assert (rows[-1]["step"], rows[-1]["bad"]) == (8, 4)
-    done = clipx_here("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path)
-    assert done.returncode == 2
+    done = clipx_here("train", *arguments, "data.max_bad_rate=0.05", "name=much", cwd=tmp_path, code=2)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: corrupt.tar:torn")
     assert all(f"torn{i}" in last for i in range(4))
@@ -71,10 +68,9 @@ def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path
 def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, real_data: Path) -> None:
     settings = ["data=flickr8k", f"data.root={real_data}/flickr8k", "data.workers=1"]
     settings += ["train.samples=640", "schedule.warmup_steps=1", "name=photos"]
-    trained = clipx_here("train", "recipe=demo", *settings, cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
-    assert clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path).returncode == 0
-    rows = [json.loads(r) for r in (tmp_path / "runs/photos/s0/results.jsonl").read_text().splitlines()]
+    clipx_here("train", "recipe=demo", *settings, cwd=tmp_path)
+    clipx_here("eval", "checkpoint=runs/photos/s0", cwd=tmp_path)
+    rows = lines(tmp_path / "runs/photos/s0/results.jsonl")
     assert {row["dataset"] for row in rows} == {"flickr8k/test"}
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
 
@@ -82,6 +78,6 @@ def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, r
 def test_train_first_prints_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
-    lines = done.stderr.splitlines()
-    assert lines[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
-    assert lines[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+    printed = done.stderr.splitlines()
+    assert printed[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
+    assert printed[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"

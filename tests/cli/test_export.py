@@ -17,18 +17,11 @@ from cli.export.command import export
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
 from clipx.run.checkpoint import TrainState
 from clipx.utils.files import write_text
-from tests.helpers.folder import settings, write_shards
-
-
-def run_with(root: Path, config: RunConfig, step: int = 3) -> Path:
-    """Write a run directory with one checkpoint of random weights."""
-    run = directory.claim(config)
-    model = clip.build_model(config, pretrained=False)
-    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
-    return run
+from tests.helpers.folder import settings
+from tests.helpers.runs import prepared, untrained
 
 
 def with_tower(root: Path, name: str, text: str = "", pretrained: str | None = None) -> RunConfig:
@@ -43,7 +36,7 @@ def test_an_exported_model_gives_the_embeddings_of_the_run(
     tmp_path: Path, tower: str, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = with_tower(tmp_path, f"open_clip:{tower}")
-    run = run_with(tmp_path, config)
+    run = untrained(config)
     out = tmp_path / f"mine{suffix}"
     export([str(run), f"out={out}"])
     printed = capsys.readouterr().out
@@ -76,7 +69,7 @@ def test_standard_towers_load_without_clipx_and_other_towers_name_their_import(
     for tower, standard in (("mini-vit-48", True), ("mini-48", False)):
         out = tmp_path / tower / "own.pt"
         out.parent.mkdir()
-        export([str(run_with(tmp_path / tower, with_tower(tmp_path / tower, f"open_clip:{tower}"))), f"out={out}"])
+        export([str(untrained(with_tower(tmp_path / tower, f"open_clip:{tower}"))), f"out={out}"])
         printed = "import clipx.models.towers.small_cnn  # defines its image tower"
         assert (printed in capsys.readouterr().out) is not standard
         script = WITHOUT_CLIPX.format(config=str(out.with_suffix(".json")), name="own", weights=str(out))
@@ -90,7 +83,7 @@ def test_standard_towers_load_without_clipx_and_other_towers_name_their_import(
 
 def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
     config = with_tower(tmp_path, "open_clip:mini-vit-48")
-    run = run_with(tmp_path, config)
+    run = untrained(config)
     with pytest.raises(UserError, match=r"ema=true: .* holds no averaged weights"):
         export([str(run), f"out={tmp_path}/x.pt", "ema=true"])
     model = clip.build_model(config)
@@ -110,7 +103,7 @@ def test_a_soup_is_the_mean_of_its_runs(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         config = with_tower(tmp_path, "open_clip:mini-48")
         config.name = name
-        runs.append(run_with(tmp_path, config))
+        runs.append(untrained(config))
 
     def weights(place: str) -> dict[str, torch.Tensor]:
         export([place, f"out={tmp_path}/out.safetensors"])
@@ -130,10 +123,10 @@ def test_a_soup_is_the_mean_of_its_runs(tmp_path: Path) -> None:
     [("mini-vit-48", None, "has model.image.name=open_clip:mini-vit-48"), ("mini-48", 64, "has image_size=64")],
 )
 def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part: str, tmp_path: Path) -> None:
-    runs = [run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))]
+    runs = [untrained(with_tower(tmp_path, "open_clip:mini-48"))]
     config = with_tower(tmp_path, f"open_clip:{tower}")
     config.name, config.model.image.size = "other", size
-    runs.append(run_with(tmp_path, config))
+    runs.append(untrained(config))
     with pytest.raises(UserError, match=f"soup=: .*{part}") as error:
         export([f"soup=[{runs[0]},{runs[1]}]", f"out={tmp_path}/x.pt"])
     assert "\n" not in str(error.value)
@@ -146,10 +139,9 @@ def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part:
 def test_the_exported_temperature_is_that_of_the_last_step_of_its_schedule(
     tmp_path: Path, every: str, steps: int, epoch: int
 ) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path, epochs=3)
+    config = prepared(tmp_path, epochs=3)
     config.temperature = TemperatureConfig(kind="linear", tau=0.07, tau_end=0.01, every=every)
-    export([str(run_with(tmp_path, config, steps)), f"out={tmp_path}/x.pt"])
+    export([str(untrained(config, steps)), f"out={tmp_path}/x.pt"])
     share = epoch / 2 if every == "epoch" else (steps - 1) / 5
     weights = torch.load(tmp_path / "x.pt", weights_only=True)
     assert float(weights["logit_scale"].exp()) == pytest.approx(1 / (0.07 - share * 0.06), rel=1e-5)
@@ -159,14 +151,14 @@ def test_a_bias_is_exported(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.temperature.bias = -7.5
     out = tmp_path / "biased.pt"
-    export([str(run_with(tmp_path, config)), f"out={out}"])
+    export([str(untrained(config)), f"out={out}"])
     open_clip.add_model_config(tmp_path / "biased.json")
     loaded = open_clip.create_model("biased", pretrained=str(out))
     assert float(loaded.logit_bias.detach()) == -7.5
 
 
 def test_no_warning_about_random_weights_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    export([str(run_with(tmp_path, settings(tmp_path))), f"out={tmp_path}/x.pt"])
+    export([str(untrained(settings(tmp_path))), f"out={tmp_path}/x.pt"])
     assert "initialized randomly" not in caplog.text
 
 
@@ -174,7 +166,7 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
     """A published tag may use QuickGELU although the configuration does not say so."""
     monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda model, tag: {"quick_gelu": True})
     config = with_tower(tmp_path, "open_clip:mini-vit-48", pretrained="published")
-    export([str(run_with(tmp_path, config)), f"out={tmp_path}/quick.safetensors"])
+    export([str(untrained(config)), f"out={tmp_path}/quick.safetensors"])
     assert json.loads((tmp_path / "quick.json").read_text())["quick_gelu"] is True
     loaded = open_clip.create_model("quick", pretrained=str(tmp_path / "quick.safetensors"))
     assert "QuickGELU" in repr(loaded)
@@ -188,7 +180,7 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
     ],
 )
 def test_towers_that_are_not_one_open_clip_model_are_refused(tmp_path: Path, image: str, text: str, part: str) -> None:
-    run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
+    run = untrained(with_tower(tmp_path, "open_clip:mini-48"))
     written = (run / "config.yaml").read_text()
     before, _, after = written.partition("text:")
     after = after.replace("open_clip:mini-48", text)
@@ -199,7 +191,7 @@ def test_towers_that_are_not_one_open_clip_model_are_refused(tmp_path: Path, ima
 
 @pytest.mark.parametrize(("image", "text"), [("small:conv", "small:bag"), ("open_clip:mini-48", "small:transformer")])
 def test_small_towers_are_refused(tmp_path: Path, image: str, text: str) -> None:
-    run = run_with(tmp_path, with_tower(tmp_path, image, text))
+    run = untrained(with_tower(tmp_path, image, text))
     one, two = refusals(run, tmp_path)
     assert one == two and "cannot be exported: only towers named open_clip:NAME can be" in one and "\n" not in one
 
@@ -218,7 +210,7 @@ def refusals(run: Path, folder: Path) -> list[str]:
 
 
 def test_preprocessing_that_open_clip_would_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_with(tmp_path, with_tower(tmp_path, "open_clip:mini-48"))
+    run = untrained(with_tower(tmp_path, "open_clip:mini-48"))
     monkeypatch.setattr("open_clip.get_model_preprocess_cfg", _other_mean_every_second_time())
     for message in refusals(run, tmp_path):
         assert re.search(r"images have mean .*open_clip would load the file with \(0.5", message)
@@ -237,7 +229,7 @@ def _other_mean_every_second_time() -> Callable[[object], dict[str, object]]:
 def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.model.normalise = False
-    for message in refusals(run_with(tmp_path, config), tmp_path):
+    for message in refusals(untrained(config), tmp_path):
         assert "which have unit length, would differ" in message
 
 
@@ -245,7 +237,7 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
     config = with_tower(tmp_path, "open_clip:mini-vit-48")
     config.model.points.kernel = "linear"
     with pytest.raises(UserError, match=r"model\.points\.kernel=linear cannot be exported"):
-        export([str(run_with(tmp_path, config)), f"out={tmp_path}/x.pt"])
+        export([str(untrained(config)), f"out={tmp_path}/x.pt"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])

@@ -20,6 +20,7 @@ from evaluation.types import Result
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.hub_server import Hub, running_hub
+from tests.helpers.runs import untrained
 
 PUSH = ("hub=me/demo", "licence=apache-2.0")
 
@@ -50,10 +51,8 @@ def trained(root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunC
     config.model.image.name = config.model.text.name = tower
     if change:
         change(config)
-    run = directory.claim(config)
     torch.manual_seed(1)
-    model = clip.build_model(config, pretrained=False)
-    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=3).save(run)
+    run = untrained(config)
     digest = checkpoint.verify(checkpoint.resolve(run))["sha256"][checkpoint.WEIGHTS]
     rows = [row("mine", 0.25, digest[:16]), row("of another step", 0.5, "0" * 16)]
     results.write(run / results.RESULTS, [*rows, row("quick", 0.75, digest[:16], limit="10")])
@@ -124,7 +123,7 @@ def test_a_pushed_model_embeds_the_same_in_a_new_process(tmp_path: Path, hub: Hu
 
 
 def push(run: Path, *more: str) -> str:
-    done = clipx_here("export", str(run), *(more or PUSH), cwd=run.parents[2])
+    done = clipx_here("export", str(run), *(more or PUSH), cwd=run.parents[2], code=None)
     return done.stdout if done.returncode == 0 else f"{done.returncode} {done.stderr.removeprefix('clipx: ')}"
 
 
@@ -192,7 +191,7 @@ def test_a_private_repository_needs_the_token(tmp_path: Path, hub: Hub, monkeypa
 
 def evaluated(root: Path, model: str) -> str:
     write_shards(root / "val", samples=4)
-    done = clipx_here("eval", f"model={model}", f"datasets=[captions:{root}/val]", "workers=0", cwd=root)
+    done = clipx_here("eval", f"model={model}", f"datasets=[captions:{root}/val]", "workers=0", cwd=root, code=None)
     assert done.returncode in (0, 2) and done.stderr.count("\n") <= 1, done.stderr
     return done.stdout + done.stderr
 

@@ -1,6 +1,5 @@
 """A plug-in package outside the repository: every command uses it, and names it when it is missing."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from tests.helpers import fakes
 from tests.helpers.commands import clipx, clipx_here
 from tests.helpers.folder import jpeg
 from tests.helpers.own_package import NAME, PACKAGE, write_package
+from tests.helpers.runs import lines, log
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 # loads an export in a process that cannot import clipx
@@ -40,23 +40,21 @@ def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ra
     captions = fakes.captioned(tmp_path / "captions" / "test")
 
     def run(*arguments: str, code: int = 0, command: Command = clipx) -> subprocess.CompletedProcess[str]:
-        done = command(*arguments, cwd=work)
-        assert done.returncode == code, done.stderr
-        return done
+        return command(*arguments, cwd=work, code=code)
 
     plan = [f"plugins=[{NAME}]", "recipe=okapi", f"data.root={zoo}", "data.workers=1", "train.device=cpu"]
     counted = ["train", *plan, "arm=counted", "mixing.kind=whole", "mixing.probability=1", "name=own"]
     run(*counted, "train.processes=2", "train.max_minutes=0.0001", code=75)
     resumed = run(*counted, "train.processes=2")
     assert "resumed" in resumed.stderr
-    log = [json.loads(line) for line in (work / "runs/own/s0/log.jsonl").read_text().splitlines()]
-    assert log[-1]["step"] == 4 and "counted" in str(log[-1])
+    last = log(work / "runs/own/s0")[-1]
+    assert last["step"] == 4 and "counted" in str(last)
     run("train", *plan, "arm=clip", "name=other")
 
     for name in ("own", "other"):  # eval reads plugins= from the run's config.yaml
         several = "processes=2" if name == "own" else "processes=1"
         run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0")
-        rows = [json.loads(line) for line in (work / f"runs/{name}/s0/results.jsonl").read_text().splitlines()]
+        rows = lines(work / f"runs/{name}/s0/results.jsonl")
         assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
     ranked = run("report", "compare", "runs", command=clipx_here).stdout
     assert "own" in ranked and "other" in ranked

@@ -10,12 +10,9 @@ import tarfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import Tensor
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -26,22 +23,13 @@ from clipx.run.log import RunLog
 from clipx.train import Outcome, fit
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
-
-
-def weights(run: Path) -> dict[str, Tensor]:
-    return load_file(checkpoints(run)[-1] / "model.safetensors")
-
-
-def log(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+from tests.helpers.runs import log, prepared, trained, weights
 
 
 def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=48)
-    config = settings(tmp_path, epochs=8)
+    config = prepared(tmp_path, samples=48, epochs=8)
     config.log.every = 1
-    run = directory.claim(config)
-    fit(config, run)
+    run = trained(config)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
     assert sum(r["loss"] for r in rows[-6:]) < sum(r["loss"] for r in rows[:6])
@@ -56,10 +44,8 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
 
 
 def test_fit_on_a_finished_run_says_so_and_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path)
-    run = directory.claim(config)
-    fit(config, run)
+    config = prepared(tmp_path)
+    run = trained(config)
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()}
     fit(config, run)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
@@ -89,8 +75,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
 
 
 def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path, save_every=2)
+    config = prepared(tmp_path, save_every=2)
     config.log.every, config.log.evaluate_every = 1, 2
     run = directory.claim(config)
 
@@ -113,9 +98,8 @@ def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pyte
 
 
 def test_changed_settings_are_refused_and_listed(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path)
-    fit(config, directory.claim(config))
+    config = prepared(tmp_path)
+    trained(config)
     config.log.every = 3  # does not change the results
     config.data.workers = 1
     directory.claim(config)
@@ -130,16 +114,16 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
         write_shards(tmp_path / name / "train", samples=16, per_shard=16 if name == "a" else 8)
     config = settings(tmp_path / "a")
     config.runs = str(tmp_path / "runs")
-    fit(config, directory.claim(config))
+    trained(config)
     config.data.root = str(tmp_path / "b")
     with pytest.raises(UserError, match="was trained on other data"):
-        fit(config, directory.claim(config))
+        trained(config)
 
 
 def test_settings_of_a_run_without_steps_may_change(tmp_path: Path) -> None:
     config = settings(tmp_path)
     with pytest.raises(UserError, match="no folder"):
-        fit(config, directory.claim(config))
+        trained(config)
     config.optimizer.lr = 0.5
     directory.claim(config)
 

@@ -6,22 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.train import fit
-from tests.clipx.test_train import log
 from tests.clipx.test_train_table import fit_as_rank
-from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
+from tests.helpers.runs import log, prepared, trained, weights
 
 
 def small_config(folder: Path, name: str) -> RunConfig:
-    if not (folder / "train").exists():
-        write_shards(folder / "train", samples=32)
-    config = settings(folder, epochs=4, save_every=6)
+    config = prepared(folder, samples=32, epochs=4, save_every=6)
     config.name, config.log.every = name, 1
     for tower in (config.model.image, config.model.text):
         tower.name = "open_clip:mini-vit-48"
@@ -33,14 +29,13 @@ def small_config(folder: Path, name: str) -> RunConfig:
 
 def test_point_sets_learn_and_a_resumed_run_ends_in_the_same_weights(tmp_path: Path) -> None:
     config = small_config(tmp_path, "whole")
-    run = directory.claim(config)
-    fit(config, run)
+    run = trained(config)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-4:]) < 0.95 * sum(losses[:4])
-    expected = load_file(checkpoints(run)[-1] / "model.safetensors")
+    expected = weights(run)
     shutil.rmtree(checkpoints(run)[-1])  # step 16; step 12 remains
     fit(config, run)
-    for name, value in load_file(checkpoints(run)[-1] / "model.safetensors").items():
+    for name, value in weights(run).items():
         assert torch.equal(value, expected[name]), name
 
 
@@ -50,8 +45,8 @@ def test_two_ranks_end_in_the_weights_of_one(tmp_path: Path, gloo: Gloo) -> None
     for config in (one, two):
         config.train.epochs = 1
         config.optimizer.eps = 1e-3  # Adam amplifies rounding errors of gradients that are 0 in theory (key bias)
-    fit(one, directory.claim(one))
+    trained(one)
     gloo.run(2, fit_as_rank, str(directory.claim(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
-    expected, found = (load_file(checkpoints(directory.directory(c))[-1] / "model.safetensors") for c in (one, two))
+    expected, found = (weights(directory.directory(c)) for c in (one, two))
     for name, value in expected.items():
         assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name

@@ -14,22 +14,19 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.run.checkpoint import TABLE, WEIGHTS, checkpoints, resume
+from clipx.run.checkpoint import TABLE, checkpoints, resume
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.clipx.test_train import log
-from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
+from tests.helpers.runs import log, prepared, trained, weights
 
 SAMPLES = 24  # 3 steps an epoch
 
 
 def small_config(root: Path, name: str, variant: str = "paper", save_every: int = 3) -> RunConfig:
-    if not (root / "train").exists():
-        write_shards(root / "train", SAMPLES)
-    config = settings(root, epochs=2, save_every=save_every)
+    config = prepared(root, samples=SAMPLES, epochs=2, save_every=save_every)
     config.name = name
     config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"  # no batch norms
     config.temperature.kind, config.temperature.tau = "fixed", 0.1
@@ -40,17 +37,11 @@ def small_config(root: Path, name: str, variant: str = "paper", save_every: int 
     return config
 
 
-def trained(config: RunConfig) -> Path:
-    run = directory.claim(config)
-    fit(config, run)
-    return run
-
-
 def last(run: Path) -> dict[str, Tensor]:
     """Return weights and table of the last checkpoint."""
     folder = checkpoints(run)[-1]
     assert folder.name == "step_00000006"
-    return load_file(folder / WEIGHTS) | load_file(folder / TABLE)
+    return weights(run) | load_file(folder / TABLE)
 
 
 def fit_as_rank(path: str, environment: dict[str, str]) -> None:

@@ -1,6 +1,5 @@
 """Scores during training equal those of `clipx eval`, on one rank and on two, and do not change the run."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from evaluation.runs.reader import read
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
+from tests.helpers.runs import log
 
 KEYS = [
     "things zeroshot top1",
@@ -53,10 +53,6 @@ def evaluated_config(root: Path) -> RunConfig:
     config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal", "sugar_crepe:sets"]
     config.log.evaluate_every = 3
     return config
-
-
-def logged(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
 def scores_of_eval(run: Path, batch_size: int) -> dict[str, float]:
@@ -89,7 +85,7 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "build_components", with_dropout)
         assert train.fit(config, run, evaluate=undisturbed) is train.Outcome.FINISHED
-    return logged(run), load_file(checkpoints(run)[-1] / "model.safetensors")
+    return log(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
 def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
@@ -108,12 +104,12 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
     config = evaluated_config(tmp_path)
     run = directory.directory(config)
     launch.train(config)
-    lines = [line for line in logged(run) if "evaluation" in line]
+    lines = [line for line in log(run) if "evaluation" in line]
     assert [line["step"] for line in lines] == [3, 4]
     found = lines[-1]["evaluation"]
     mean = sum(found.values()) / len(found)
     assert f"step 4  evaluation {mean:.3f}" in capsys.readouterr().err
-    assert read(run).log[-1] == {**logged(run)[-2], **lines[-1]}  # one entry per step for the report
+    assert read(run).log[-1] == {**log(run)[-2], **lines[-1]}  # one entry per step for the report
     assert not (run / "results.jsonl").exists() and not (run / "artifacts").exists()
     of_eval = scores_of_eval(run, EvalConfig().batch_size)
     assert found == {key: of_eval[key] for key in KEYS}
@@ -129,7 +125,7 @@ def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
     config = evaluated_config(tmp_path)
     run = directory.claim(config)
     assert gloo.run(2, fit_as_rank, config) == [True, True]
-    found = logged(run)[-1]["evaluation"]
+    found = log(run)[-1]["evaluation"]
     of_eval = scores_of_eval(run, 8)
     assert found == {key: of_eval[key] for key in KEYS}
 

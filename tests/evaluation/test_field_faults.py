@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipx.data.preprocess.transforms import Normalise, evaluation_transform
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
-from clipx.run import checkpoint, directory
+from clipx.run import directory
 from clipx.types import Inputs
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
@@ -23,8 +22,10 @@ from evaluation.embedding.features import Loading
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.types import Encoder, FeatureRequest, Settings
+from tests.clipx.objectives.test_parts import Largest
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings
+from tests.helpers.runs import untrained
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]
 
@@ -181,10 +182,7 @@ def run_with_own_constants(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
     config = settings(root)
     config.model.image.pretrained = config.model.text.pretrained = "published"
-    run = directory.claim(config)
-    model = clip.build_model(config, pretrained=False)
-    checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=1).save(run)
-    return run
+    return untrained(config)
 
 
 def check_normalisation(run: Path) -> None:
@@ -278,21 +276,6 @@ def test_no_sample_of_the_last_batch_is_dropped_or_repeated(tmp_path: Path) -> N
 
 
 # 11. Retrieval holds the whole similarity matrix in memory.
-
-
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within this context, record the size of the largest tensor that is created."""
-
-    elements = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        created = func(*args, **(kwargs or {}))
-        for one in created if isinstance(created, tuple | list) else (created,):
-            if isinstance(one, Tensor):
-                self.elements = max(self.elements, one.numel())
-        return created
 
 
 def check_memory(recall: Recall) -> None:

@@ -238,13 +238,6 @@ def test_impossible_requests_give_a_one_line_error(tmp_path: Path, kinds: str, t
     assert part in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_corrupt_results_file_names_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    path.write_text('{"task": "zeroshot"}\n')
-    with pytest.raises(UserError, match=r"results.jsonl:1 is not a result row"):
-        results.read(path)
-
-
 def test_the_printed_table_has_value_interval_and_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"])[0]
     printed = capsys.readouterr().out

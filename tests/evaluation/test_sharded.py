@@ -33,7 +33,6 @@ def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypat
     for world in (1, 2):
         monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / f"cache{world}"))
         done = clipx(*arguments, f"out={tmp_path}/out{world}", f"processes={world}", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
         assert "pair_accuracy" in done.stdout
         cached = sorted((tmp_path / f"cache{world}" / "features").iterdir())
         files[world] = [(path.name, path.read_bytes()) for path in cached]
@@ -47,7 +46,6 @@ def test_a_failure_in_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good] * 6 + [good | {"png": fakes.picture(0)[:90]}])  # in rank 1's share
     arguments = ["model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/s]", "batch_size=2", "workers=0"]
-    done = clipx("eval", *arguments, "processes=2", cwd=tmp_path)
-    assert done.returncode == 2
+    done = clipx("eval", *arguments, "processes=2", cwd=tmp_path, code=2)
     assert done.stderr.count("s00006") == 1, "more than one rank reports the error, or none does"
     assert not (tmp_path / "runs").exists()

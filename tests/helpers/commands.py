@@ -10,27 +10,42 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
+from tests.helpers.folder import write_shards
+
+Done = subprocess.CompletedProcess[str]
 
 
-def clipx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a separate process."""
+def clipx(*arguments: str, cwd: Path, code: int | None = 0) -> Done:
+    """Run a command in a separate process; it must end with the exit code `code`, if given."""
     command = [sys.executable, "-m", "cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    return _checked(subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False), code)
 
 
-def clipx_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process. This is faster, because torch is already imported."""
-    out, err, code, handler = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
+def clipx_here(*arguments: str, cwd: Path, code: int | None = 0) -> Done:
+    """Run a command as `clipx` does, but in this process. This is faster, because torch is already imported."""
+    out, err, found, handler = io.StringIO(), io.StringIO(), 0, signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)
         patch.setattr("sys.argv", ["clipx", *arguments])
         try:
             main()
         except SystemExit as end:
-            code = int(end.code or 0)
+            found = int(end.code or 0)
         finally:
             signal.signal(signal.SIGINT, handler)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return _checked(subprocess.CompletedProcess(arguments, found, out.getvalue(), err.getvalue()), code)
+
+
+def _checked(done: Done, code: int | None) -> Done:
+    assert code in (None, done.returncode), f"exit code {done.returncode}\n{done.stderr}"
+    return done
+
+
+def write_recipe(root: Path, name: str, text: str, samples: int = 32) -> None:
+    """Write root/recipes/NAME.yaml, and the shards root/shards/train, whose folder replaces `{root}` in the text."""
+    write_shards(root / "shards" / "train", samples)
+    (root / "recipes").mkdir()
+    (root / "recipes" / f"{name}.yaml").write_text(text.format(root=root / "shards"))
 
 
 def tiny(root: Path, samples: int = 16) -> list[str]:

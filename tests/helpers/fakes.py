@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from evaluation.types import Encoder
+from tests.helpers.folder import add
 
 WIDTH = 32  # E
 
@@ -68,9 +69,7 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
     with tarfile.open(path, "w") as tar:
         for number, sample in enumerate(samples):
             for extension, content in sample.items():
-                info = tarfile.TarInfo(f"s{number:05d}.{extension}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+                add(tar, f"s{number:05d}.{extension}", content)
 
 
 def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12, groups: int = 0) -> str:

@@ -64,6 +64,7 @@ def add_bad_samples(folder: Path) -> None:
         "truncated": (("jpg", good[:400]), ("txt", text)),
         "no_text": (("jpg", good),),
         "empty_text": (("jpg", good), ("txt", b"")),
+        "blank_text": (("jpg", good), ("txt", b"  \n")),
         "zeros": (("jpg", bytes(len(good))), ("txt", text)),
         "empty": (("jpg", b""), ("txt", text)),
         "extension": (("jpg", b"GIF89a" + bytes(40)), ("txt", text)),

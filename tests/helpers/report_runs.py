@@ -10,6 +10,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from PIL import Image
 
+from tests.helpers.synthetic import result
+
 CLASSES = ["circle", "square", "triangle", "star"]
 VALUES = {0: 0.90, 1: 0.94}  # zero-shot accuracy by seed
 
@@ -43,22 +45,10 @@ def log_lines(steps: int, speed: float = 0.02) -> list[dict[str, Any]]:
 
 
 def row(task: str, dataset: str, metric: str, value: float, seed: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "task": task,
-        "dataset": dataset,
-        "split": "test",
-        "metric": metric,
-        "value": value,
-        "n": 1000,
-        "low": value - 0.02,
-        "high": value + 0.02,
-        "chance": 0.25,
-        "higher_is_better": True,
-        "seed": seed,
-        "model": f"demo/s{seed} step 200",
-        "hashes": {"checkpoint": f"c0ffee{seed}", "transform": "7a45f0", "templates": "7e3b1a"},
-        **changes,
-    }
+    """Return a line of results.jsonl."""
+    hashes = {"checkpoint": f"c0ffee{seed}", "transform": "7a45f0", "templates": "7e3b1a"}
+    own = {"chance": 0.25, "model": f"demo/s{seed} step 200", "hashes": hashes}
+    return vars(result(task, dataset, metric, value, seed)) | own | changes
 
 
 def rows(seed: int) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import checkpoint, directory
-from clipx.train import fit
 from clipx.training.forecast import forecast
 from evaluation.claims.measures import canonical_name
+from tests.helpers.runs import trained
 
 RECIPES = ("finetune_mini", "finetune_flickr30k", "finetune_mscoco")
 OTHERS = ["clip", "clip_reg", "siglip", "sogclr", "nuclr", "tau_01", "tau_07"]
@@ -103,7 +103,7 @@ def test_weights_saved_by_open_clip_are_fine_tuned_and_return_to_open_clip(tmp_p
     torch.save(open_clip.create_model("ViT-B-32").state_dict(), weights)
     for arm in ("start", "clip"):
         config = composed(arm, real_data, weights, tmp_path / "runs")
-        fit(config, directory.claim(config))
+        trained(config)
     run = directory.directory(config)
     published = open_clip.create_model("ViT-B-32", pretrained=str(weights)).eval()
     weights.unlink()

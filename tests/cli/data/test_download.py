@@ -116,25 +116,6 @@ def _no_network(*_: object, **__: object) -> None:
     raise OSError("Name or service not known")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("make", "`clipx data make` needs one of cc3m, cc12m, datacomp_small"),
-        ("make cc13m", "did you mean 'cc3m'"),
-        ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
-        ("make cc3m urls=x root=y size=big", "size=big must be a number from 16 to 4096"),
-        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; it comes from"),
-        ("pull", "`clipx data pull` needs one of cifar10, cifar100"),
-        ("pull cifar10", "clipx data pull cifar10 needs root=DIR"),
-        ("pull cifra10 root=x", "did you mean 'cifar10'"),
-        ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
-    ],
-)
-def test_mistakes_are_refused(line: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        data(line.split())
-
-
 def test_the_documentation_lists_the_sets_that_can_be_pulled() -> None:
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
     sentence = page.partition("`pull` downloads")[2].partition(".")[0]

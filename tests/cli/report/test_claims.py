@@ -30,13 +30,6 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
 
 
-def test_unknown_settings_are_not_read_as_folders(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="clipx report claims: out is not known"):
-        report(["claims", str(tmp_path), "out=x"])
-    with pytest.raises(UserError, match="no run folder at runs/a=b"):
-        report(["claims", "runs/a=b"])
-
-
 def test_statements_use_the_full_width_of_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

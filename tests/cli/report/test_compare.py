@@ -27,19 +27,6 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "`clipx report compare` needs RUN_OR_DIR"),
-        (["missing"], "no run folder at missing"),
-        (["x", "seeds=3"], "seeds is not known"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        report(["compare", *arguments])
-
-
 def test_an_unknown_score_or_set_is_refused_with_the_known_names(tmp_path: Path) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         write(tmp_path / "runs", one)

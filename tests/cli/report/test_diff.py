@@ -11,7 +11,6 @@ import pytest
 from torch import Tensor
 
 from cli.report.command import report
-from clipx.errors import UserError
 from evaluation.runner import evaluate
 from tests.helpers import fakes
 
@@ -64,18 +63,3 @@ def test_without_the_evaluated_set_only_the_pictures_are_missing(runs: tuple[Pat
     page = (tmp_path / "out" / "diff.html").read_text()
     assert f"no pictures: the images in wds:{tmp_path / 'things'} have changed since the evaluation" in page
     assert f"no pictures: datasets=captions:{tmp_path / 'shots'}" in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "`clipx report diff` needs RUN RUN"),
-        (["a"], "`clipx report diff` needs two runs or checkpoints, not 1"),
-        (["a", "b", "c"], "not 3"),
-        (["a", "b", "by=top1"], "by is not known"),
-        (["missing", "b"], "no run at or below missing"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        report(["diff", *arguments])

@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 from cli.report.command import report
 from cli.settings.compose import compose_run
-from clipx.errors import UserError
 from tests.evaluation.reference.test_nearest import COCO, IMAGENET
 from tests.helpers import report_runs
 
@@ -96,21 +95,3 @@ def test_sets_and_models_are_listed(name: str, parts: list[str], capsys: pytest.
     report(["published", name])
     printed = " ".join(capsys.readouterr().out.split())
     assert all(part in printed for part in parts) and "…" not in printed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["published"], "`clipx report published` needs SET|MODEL"),
-        (["published", "imagnet"], "imagnet is not known; did you mean 'imagenet'"),
-        (["published", "imagenet", "by=x"], "by is not known"),
-        (
-            ["x", "reference=[RN50/cc13m]"],
-            "reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12",
-        ),
-    ],
-)
-def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        report(arguments)
-    assert message in str(error.value) and "\n" not in str(error.value)

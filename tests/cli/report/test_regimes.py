@@ -35,19 +35,6 @@ def test_a_recipe_of_no_paper_has_an_empty_column(tmp_path: Path, capsys: pytest
     assert "| steps |  | 20 |  |  |" in page and "not given" not in page.split("## demo")[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "`clipx report regimes` needs RUN_OR_DIR"),
-        (["x", "by=paper"], "by is not known"),
-        (["missing"], "no run folder at missing"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        report(["regimes", *arguments])
-
-
 def test_runs_without_training_are_refused(tmp_path: Path) -> None:
     finished(tmp_path, "train.samples=0", log=[])
     with pytest.raises(UserError, match="has a logged training step"):

@@ -25,21 +25,6 @@ def test_the_tables_fit_a_terminal_and_the_page_is_written(
     assert {f"scaling-mine-samples-clip-error.{kind}" for kind in ("svg", "pdf", "csv")} <= names
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "`clipx report scaling` needs RUN_OR_DIR"),
-        (["x", "axis=depth"], r"axis=depth is not known; .*allowed: batch, data, samples, width"),
-        (["x", "against=dollars"], "against=dollars is not known"),
-        (["x", "least=2"], "least=2 must be a number from 0 to 1"),
-        (["missing"], "no run folder at missing"),
-    ],
-)
-def test_wrong_arguments_are_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        report(["scaling", *arguments])
-
-
 def test_three_points_are_one_line(tmp_path: Path) -> None:
     for one in BOTH:
         if one.config["train"]["samples"] < 1e5 and one.seed < 1:

@@ -8,7 +8,6 @@ import pytest
 from cli.reproduce import budget, cost
 from cli.reproduce.budget import Step, steps_by_worth
 from cli.reproduce.plan import PlannedRun, composed, make_plan
-from clipx.errors import UserError
 from clipx.run import directory
 from clipx.training.cost import StepCost
 from evaluation.claims.comparisons import more
@@ -99,29 +98,13 @@ def test_a_trained_run_has_no_hours_left(runs: list[PlannedRun], monkeypatch: py
     assert left(runs[0]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["sort=cost", "dry=true"], "sort=cost is not known"),
-        (["sort=claims"], "sort=claims needs dry=true or budget=HOURS"),
-        (["budget=0"], "budget=0 must be a number from 0.01"),
-        (["budget=5", "until=decided"], "budget=5 contradicts until=decided"),
-    ],
-)
-def test_wrong_budgets_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make_plan([f"recipe={RECIPE}", *arguments])
-
-
 def test_a_dry_run_lists_claims_and_costs_within_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**14, 0, 1, 1, 1, {}))
     command = ["reproduce", "recipe=nuclr_cc3m,gap_init_mscoco", "dry=true"]
     everything = clipx_here(*command, "sort=claims", cwd=tmp_path)
-    assert everything.returncode == 0, everything.stderr
     lines = [line for line in everything.stdout.splitlines() if "GPU-h " in line]
     assert lines[0].endswith("1 claims  gap_init_mscoco 4.2") and len(lines) >= 3
     some = clipx_here(*command, "budget=60", cwd=tmp_path)
     assert "within budget=60 GPU-hours" in some.stdout
     assert 0 < len([line for line in some.stdout.splitlines() if "GPU-h " in line]) < len(lines)
-    none = clipx_here(*command, "budget=0.01", "arms=clip,nuclr", cwd=tmp_path)
-    assert none.returncode == 2
+    clipx_here(*command, "budget=0.01", "arms=clip,nuclr", cwd=tmp_path, code=2)

@@ -70,12 +70,6 @@ def test_data_of_unknown_size_have_no_cost_unless_the_run_sets_its_length(counte
     assert found is not None and found.steps == 10
 
 
-@pytest.mark.parametrize("text", ["0", "1.5", "much"])
-def test_a_wrong_share_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=f"share={text} must be a number from 0.01 to 1"):
-        make_plan(["recipe=gap_mini", f"share={text}"])
-
-
 def test_an_epoch_has_a_pair_per_image_or_per_caption() -> None:
     of_images, of_captions = (
         num_pairs(compose_run(["recipe=gap_mscoco", f"data.captions={which}"])) for which in ("random", "each")

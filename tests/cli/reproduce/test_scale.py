@@ -53,23 +53,6 @@ def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(
     assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["recipe=scaling_mini", "scale=depth"], "recipe=scaling_mini: scale=depth is not known; allowed: samples"),
-        (
-            ["recipe=gap_mini", "scale=samples"],
-            r"scale=samples: recipe=gap_mini names no ladder; add for example scale:",
-        ),
-        (["recipe=scaling_mini", "scale=samples", "sort=claims"], "scale=samples contradicts sort=claims"),
-        (["recipe=scaling_mini", "scale="], "scale= has no value"),
-    ],
-)
-def test_a_wrong_scale_is_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make_plan(arguments)
-
-
 def test_a_setting_of_the_axis_cannot_be_given_for_all_points() -> None:
     with pytest.raises(UserError, match=r"train\.samples is given twice"):
         composed(make_plan(["recipe=scaling_mini", "scale=samples", "train.samples=10"]).overrides)

@@ -78,7 +78,6 @@ def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:
 
 def test_every_command_names_a_missing_plugin_in_one_line(tmp_path: Path) -> None:
     for command in ("train recipe=demo", "eval model=open_clip:RN50", "ls terms", "reproduce recipe=demo", "theory"):
-        done = clipx_here(*command.split(), "plugins=[no_such_module]", cwd=tmp_path)
-        assert done.returncode == 2
+        done = clipx_here(*command.split(), "plugins=[no_such_module]", cwd=tmp_path, code=2)
         assert done.stderr.startswith("clipx: plugins=no_such_module: there is no module no_such_module; install it")
         assert done.stderr.count("\n") == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run, recipe, recipes
+from cli.settings.compose import compose_run, recipe
 from cli.settings.recipes import expand_arm, load_recipe
 from clipx.errors import UserError
 
@@ -62,14 +62,6 @@ def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_recipe(tmp_path / "r.yaml")
-
-
-@pytest.mark.parametrize("name", sorted(recipes()))
-def test_every_arm_of_every_recipe_composes(name: str) -> None:
-    for arm in recipe(name).arms or [""]:
-        root = "data.root=somewhere"
-        config = compose_run([f"recipe={name}", root, *([f"arm={arm}"] if arm else [])])
-        assert config.arm == arm and config.name == (f"{name}-{arm}" if arm else name)
 
 
 def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(

@@ -144,12 +144,3 @@ def test_version_main_settings_and_an_unknown_shell(
     with pytest.raises(SystemExit):
         main()
     assert "clipx completion tcsh is not known; allowed: bash, fish, zsh" in capsys.readouterr().err
-
-
-def test_a_wrong_key_of_eval_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['clipx', 'eval', 'runs/x', 'taskz=[a]']\nfrom cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout == "2 False\n" and "taskz is not a setting; did you mean 'tasks'" in done.stderr

@@ -20,7 +20,6 @@ from clipx.config.schema import (
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead
-from clipx.models.kernels import embed
 from clipx.models.point_sets import BOUNDS, PaddedText, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model, tower_names
 from clipx.types import PointSet, Progress
@@ -241,9 +240,3 @@ def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     settings.model.normalise = False
     with pytest.raises(UserError, match=r"model\.normalise=false"):
         clip.build_model(settings)
-
-
-def test_reduction_by_sum_gives_k_times_the_mean() -> None:
-    sets = PointSet(torch.randn(1, 2, 3), torch.ones(1, 2))
-    by_sum, by_mean = (embed(sets, (1.0, 0.0), torch.empty(0, 3), torch.empty(0), r) for r in ("sum", "mean"))
-    torch.testing.assert_close(by_sum, 2 * by_mean)

@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from clipx import objectives
-from clipx.errors import UserError
 from tests.helpers.pairs import embed, loss_of, random_pairs, value_and_gradients
 
 VARIANTS = list(product(("log1p", "ratio"), ("own", "same_label")))
@@ -70,18 +68,3 @@ def test_unlabelled_pairs_get_no_gradient() -> None:
     _, gradients = value_and_gradients({"keyword": {}}, embed(*random_pairs(4, 3), 5.0, [1, 0, 2, 0]))
     assert not gradients["image"][[1, 3]].any() and not gradients["text"][[1, 3]].any()
     assert gradients["image"][[0, 2]].all(dim=1).all()
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"g": "log"}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
-        ({"g": True}, "objective.keyword.g=True must be a string"),
-        ({"denominator": "same"}, "objective.keyword.denominator=same is not known; allowed: own, same_label"),
-        ({"eta": 1000}, "objective.keyword.eta is not known"),
-    ],
-)
-def test_errors_name_the_key(parameters: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        objectives.build({"keyword": parameters}, num_samples=4)
-    assert message in str(error.value)

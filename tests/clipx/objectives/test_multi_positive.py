@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
 from clipx.types import Embeddings
 from tests.helpers.pairs import Terms, embed, loss_of, random_pairs, value_and_gradients
 
@@ -84,8 +83,3 @@ def test_renaming_the_groups_changes_nothing(name: str) -> None:
 def test_the_sum_of_both_directions_is_twice_the_average() -> None:
     average, total = (loss_of({"multi_positive": {"average": a}}, batch(GROUPS["some"])).total for a in (True, False))
     assert torch.allclose(2 * average, total, rtol=1e-14)
-
-
-def test_an_unknown_kind_of_positives_is_refused() -> None:
-    with pytest.raises(UserError, match=r"objective.siglip.positives=groups is not known; did you mean 'group'"):
-        loss_of({"siglip": {"positives": "groups"}}, batch([1]))

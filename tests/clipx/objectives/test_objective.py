@@ -1,4 +1,6 @@
-"""Properties that DDP and the log need of every term."""
+"""Properties that DDP and the log need of every term, and settings that are refused."""
+
+import re
 
 import pytest
 import torch
@@ -7,21 +9,73 @@ from clipx import objectives
 from clipx.errors import UserError
 from clipx.objectives.base import Term, build_objective
 from clipx.sample_table import SampleTable
-from tests.helpers.pairs import START, embed, random_pairs
+from tests.helpers.pairs import START, Terms, embed, random_pairs
+from tests.helpers.table_steps import embeddings, fresh, pairs, progress
 
 
 @pytest.mark.parametrize("term", objectives.TERMS)
 def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -> None:
     scale = torch.tensor(10.0, dtype=torch.float64, requires_grad=True)
-    embeddings = embed(*random_pairs(6, 4), scale, [1, 1, 2, 0, 3, 2])
+    batch = embed(*random_pairs(6, 4), scale, [1, 1, 2, 0, 3, 2])
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)
-    embeddings.bias = bias
+    batch.bias = bias
     objective = objectives.build({term: {}}, num_samples=6)
     table = SampleTable(objective.columns, 6, dtype=torch.float64)
-    objective(embeddings, table.read(torch.arange(6)), START).total.backward()  # type: ignore[no-untyped-call]
+    objective(batch, table.read(torch.arange(6)), START).total.backward()  # type: ignore[no-untyped-call]
     assert scale.grad is not None and bias.grad is not None
     assert (bias.grad != 0) == ("bias" in objectives.TERMS[term].needs)
     assert (scale.grad != 0) == objective.learns_temperature
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({}, "objective has no term"),
+        ({"clipp": {}}, "objective=clipp is not known; did you mean 'clip'"),
+        ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
+        ({"clip": {"average": "off"}}, "objective.clip.average='off' must be true or false"),
+        ({"clip": {"average": 1}}, "objective.clip.average=1 must be true or false"),
+        ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
+        ({"dcl": {"tau_plus": "much"}}, "objective.dcl.tau_plus='much' must be a number"),
+        ({"dcl": {"tau_plus": -0.1}}, "objective.dcl.tau_plus=-0.1 is out of range; allowed: 0..1, 1 excluded"),
+        ({"dcl": {"tau_plus": 1}}, "objective.dcl.tau_plus=1 is out of range"),
+        ({"dcl": {"tau_plus": float("nan")}}, "objective.dcl.tau_plus=nan is out of range"),
+        ({"keyword": {"g": "log"}}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
+        ({"keyword": {"g": True}}, "objective.keyword.g=True must be a string"),
+        ({"keyword": {"denominator": "same"}}, "denominator=same is not known; allowed: own, same_label"),
+        ({"keyword": {"eta": 1000}}, "objective.keyword.eta is not known"),
+        ({"rank": {"crossmodal": False, "inmodal": False}}, "rank.crossmodal=false and inmodal=false leave nothing"),
+        ({"siglip": {"positives": "groups"}}, "siglip.positives=groups is not known; did you mean 'group'"),
+        ({"nuclr": {"gamma": 0.0}}, "objective.nuclr.gamma=0.0 is out of range"),
+        ({"nuclr": {"eta": -1.0}}, "objective.nuclr.eta=-1.0 is out of range"),
+        ({"nuclr": {"freeze_epochs": -1}}, "objective.nuclr.freeze_epochs=-1 is out of range"),
+        ({"nuclr": {"variant": "papr"}}, "objective.nuclr.variant=papr is not known; did you mean 'paper'"),
+        ({"sogclr": {"gamma": 1.5}}, "objective.sogclr.gamma=1.5 is out of range"),
+        ({"sogclr": {"own_pair": "yes"}}, "objective.sogclr.own_pair='yes' must be true or false"),
+        ({"fastclip_v1": {"gamma": 0.0}}, "objective.fastclip_v1.gamma=0.0 is out of range"),
+        ({"fastclip_v1": {"gamma_decay_epochs": -1}}, "fastclip_v1.gamma_decay_epochs=-1 is out of range"),
+        ({"fastclip_v2": {"tau0": 2.0}}, "objective.fastclip_v2.tau0=2.0 is out of range; allowed: 0.01..1.0"),
+        ({"fastclip_v3": {"eps": 0.0}}, "objective.fastclip_v3.eps=0.0 is out of range; allowed: above 0"),
+        ({"clip_refine": {"alpha": 1.5}}, "objective.clip_refine.alpha=1.5 is out of range; allowed: 0..1"),
+        ({"clip_refine": {"T": 0.0}}, "objective.clip_refine.T=0.0 is out of range; allowed: above 0"),
+        ({"align_clip": {"images": False, "texts": False}}, "align_clip.images=false and texts=false leave nothing"),
+    ],
+)
+def test_wrong_settings_of_a_term_are_refused(terms: Terms, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        objectives.build(terms, num_samples=9)
+
+
+@pytest.mark.parametrize("term", ["sogclr", "nuclr", "fastclip_v1", "fastclip_v2", "fastclip_v3"])
+def test_terms_with_columns_need_two_pairs_in_the_data_set_and_in_a_batch(term: str) -> None:
+    """Also sogclr with the pair itself, because the mean over B - 1 = 0 negatives is not defined."""
+    with pytest.raises(UserError, match="needs 2 training pairs"):
+        objectives.build({term: {}}, num_samples=1)
+    parameters: dict[str, object] = {"own_pair": True} if term == "sogclr" else {}
+    objective, table = fresh({term: parameters}, 4)
+    batch = embeddings(*pairs(1), torch.arange(1), 0.1)
+    with pytest.raises(UserError, match=f"objective={term} needs batches of 2 pairs or more, got 1"):
+        objective(batch, table.read(torch.arange(1)), progress())
 
 
 def test_notes_name_settings_without_effect_in_a_short_run() -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from clipx import objectives
-from clipx.errors import UserError
 from clipx.objectives.rank import ramp
 from clipx.types import Progress
 from tests.helpers.pairs import Terms, embed, loss_of, random_pairs, value_and_gradients
@@ -90,8 +89,3 @@ def test_the_weight_grows_over_the_epochs_as_in_the_authors_code() -> None:
     second = objective(embed(*random_pairs(5, 4), SCALE), {}, Progress(1, 7, 1, 7)).total.item()
     assert second == pytest.approx(0.5 * loss_of({"rank": {}}, embed(*random_pairs(5, 4), SCALE)).total.item())
     assert "weight 0" in objective.notes(1)[0] and objective.notes(2) == []
-
-
-def test_ranking_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match=r"objective.rank.crossmodal=false and inmodal=false leave nothing"):
-        objectives.build({"rank": {"crossmodal": False, "inmodal": False}}, 4)

@@ -9,7 +9,6 @@ import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
@@ -24,6 +23,7 @@ from clipx.training.setup import build_components
 from clipx.types import Progress
 from tests.helpers import hub
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import prepared, trained, weights
 
 
 def saved(config: RunConfig) -> Path:
@@ -34,10 +34,6 @@ def saved(config: RunConfig) -> Path:
     return components.state.save(directory.claim(config))
 
 
-def weights(config: RunConfig) -> dict[str, Tensor]:
-    return load_file(checkpoints(directory.directory(config))[-1] / WEIGHTS)
-
-
 def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     file = tmp_path / "published.pt"
@@ -46,20 +42,18 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     config = settings(tmp_path, epochs=2, save_every=2)
     config.model.image.pretrained = config.model.text.pretrained = str(file)
     config.train.keep = 2
-    run = directory.claim(config)
-    fit(config, run)
-    whole = weights(config)
+    run = trained(config)
+    whole = weights(run)
     shutil.rmtree(checkpoints(run)[-1])
     file.unlink()
     fit(config, run)
-    again = weights(config)
+    again = weights(run)
     assert all(torch.equal(whole[name], value) for name, value in again.items())
 
 
 @pytest.mark.parametrize("from_run_directory", [True, False])
 def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    first = settings(tmp_path)
+    first = prepared(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path, epochs=1)
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
@@ -69,12 +63,11 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     config.model.text.pretrained = config.model.image.pretrained
     state = build_components(config, torch.device("cpu"), 8, "x").state
     assert state.ema
-    for name, value in weights(first).items():
+    for name, value in weights(directory.directory(first)).items():
         assert torch.equal(state.model.state_dict()[name], value), name
         assert torch.equal(state.ema.module.state_dict()[name], value), name
-    run = directory.claim(config)
-    fit(config, run)
-    assert float(weights(config)["temperature.nu"]) == pytest.approx(1.5)
+    run = trained(config)
+    assert float(weights(run)["temperature.nu"]) == pytest.approx(1.5)
     sha256 = verify(checkpoint)["sha256"][WEIGHTS]
     source = json.loads((run / "environment.json").read_text())["init"]
     assert source == {"checkpoint": str(checkpoint), "sha256": sha256}
@@ -113,7 +106,7 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
     assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
     assert (model.bias is None) == (bias is None)
     assert model.bias is None or float(model.bias.detach()) == bias
-    for name, value in weights(first).items():
+    for name, value in weights(directory.directory(first)).items():
         if not name.startswith("temperature."):
             assert torch.equal(model.state_dict()[name], value), name
 

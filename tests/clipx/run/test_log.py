@@ -11,8 +11,8 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.log import WANDB_ID, RunLog
 from clipx.run.sinks import numbers
-from tests.clipx.test_train import log
 from tests.helpers.folder import settings
+from tests.helpers.runs import log
 
 
 class FakeWandb:

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from clipx import train
 from clipx.errors import UserError
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, resolve, step_of
 from clipx.run.retention import RetentionPolicy
-from clipx.train import Outcome
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import settings
+from tests.helpers.runs import prepared, trained
 
 
 def test_the_last_every_nth_and_the_best_are_kept() -> None:
@@ -47,8 +45,7 @@ def test_an_unknown_or_unmeasured_metric_is_refused(value: str, every: int, mess
 def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_shards(tmp_path / "train", samples=48)
-    config = settings(tmp_path, epochs=2, save_every=5)
+    config = prepared(tmp_path, samples=48, epochs=2, save_every=5)
     config.train.keep, config.train.keep_best = 1, "min:loss"
     config.log.geometry_every, config.data.held_out = 3, 0.3
     losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # during the eight steps, 3 and 6 are measured
@@ -56,8 +53,7 @@ def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
         "clipx.train.geometry_probe.build_probe",
         lambda *_: lambda step, progress: {} if step % 3 else {"geometry": {"loss": losses[step]}},
     )
-    run = directory.claim(config)
-    assert train.fit(config, run) is Outcome.FINISHED
+    run = trained(config)
     assert [step_of(path) for path in checkpoints(run)] == [6, 8]
     assert resolve(run / "checkpoints" / "best") == run / "checkpoints" / "step_00000006"
     assert resolve(run).name == "step_00000008"

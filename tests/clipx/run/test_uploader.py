@@ -20,16 +20,15 @@ from clipx.run.checkpoint import checkpoints, folder, verify
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.remote import RemoteCheckpointStore, open_remote_store
 from clipx.train import Outcome
-from tests.clipx.test_train import log
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import settings
+from tests.helpers.runs import log, prepared, trained
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfig]:
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
         monkeypatch.setattr(uploader, pause, 0.01)
-    write_shards(tmp_path / "train", samples=32)
-    run_config = settings(tmp_path, epochs=2, save_every=2)
+    run_config = prepared(tmp_path, samples=32, epochs=2, save_every=2)
     run_config.log.every, run_config.train.keep = 1, 1
     run_config.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
     yield run_config
@@ -45,8 +44,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     config: RunConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.train.keep_every = 4
-    run = directory.claim(config)
-    assert train.fit(config, run) is Outcome.FINISHED
+    run = trained(config)
     assert remote_checkpoints(config) == ["step_00000004", "step_00000008"] == [p.name for p in checkpoints(run)]
     whole = load_file(run / "checkpoints/step_00000008/model.safetensors")
 
@@ -55,7 +53,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     fs.pipe(f"{config.train.copy_to}/test/s0/checkpoints/step_00000009/model.safetensors", b"x")
     shutil.rmtree(run)
     capsys.readouterr()
-    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
+    trained(config)
     printed = capsys.readouterr().err
     assert "skipped:" in printed and "had no checkpoint: restored the copy" in printed
     assert "resumed from" in printed and "step_00000004" in printed
@@ -66,7 +64,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     shutil.rmtree(run)
     config.optimizer.lr = 0.5
     with pytest.raises(UserError, match=r"train.copy_to: .* other settings .optimizer.lr: 0.001 -> 0.5"):
-        train.fit(config, directory.claim(config))
+        trained(config)
 
 
 def test_a_failed_upload_is_logged_and_retried_without_stopping_the_run(
@@ -82,14 +80,13 @@ def test_a_failed_upload_is_logged_and_retried_without_stopping_the_run(
         put(*arguments, **options)
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", staticmethod(fail))
-    run = directory.claim(config)
-    assert train.fit(config, run) is Outcome.FINISHED
+    trained(config)
     assert remote_checkpoints(config)[-1] == "step_00000008"
     assert capsys.readouterr().err.count("was not copied to") == 3
 
     failures = iter(range(10**6))  # now every upload fails; the run still finishes
     config.name = "other"
-    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
+    trained(config)
     assert "step_00000008 was not copied to" in capsys.readouterr().err
     verify(checkpoints(directory.directory(config))[-1])
 
@@ -106,8 +103,7 @@ def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> No
 def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fs, url = fsspec.filesystem("memory"), config.train.copy_to
     config.train.copy_to, config.train.epochs = None, 1
-    run = directory.claim(config)
-    assert train.fit(config, run) is Outcome.FINISHED
+    run = trained(config)
     config.train.copy_to = url
     names: list[str] = []
     put = fs.put_file
@@ -117,7 +113,7 @@ def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, mon
         put(path, *arguments, **options)
 
     monkeypatch.setattr(type(fs), "put_file", staticmethod(recorded))
-    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED  # only uploads
+    trained(config)  # only uploads
     assert remote_checkpoints(config) == ["step_00000004"] and "model.safetensors" in names
     for name in ("config.yaml", "log.jsonl", "environment.json"):
         assert fs.cat_file(f"{url}/test/s0/{name}") == (run / name).read_bytes(), name
@@ -137,8 +133,7 @@ def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, mon
 
 
 def test_a_restored_run_that_diverged_stays_diverged(config: RunConfig) -> None:
-    run = directory.claim(config)
-    assert train.fit(config, run) is Outcome.FINISHED
+    run = trained(config)
     store = open_remote_store(config, run)
     assert store
     directory.record_divergence(run, step=8, bad_steps=10)

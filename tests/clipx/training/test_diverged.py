@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from cli import train as launch
@@ -18,8 +17,8 @@ from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
-from tests.clipx.test_train import log
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import settings
+from tests.helpers.runs import log, prepared, trained, weights
 
 SAMPLES = 48  # six steps an epoch
 
@@ -38,9 +37,7 @@ def multiply_loss(monkeypatch: pytest.MonkeyPatch, steps: set[int], factor: floa
 
 
 def small_config(tmp_path: Path, **options: int) -> RunConfig:
-    if not (tmp_path / "train").exists():
-        write_shards(tmp_path / "train", samples=SAMPLES)
-    config = settings(tmp_path, **options)
+    config = prepared(tmp_path, samples=SAMPLES, **options)
     config.log.every = 1
     return config
 
@@ -48,11 +45,10 @@ def small_config(tmp_path: Path, **options: int) -> RunConfig:
 def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(tmp_path, epochs=1)
     multiply_loss(monkeypatch, {2, 4})
-    run = directory.claim(config)
-    train.fit(config, run)
+    run = trained(config)
     assert [row.get("skipped", 0) for row in log(run)] == [0, 0, 1, 0, 1, 0]
     assert [p.name for p in checkpoints(run)] == ["step_00000006"]
-    assert all(t.isfinite().all() for t in load_file(checkpoints(run)[-1] / "model.safetensors").values())
+    assert all(t.isfinite().all() for t in weights(run).values())
     assert directory.read_divergence(run) is None
 
 
@@ -102,8 +98,7 @@ def test_no_checkpoint_is_written_between_bad_steps(tmp_path: Path, monkeypatch:
     config = small_config(tmp_path, epochs=1, save_every=1)
     config.train.keep = 10
     multiply_loss(monkeypatch, {1, 2})
-    run = directory.claim(config)
-    train.fit(config, run)
+    run = trained(config)
     assert [int(p.name[5:]) for p in checkpoints(run)] == [1, 4, 5, 6]
 
 
@@ -112,7 +107,7 @@ def test_a_run_with_a_huge_learning_rate_diverges_without_an_error(tmp_path: Pat
     config.optimizer.lr, config.schedule.warmup_steps, config.train.max_bad_steps = 1e30, 1, 5
     config.log.geometry_every, config.log.geometry_pairs, config.log.geometry_on = 1, 4, "train"
     run = directory.claim(config)
-    train.fit(config, run)
+    assert train.fit(config, run) is train.Outcome.DIVERGED
     ended = directory.read_divergence(run)
     assert ended is not None and ended.bad_steps == 5
     assert ended.checkpoint is None

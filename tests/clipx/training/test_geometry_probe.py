@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx.config.data_schema import DataConfig
@@ -19,13 +18,12 @@ from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.models.parallel import Parallel
 from clipx.run import directory
-from clipx.run.checkpoint import checkpoints
 from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.clipx.data.sources.test_files import write_coco
-from tests.clipx.test_train import log
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import log, trained, weights
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
@@ -38,15 +36,14 @@ def probed_config(root: Path, name: str = "test") -> RunConfig:
     return config
 
 
-def trained(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    run = directory.claim(config)
-    fit(config, run)
-    return log(run), load_file(checkpoints(run)[-1] / "model.safetensors")
+def rows_and_weights(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    run = trained(config)
+    return log(run), weights(run)
 
 
 def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=43)  # 32 for training: 4 steps per epoch
-    rows, _ = trained(probed_config(tmp_path))
+    rows, _ = rows_and_weights(probed_config(tmp_path))
     assert [row["step"] for row in rows if "geometry" in row] == [0, 3, 6]
     assert list(rows[0]["geometry"]) == ["gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss"]
     assert rows[0]["geometry"] != rows[1]["geometry"]
@@ -56,7 +53,7 @@ def test_measuring_does_not_change_the_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=43)
     unprobed = probed_config(tmp_path, "unprobed")
     unprobed.log.geometry_every = 0
-    (_, weights), (_, expected) = trained(probed_config(tmp_path)), trained(unprobed)
+    (_, weights), (_, expected) = rows_and_weights(probed_config(tmp_path)), rows_and_weights(unprobed)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
@@ -113,7 +110,7 @@ def test_a_probe_without_pairs_or_with_an_unknown_source_is_refused_at_the_start
     config = probed_config(tmp_path)
     setattr(config.data if key == "held_out" else config.log, key, value)
     with pytest.raises(UserError, match=message):
-        trained(config)
+        rows_and_weights(config)
     assert not (Path(config.runs) / "test" / "s0" / "log.jsonl").exists()
 
 
@@ -138,7 +135,7 @@ def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp
     write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     config.train.epochs, config.train.samples = None, 0
-    rows, weights = trained(config)
+    rows, weights = rows_and_weights(config)
     assert [row["step"] for row in rows] == [0]
     torch.manual_seed(config.seed)
     initial = clip.build_model(config).state_dict()

@@ -17,9 +17,8 @@ from clipx.run.checkpoint import checkpoints
 from clipx.train import Outcome
 from clipx.training.step import train_step
 from clipx.training.stop_signals import StopMonitor
-from tests.clipx.test_train import weights
-from tests.helpers.folder import settings, write_shards
 from tests.helpers.gloo import Gloo
+from tests.helpers.runs import prepared, trained, weights
 
 
 def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
@@ -46,9 +45,8 @@ def sigint_is_not_ignored() -> Iterator[None]:
 def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=2)
-    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
+    config = prepared(tmp_path, samples=32, epochs=2)
+    trained(config)
     whole = weights(directory.directory(config))
     config.name = "stopped"
     run = directory.claim(config)
@@ -64,8 +62,7 @@ def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=2)
+    config = prepared(tmp_path, samples=32, epochs=2)
 
     def interrupted(*arguments: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -73,7 +70,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(train, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train.fit(config, directory.claim(config))
+        trained(config)
     assert not checkpoints(directory.directory(config))
 
 
@@ -88,12 +85,11 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
 
 
 def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=2)
+    config = prepared(tmp_path, samples=32, epochs=2)
     config.train.max_minutes = 60.0
     assert train.fit(config, directory.claim(config), started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
-    assert train.fit(config, directory.claim(config)) is Outcome.FINISHED
+    trained(config)
 
 
 def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
@@ -104,7 +100,6 @@ def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=2)
+    config = prepared(tmp_path, samples=32, epochs=2)
     directory.claim(config)
     assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2

@@ -20,9 +20,9 @@ from clipx.training.step import train_step
 from clipx.training.teacher import load_teacher
 from clipx.training.trial import generated_batch
 from clipx.types import Batch, Progress
-from tests.clipx.test_train import log
 from tests.helpers import tiny
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import log, prepared, trained
 
 CPU = torch.device("cpu")
 TEACHER = "open_clip:mini-48/random"
@@ -66,10 +66,8 @@ def test_a_teacher_does_not_normalise_if_the_run_does_not(tmp_path: Path) -> Non
 
 
 def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=32)
-    first = settings(tmp_path)
-    run = directory.claim(first)
-    fit(first, run)
+    first = prepared(tmp_path, samples=32)
+    run = trained(first)
     config = student(tmp_path, str(run))
     config.log.every = 1
     second = directory.claim(config)
@@ -166,7 +164,7 @@ def test_a_teacher_that_no_term_needs_is_not_loaded_and_reported(
     config = student(tmp_path)
     config.objective = {"clip": {}}
     assert build_components(config, CPU, 8, "generated").teacher is None
-    fit(config, directory.claim(config))
+    trained(config)
     assert f"model.teacher={TEACHER} is not loaded: no term of the objective needs a teacher" in capsys.readouterr().err
 
 

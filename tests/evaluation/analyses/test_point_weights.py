@@ -12,8 +12,9 @@ from evaluation.analyses import point_weights
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer
-from tests.evaluation.test_point_sets import config_of, run_of
+from tests.evaluation.test_point_sets import config_of
 from tests.helpers import fakes
+from tests.helpers.runs import trained
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def run(tmp_path: Path) -> Path:
     config = config_of(tmp_path)
     fakes.captioned(tmp_path / "pairs")
     config.data.evaluation = ["captions:pairs"]
-    return run_of(config)
+    return trained(config)
 
 
 def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
@@ -55,6 +56,6 @@ def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
 def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
     config = config_of(tmp_path, "none")
     config.data.evaluation = ["captions:pairs"]
-    plain = run_of(config)
+    plain = trained(config)
     point_weights.evaluate(plain, plain)
     assert not (plain / "artifacts").exists()

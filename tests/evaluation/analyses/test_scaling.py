@@ -10,7 +10,7 @@ import pytest
 from clipx.errors import UserError
 from evaluation.analyses.comparison import estimate
 from evaluation.analyses.power_law import crossover, fit_power_law
-from evaluation.analyses.scaling import Ladder, find_ladders, refuse_short
+from evaluation.analyses.scaling import Ladder, find_ladders
 from evaluation.report.contents import build_report
 from evaluation.report.pages.scaling import build_scaling, crossover_text, scaling_section, scaling_table
 from evaluation.report.sections.published import Published
@@ -147,8 +147,6 @@ def test_a_wrong_choice_is_one_line(choice: dict[str, str], message: str) -> Non
 def test_three_points_are_no_ladder() -> None:
     three = [one for one in BOTH if one.config["train"]["samples"] < 1e5]
     assert find_ladders(three) == ([], [])
-    with pytest.raises(UserError, match=r"^no ladder: early has 3 of the 4 or more points of samples that it needs"):
-        refuse_short(three)
 
 
 def test_the_page_marks_what_the_analysis_found(ladder: Ladder) -> None:

@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.datasets.opening import open_dataset
-from evaluation.runner import evaluate
 from evaluation.types import DEFAULTS, Settings
 from tests.helpers import fakes, replicas
 
@@ -185,22 +182,3 @@ def test_an_empty_split_is_refused() -> None:
     data = Labelled("made:up", "up", ["a"], prompts.Templates(["{c}"], ["{c}"]), {"test": lambda: empty}, Settings())
     with pytest.raises(UserError, match="its test split holds no images"):
         data.labels("test")
-
-
-def test_the_error_for_a_missing_split_names_the_splits_that_the_task_needs(tmp_path: Path) -> None:
-    replicas.imagenetv2(tmp_path, [0])
-    specs = [f"imagenetv2:{tmp_path}"]
-    with pytest.raises(UserError, match=r"needs a labelled data set with train and test splits; .*labelled: test\)"):
-        evaluate(fakes.encoder(), specs, ["linear_probe"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
-
-
-def test_nan_embeddings_of_a_named_set_raise_an_error_with_its_name(tmp_path: Path) -> None:
-    replicas.dtd(tmp_path)
-
-    def image(batch: Tensor) -> Tensor:
-        return torch.full((len(batch), fakes.WIDTH), torch.nan)
-
-    model = replace(fakes.encoder(), image=image)
-    with pytest.raises(UserError, match=r"NaN or infinite embeddings for 8 of 8 images of dtd:.* test") as caught:
-        evaluate(model, [f"dtd:{tmp_path}"], ["zeroshot"], tmp_path / "out", tmp_path / "f", 8, 0, "cpu")
-    assert "\n" not in str(caught.value)

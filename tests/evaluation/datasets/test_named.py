@@ -11,9 +11,9 @@ import webdataset
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
+from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
-from evaluation.datasets.named import NAMED, pull
+from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas
@@ -221,14 +221,10 @@ def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) ->
     assert len(data.templates) == 80 and data.classnames[:2] == ["tench", "goldfish"]
 
 
-def test_imagenetv2_has_only_a_test_split(tmp_path: Path) -> None:
-    replicas.imagenetv2(tmp_path, [0])
-    assert labelled("imagenetv2", tmp_path).splits == ("test",)
-
-
-def test_imagenetv2_sorts_its_folders_as_numbers(tmp_path: Path) -> None:
+def test_imagenetv2_has_only_a_test_split_and_sorts_its_folders_as_numbers(tmp_path: Path) -> None:
     replicas.imagenetv2(tmp_path, [0, 1, 2, 9, 10, 100, 999])
     data = labelled("imagenetv2", tmp_path)
+    assert data.splits == ("test",)
     assert data.labels("test").tolist() == [0, 0, 1, 1, 2, 2, 9, 9, 10, 10, 100, 100, 999, 999]
 
 
@@ -253,14 +249,6 @@ def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath
     assert data.image_of_caption("test").bincount().tolist() == [5, 6, 1]
     assert data.texts("test", "captions")[5] == "caption 0 of 2"
     assert [image.size for image in data.images("test")] == [(8, 8)] * 3
-
-
-def test_mmvp_pairs_odd_with_even_ids_and_takes_categories_from_the_column_type(tmp_path: Path) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count", "Color and Appearance"], reverse=True)
-    data = open_dataset(f"mmvp:{tmp_path}")
-    assert isinstance(data, MinimalPairs)
-    assert data.categories("test") == ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
-    assert np.asarray(data.images("test")[3]).tolist() != np.asarray(data.images("test")[2]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -336,10 +324,8 @@ def test_the_error_for_a_missing_named_set_names_the_path_and_the_source(tmp_pat
         assert (source if NAMED[name].get else f"get it with `clipx data pull {name} root={tmp_path}`") in message
 
 
-def test_sets_without_another_source_can_be_pulled_and_others_name_their_source(tmp_path: Path) -> None:
+def test_sets_without_another_source_can_be_pulled() -> None:
     assert set(DOWNLOADS) == {name for name, known in NAMED.items() if not known.get}
-    with pytest.raises(UserError, match="mmvp cannot be pulled: `hf download MMVP"):
-        pull("mmvp", tmp_path)
 
 
 def test_the_tables_have_as_many_class_names_as_classes() -> None:

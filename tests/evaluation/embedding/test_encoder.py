@@ -11,25 +11,21 @@ from PIL import Image
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import checkpoint, directory
-from clipx.train import fit
 from evaluation.embedding.encoder import from_checkpoint, from_open_clip
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import prepared, trained
 
 CPU = torch.device("cpu")
 IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
 
 
-def trained(root: Path, epochs: int) -> Path:
-    write_shards(root / "train", samples=16)
-    config = settings(root, epochs=epochs)
+def run_of(root: Path, epochs: int) -> Path:
+    config = prepared(root, epochs=epochs)
     config.name = f"e{epochs}"
-    run = directory.claim(config)
-    fit(config, run)
-    return run
+    return trained(config)
 
 
 def test_a_checkpoint_embeds_as_its_model_does(tmp_path: Path) -> None:
-    run = trained(tmp_path, epochs=1)
+    run = run_of(tmp_path, epochs=1)
     encoder, found = from_checkpoint(run, CPU)
     assert found == run
     model = clip.build_model(directory.load_config(run))
@@ -45,8 +41,8 @@ def test_a_checkpoint_embeds_as_its_model_does(tmp_path: Path) -> None:
 
 
 def test_hashes_tell_checkpoints_apart(tmp_path: Path) -> None:
-    one, _ = from_checkpoint(trained(tmp_path, epochs=1), CPU)
-    two, _ = from_checkpoint(trained(tmp_path, epochs=2), CPU)
+    one, _ = from_checkpoint(run_of(tmp_path, epochs=1), CPU)
+    two, _ = from_checkpoint(run_of(tmp_path, epochs=2), CPU)
     assert one.provenance["checkpoint"] != two.provenance["checkpoint"]
     assert one.provenance["transform"] == two.provenance["transform"]
     assert one.name == "e1/s0 step 2"
@@ -54,11 +50,9 @@ def test_hashes_tell_checkpoints_apart(tmp_path: Path) -> None:
 
 
 def test_averaged_weights_are_loaded_and_have_another_hash(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = settings(tmp_path, epochs=1)
+    config = prepared(tmp_path, epochs=1)
     config.train.ema, config.train.accumulation = 0.5, 2
-    run = directory.claim(config)
-    fit(config, run)
+    run = trained(config)
     last, averaged = from_checkpoint(run, CPU)[0], from_checkpoint(run, CPU, averaged=True)[0]
     assert averaged.provenance["checkpoint"] != last.provenance["checkpoint"]
     assert averaged.name == f"{last.name} ema"
@@ -85,16 +79,6 @@ def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
     assert encoder.provenance["checkpoint"] == from_open_clip("open_clip:mini-48/random", CPU).provenance["checkpoint"]
 
 
-def test_a_local_file_of_weights_is_loaded(tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    model = open_clip.create_model("mini-48").eval()
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/weights.pt", CPU)
-    tokens = encoder.tokenize(["a photo of a dog"])
-    with torch.no_grad():
-        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
-
-
 def test_the_error_for_missing_weights_names_both_remedies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -109,14 +93,18 @@ def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes) -> No
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
 
 
-def test_a_checkpoint_of_open_clips_trainer_is_loaded(tmp_path: Path) -> None:
-    """Names of weights have DistributedDataParallel's prefix, and the file also holds the optimizer's state."""
+@pytest.mark.parametrize("by_trainer", [False, True])
+def test_a_local_file_of_weights_or_of_open_clips_trainer_is_loaded(tmp_path: Path, by_trainer: bool) -> None:
+    """The trainer gives names of weights DistributedDataParallel's prefix, and also saves the optimizer's state."""
     torch.manual_seed(6)
     model = open_clip.create_model("mini-48").eval()
-    weights = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
-    optimizer = torch.optim.AdamW(model.parameters()).state_dict()
-    torch.save({"epoch": 3, "name": "x", "state_dict": weights, "optimizer": optimizer}, tmp_path / "epoch_3.pt")
-    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/epoch_3.pt", CPU)
+    content = model.state_dict()
+    if by_trainer:
+        optimizer = torch.optim.AdamW(model.parameters()).state_dict()
+        weights = {f"module.{name}": tensor for name, tensor in content.items()}
+        content = {"epoch": 3, "name": "x", "state_dict": weights, "optimizer": optimizer}
+    torch.save(content, tmp_path / "weights.pt")
+    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/weights.pt", CPU)
     tokens = encoder.tokenize(["a photo of a dog"])
     with torch.no_grad():
         assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)

@@ -87,17 +87,6 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     assert torch.equal(second[twice], first[twice])
 
 
-@pytest.mark.parametrize("change", [{"checkpoint": "c1"}, {"transform": "t1"}])
-def test_another_checkpoint_or_transform_does_not_use_the_cached_embeddings(
-    tmp_path: Path, change: dict[str, str]
-) -> None:
-    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
-    run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
-    encoder, counts = counting(fakes.encoder(**change))
-    run(encoder, dataset, ["images"], tmp_path / "features")
-    assert counts == [4]
-
-
 def test_split_view_content_and_provenance_change_the_cache_key(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.labelled(tmp_path / "a", train=6))
     more = open_dataset(fakes.labelled(tmp_path / "b", train=6, classes=4))

@@ -14,35 +14,27 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import directory
-from clipx.run.checkpoint import WEIGHTS, TrainState, resolve
-from clipx.train import fit
+from clipx.run.checkpoint import WEIGHTS, resolve
 from evaluation.embedding.interpolation import interpolate
 from evaluation.runs import results
 from evaluation.types import Result
 from tests.helpers import fakes
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import prepared, trained, untrained
 
 
 def named(root: Path, name: str, seed: int = 0) -> RunConfig:
-    config = settings(root, epochs=1)
+    config = prepared(root, epochs=1)
     config.name, config.seed = name, seed
     config.schedule.warmup_steps, config.optimizer.lr = 0, 0.01
     return config
 
 
-def trained(config: RunConfig, root: Path) -> Path:
-    write_shards(root / "train", samples=16)
-    run = directory.claim(config)
-    fit(config, run)
-    return run
-
-
 def fine_tuned(root: Path) -> tuple[Path, Path]:
     """Train a run, and another one from its weights."""
-    start = trained(named(root, "start"), root)
+    start = trained(named(root, "start"))
     config = named(root, "end", seed=1)
     config.model.init = str(start)
-    return start, trained(config, root)
+    return start, trained(config)
 
 
 def scores(rows: list[Result]) -> list[Result]:
@@ -65,7 +57,7 @@ def test_rows_at_0_and_1_equal_those_of_the_two_runs(
     assert len({row.hashes["checkpoint"] for rows in (half, found) for row in rows}) == 2
     capsys.readouterr()
     monkeypatch.setenv("COLUMNS", "300")  # wide enough for the names in the table
-    other = trained(named(tmp_path, "other"), tmp_path)
+    other = trained(named(tmp_path, "other"))
     with pytest.raises(UserError, match="1 of 2 runs failed"):
         many.evaluate(replace(config, interpolate=[0.0, 1.0]), [str(end), str(other)])
     printed = capsys.readouterr().out
@@ -95,7 +87,7 @@ def test_at_0_a_run_from_a_file_scores_as_that_file(tmp_path: Path) -> None:
     config = named(tmp_path, "end")
     for tower in (config.model.image, config.model.text):
         tower.name, tower.pretrained = "open_clip:mini-vit-48", str(file)
-    run = trained(config, tmp_path)
+    run = trained(config)
     spec, out = fakes.captioned(tmp_path / "shots"), str(tmp_path / "published")
     quick = EvalConfig(datasets=[spec], tasks=["retrieval"], device="cpu", workers=0)
     one.evaluate(replace(quick, checkpoint=str(run), interpolate=[0.0]))
@@ -108,13 +100,6 @@ def test_at_0_a_run_from_a_file_scores_as_that_file(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(UserError, match=r"model.image.pretrained=.*published.pt is neither published weights nor a"):
         one.evaluate(replace(quick, checkpoint=str(run), interpolate=[0.5], force=True))
-
-
-def untrained(config: RunConfig) -> Path:
-    run = directory.claim(config)
-    model = clip.build_model(config, pretrained=False)
-    TrainState(model, torch.optim.SGD(model.parameters()), "x").save(run)
-    return run
 
 
 def test_runs_without_start_weights_on_disk_are_refused(tmp_path: Path) -> None:

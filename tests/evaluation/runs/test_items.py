@@ -10,22 +10,10 @@ import torch
 from clipx.errors import UserError
 from evaluation.datasets.opening import open_dataset
 from evaluation.metrics import MISS
-from evaluation.runner import evaluate
 from evaluation.runs import items, results
 from evaluation.types import DEFAULTS, Encoder, Items, Result, Settings
+from tests.evaluation.test_runner import run
 from tests.helpers import fakes
-
-
-def run(
-    tmp_path: Path,
-    specs: list[str],
-    tasks: list[str],
-    encoder: Encoder | None = None,
-    settings: Settings = DEFAULTS,
-    force: bool = False,
-) -> list[Result]:
-    out, cache = tmp_path / "out", tmp_path / "features"
-    return evaluate(encoder or fakes.encoder(), specs, tasks, out, cache, 8, 0, "cpu", force, settings)
 
 
 def rows_of(out: Path, **chosen: str) -> list[dict[str, Any]]:
@@ -66,7 +54,7 @@ def test_rows_of_other_checkpoints_protocols_and_limits_are_kept(tmp_path: Path)
         (fakes.encoder(), Settings(limit=3)),
     ]
     for encoder, settings in changes:
-        run(tmp_path, [spec], ["retrieval"], encoder, settings)
+        run(tmp_path, [spec], ["retrieval"], encoder, settings=settings)
     stored = rows_of(tmp_path / "out", metric="text_to_image_recall@1")
     captions = [sum(row["hashes"] == hashes for row in stored) for hashes in _distinct(stored, "hashes")]
     assert captions[:3] == [11, 11, 11] and len(captions) == 4 and captions[3] < 11  # 11 captions without a limit

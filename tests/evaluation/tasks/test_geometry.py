@@ -28,7 +28,7 @@ from evaluation.tasks.geometry import (
 )
 from evaluation.types import Result, Score
 from tests.helpers import fakes
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import prepared
 
 TASK = Geometry()
 
@@ -82,8 +82,7 @@ def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(tm
 
 @torch.no_grad()
 def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=20)
-    config = settings(tmp_path)
+    config = prepared(tmp_path, samples=20)
     config.model.normalise = False
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)

@@ -10,24 +10,20 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import RunConfig, TrainConfig
 from clipx.data.loading import cached, pixel_cache
-from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess.transforms import TrainTransform
-from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_pair_source, open_source
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.run.checkpoint import checkpoints
 from clipx.train import Outcome, fit
-from clipx.types import Batch, Inputs
+from clipx.types import Batch
 from clipx.utils import memory
+from tests.helpers import loading
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
-
-INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "words", 8)
+from tests.helpers.runs import trained, weights
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +32,6 @@ def empty_caches() -> Iterator[None]:
     cached._captions.clear()
     yield
     pixel_cache._release()
-
-
-def tokenize(texts: list[str]) -> torch.Tensor:
-    """Return the first 8 bytes of each text."""
-    return torch.tensor([list(t.encode()[:8].ljust(8)) for t in texts])
 
 
 def write_noise(folder: Path, samples: int) -> None:
@@ -62,9 +53,7 @@ def load(root: Path, cache: str, workers: int = 0, start: int = 0, **changes: An
     config.keywords = ["three"]
     for key, value in changes.items():
         setattr(config, key, value)
-    source = open_source(config)
-    sampler = Sampler(len(source), TrainConfig(epochs=3, batch_size=8), 5, 0, 1)
-    return list(open_loader(config, source, sampler, INPUTS, tokenize).batches(start, torch.device("cpu")))
+    return loading.load(config, TrainConfig(epochs=3, batch_size=8), seed=5, start=start)
 
 
 def assert_equal(first: list[tuple[Batch, list[str]]], second: list[tuple[Batch, list[str]]]) -> None:
@@ -128,7 +117,7 @@ def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
     options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each", "flip": True}
     config = DataConfig(name="t", root=str(tmp_path), **options)
-    pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     assert len(pixels.sizes) == 2
     assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
 
@@ -142,17 +131,13 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     return config
 
 
-def weights(config: RunConfig) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints(directory.directory(config))[-1] / "model.safetensors")
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
     without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
     for config in (without, with_cache):
-        assert fit(config, directory.claim(config)) is Outcome.FINISHED
-    expected, found = weights(without), weights(with_cache)
+        trained(config)
+    expected, found = (weights(directory.directory(config)) for config in (without, with_cache))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
@@ -160,18 +145,18 @@ def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path
 def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
     write_noise(tmp_path / "train", samples=21)
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
-    assert fit(whole, directory.claim(whole)) is Outcome.FINISHED
+    trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, directory.claim(cut)) is Outcome.STOPPED
     cut.train.max_minutes, cut.data.cache = None, "memory"
-    assert fit(cut, directory.claim(cut)) is Outcome.FINISHED
-    expected, found = weights(whole), weights(cut)
+    trained(cut)
+    expected, found = (weights(directory.directory(config)) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
 def _use(config: DataConfig, opened: Any, leave: Any) -> None:
     """Keep the pixels open until the event `leave` is set."""
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     opened.set()
     leave.wait(60)
 
@@ -188,7 +173,7 @@ def test_processes_share_the_pixels_and_the_last_one_removes_them(
     assert opened.wait(60)
     files = list((tmp_path / "cache" / "pixels").iterdir())
     monkeypatch.setattr(pixel_cache, "_write", None)  # decoding again would fail
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     pixel_cache._release()
     assert list((tmp_path / "cache" / "pixels").iterdir()) == files
     leave.set()
@@ -208,7 +193,7 @@ def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) 
     other.join(60)
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
     config.crop_scale = [0.5, 1.0]
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, INPUTS))
+    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
 
 

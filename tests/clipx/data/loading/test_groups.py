@@ -8,27 +8,16 @@ import torch
 
 from clipx.config.data_schema import DataConfig, ScenesConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.loader import open_loader
-from clipx.data.sampler import Sampler
 from clipx.data.scenes.samples import content_of, training_sample
-from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.types import Batch, Inputs
+from clipx.types import Batch
 from tests.helpers.folder import COLOURS, jpeg, write_shards
-
-INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
-
-
-def tokenize(texts: list[str]) -> torch.Tensor:
-    return torch.zeros(len(texts), 8, dtype=torch.int64)
+from tests.helpers.loading import load
 
 
 def batches(config: DataConfig, needs: tuple[str, ...] = ("group",)) -> list[Batch]:
     """Return the batches of two epochs."""
-    source = open_source(config)
-    sampler = Sampler(len(source), TrainConfig(epochs=2, batch_size=5), 0, 0, 1)
-    loader = open_loader(config, source, sampler, INPUTS, tokenize, needs)
-    return [batch for batch, _ in loader.batches(0, torch.device("cpu"))]
+    return [batch for batch, _ in load(config, TrainConfig(epochs=2, batch_size=5), needs=needs)]
 
 
 def write_table(root: Path) -> DataConfig:

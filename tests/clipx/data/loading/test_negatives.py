@@ -6,34 +6,22 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import torch
 
 from clipx.config.data_schema import DataConfig, ScenesConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.loader import open_loader
-from clipx.data.sampler import Sampler
 from clipx.data.scenes.captions import COLOUR, SHAPE, negative_caption
 from clipx.data.scenes.content import COLOURS, SHAPES
 from clipx.data.scenes.samples import training_sample
-from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.types import Batch
-from tests.clipx.data.loading.test_groups import INPUTS, write_table
+from tests.clipx.data.loading.test_groups import write_table
 from tests.helpers.folder import add, jpeg
-
-NEEDS = ("negative_text",)
-
-
-def letters(texts: list[str]) -> torch.Tensor:
-    """Tokenize the last letters of each text, because negatives of the tests differ there."""
-    return torch.tensor([[ord(letter) for letter in text.rjust(8)[-8:]] for text in texts])
+from tests.helpers.loading import load
 
 
 def batches(config: DataConfig) -> list[Batch]:
-    source = open_source(config)
-    sampler = Sampler(len(source), TrainConfig(epochs=1, batch_size=4), 0, 0, 1)
-    loader = open_loader(config, source, sampler, INPUTS, letters, NEEDS)
-    return [batch for batch, _ in loader.batches(0, torch.device("cpu"))]
+    train = TrainConfig(epochs=1, batch_size=4)
+    return [batch for batch, _ in load(config, train, needs=("negative_text",))]
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from clipx import train
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.loader import open_loader
 from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity, with_timeout
-from clipx.data.sampler import Sampler
 from clipx.data.sources.base import ShardPairs
-from clipx.data.sources.opening import open_source
 from clipx.errors import Fault
 from clipx.run import directory
-from clipx.types import Inputs
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import write_shards
+from tests.helpers.loading import load
+from tests.helpers.runs import prepared
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -34,8 +31,7 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
         return pair(self, sample_id, generator)
 
     monkeypatch.setattr(ShardPairs, "pair", hanging)
-    write_shards(tmp_path / "train", samples=32)
-    config = settings(tmp_path, epochs=1)
+    config = prepared(tmp_path, samples=32, epochs=1)
     config.data.stall_seconds, config.data.workers = 2.0, workers
     run = directory.claim(config)
     message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"
@@ -62,12 +58,8 @@ def test_a_timeout_is_not_reported_as_a_bad_sample(
         monkeypatch.setattr("webdataset.tariterators.tarfile_samples", lambda urls: time.sleep(60))
     else:
         monkeypatch.setattr("PIL.Image.open", lambda *of, **formats: time.sleep(60))
-    opened = open_source(config)
-    sampler = Sampler(len(opened), TrainConfig(epochs=1, batch_size=4), 0, 0, 1)
-    inputs = Inputs(16, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "RN50", 8)
-    loader = open_loader(config, opened, sampler, inputs, lambda texts: torch.zeros(len(texts), 8, dtype=torch.int64))
     with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=0.3; {reading}$"):
-        list(loader.batches(0, torch.device("cpu")))
+        load(config, TrainConfig(epochs=1, batch_size=4))
 
 
 def test_long_locations_are_truncated_and_locations_of_finished_samples_removed() -> None:

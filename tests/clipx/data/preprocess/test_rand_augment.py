@@ -10,15 +10,14 @@ from clipx.config.data_schema import DataConfig
 from clipx.config.setting import check
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.errors import UserError
-from clipx.types import Inputs
+from tests.helpers.loading import inputs
 
-INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
 IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
 
 
 def transform(rand_augment: list[int] | None) -> TrainTransform:
     config = DataConfig(name="x", source="shards", crop_scale=[1.0, 1.0], rand_augment=rand_augment)
-    return TrainTransform(config, INPUTS)
+    return TrainTransform(config, inputs())
 
 
 def test_an_augmented_sample_depends_only_on_its_generator() -> None:

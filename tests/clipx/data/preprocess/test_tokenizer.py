@@ -9,13 +9,8 @@ import torch
 
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
-from clipx.types import Inputs
 from tests.helpers.hub import write_distilbert
-
-
-def inputs(name: str, length: int = 12, cleaning: str = "none") -> Inputs:
-    half = (0.5, 0.5, 0.5)
-    return Inputs(32, half, half, "bicubic", "shortest", tokenizer=name, context_length=length, clean=cleaning)
+from tests.helpers.loading import inputs
 
 
 @pytest.mark.parametrize(
@@ -37,11 +32,11 @@ def test_cleaning_leaves_only_words(text: str, cleaned: str) -> None:
 
 def test_an_unknown_cleaning_is_refused() -> None:
     with pytest.raises(UserError, match=r"data.clean=lower is not known; allowed: lower_no_punctuation, none"):
-        tokenizer.build_tokenizer(inputs("RN50", cleaning="lower"))
+        tokenizer.build_tokenizer(inputs(clean="lower"))
 
 
 def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: Path) -> None:
-    tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}"))
+    tokenize = tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path)}", length=12))
     tokens = tokenize(["A red picture", "a " * 30])
     assert tokens.shape == (2, 12) and tokens.dtype == torch.int64
     words = {word: i for i, word in enumerate((tmp_path / "vocab.txt").read_text().split())}
@@ -52,26 +47,28 @@ def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: 
 
 def test_texts_are_cleaned_before_tokenization(tmp_path: Path) -> None:
     name = f"hf:{write_distilbert(tmp_path)}"
-    cleaned = tokenizer.build_tokenizer(inputs(name, cleaning="lower_no_punctuation"))
-    uncleaned = tokenizer.build_tokenizer(inputs(name))
+    cleaned = tokenizer.build_tokenizer(inputs(tokenizer=name, clean="lower_no_punctuation"))
+    uncleaned = tokenizer.build_tokenizer(inputs(tokenizer=name))
     assert torch.equal(cleaned(["A red-picture!"]), uncleaned(["a red picture"]))
     assert not torch.equal(uncleaned(["A red-picture!"]), uncleaned(["a red picture"]))
 
 
 def test_open_clip_tokens_are_unchanged() -> None:
-    tokenize = tokenizer.build_tokenizer(inputs("RN50", length=77))
+    tokenize = tokenizer.build_tokenizer(inputs(length=77))
     assert torch.equal(tokenize(["A dog, red."]), open_clip.get_tokenizer("RN50")(["A dog, red."]))
 
 
 def test_a_tokenizer_can_be_pickled_for_loader_processes(tmp_path: Path) -> None:
-    tokenize = tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path)}", cleaning="lower_no_punctuation"))
+    tokenize = tokenizer.build_tokenizer(
+        inputs(tokenizer=f"hf:{write_distilbert(tmp_path)}", clean="lower_no_punctuation")
+    )
     again = pickle.loads(pickle.dumps(tokenize))
     assert torch.equal(again(["a red picture"]), tokenize(["a red picture"]))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no tokenizer: the folder needs .* vocab.txt"):
-        tokenizer.build_tokenizer(inputs(f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
+        tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
 
 
 def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local_folder(
@@ -80,4 +77,4 @@ def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
-        tokenizer.build_tokenizer(inputs("hf:distilbert-base-uncased"))
+        tokenizer.build_tokenizer(inputs(tokenizer="hf:distilbert-base-uncased"))

@@ -13,13 +13,13 @@ from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode, open_image
 from clipx.data.preprocess.transforms import Box, TrainTransform, crop_box
 from clipx.errors import UserError
-from clipx.types import Inputs
 from tests.helpers.folder import jpeg
+from tests.helpers.loading import inputs
 
 
 def transform(decode: str, size: int = 32, interpolation: str = "bicubic", flip: bool = False) -> TrainTransform:
-    inputs = Inputs(size, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), interpolation, "shortest", "RN50", 8)
-    return TrainTransform(DataConfig(decode=decode, crop_scale=[0.3, 1.0], flip=flip), inputs)
+    config = DataConfig(decode=decode, crop_scale=[0.3, 1.0], flip=flip)
+    return TrainTransform(config, inputs(size, interpolation=interpolation))
 
 
 def picture(kind: str = "JPEG", width: int = 301, height: int = 203) -> bytes:
@@ -141,8 +141,7 @@ def test_a_square_image_is_kept_whole_if_no_random_box_fits() -> None:
 @pytest.mark.parametrize(("low", "share"), [(1.0, 1 / 5), (0.9, 4 / 15)], ids=["square", "largest ratio"])
 def test_a_very_wide_image_is_cut_to_its_centre(mode: str, low: float, share: float) -> None:
     """The width is 5 x height. Red increases from 0 to 255, so its range in the crop gives the share of the width."""
-    inputs = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear", "shortest", "RN50", 8)
-    crop = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs)
+    crop = TrainTransform(DataConfig(decode=mode, crop_scale=[low, 1.0]), inputs(interpolation="bilinear"))
     red = crop(open_image(picture(width=1000, height=200)), random.Random(0))[0].float().mean(0)
     assert float(red[-1] - red[0]) / 255 * 32 / 31 == pytest.approx(share, abs=0.02)  # 32 pixels have 31 differences
     assert float(red.mean()) == pytest.approx(127.5, abs=3)

@@ -12,9 +12,7 @@ from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
 from clipx.data.scenes.faults import FAULTS, UNRELATED
 from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import training_sample
-from clipx.types import Inputs
-
-HALF = (0.5, 0.5, 0.5)
+from tests.helpers.loading import inputs
 
 
 def unknown(texts: Iterator[str]) -> set[str]:
@@ -82,11 +80,11 @@ def test_the_end_token_has_the_largest_id() -> None:
 
 
 def test_the_setting_selects_the_tokenizer_and_texts_are_cleaned_first() -> None:
-    inputs = Inputs(32, HALF, HALF, "bicubic", "shortest", "words:scenes", 4, clean="lower_no_punctuation")
-    assert torch.equal(build_tokenizer(inputs)(["two-red"]), WordTokenizer(4)(["two red"]))
+    cleaned = inputs(tokenizer="words:scenes", length=4, clean="lower_no_punctuation")
+    assert torch.equal(build_tokenizer(cleaned)(["two-red"]), WordTokenizer(4)(["two red"]))
 
 
 def test_a_run_on_other_data_logs_that_most_words_are_unknown() -> None:
-    inputs = Inputs(32, HALF, HALF, "bicubic", "shortest", "words:scenes", 4)
-    assert notes(inputs, "scenes") == []
-    assert "data.source=shards" in notes(inputs, "shards")[0]
+    words = inputs(tokenizer="words:scenes")
+    assert notes(words, "scenes") == []
+    assert "data.source=shards" in notes(words, "shards")[0]

@@ -22,11 +22,6 @@ CONFIG = ScenesConfig(num_train=50, omit=0.3, test_images=24)
 LABELLED = {"scenes_shape": ("shape", 8), "scenes_colour": ("colour", 8), "scenes_count": ("count", 6)}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
-
-
 def use_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_folder, "SHARD", 30)
     monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)

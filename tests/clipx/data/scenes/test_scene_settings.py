@@ -1,6 +1,7 @@
 """Settings of training scenes, alone and combined: shares of named attributes, recurring contents, free layout.
 
-The shares are measured in 5,000 captions: the first of each sample, as training with data.captions=first sees them.
+The shares are measured in 1,500 or 5,000 captions: the first of each sample, as training with data.captions=first sees
+them.
 """
 
 import hashlib
@@ -43,13 +44,13 @@ def has_attributes(caption: str) -> tuple[bool, ...]:
 @pytest.mark.parametrize("share", [0.0, 0.08, 0.5, 1.0])
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_an_attribute_is_named_with_its_share_and_the_other_attributes_always(name: str, share: float) -> None:
-    found = [has_attributes(s.captions[0]) for s in first_samples(**{f"{name}_share": share})]
+    found = [has_attributes(s.captions[0]) for s in first_samples(1500, **{f"{name}_share": share})]
     for k, attribute in enumerate(ATTRIBUTES):
         hits = sum(caption[k] for caption in found)
         if attribute == name:
-            assert within_binomial(hits, N, share)
+            assert within_binomial(hits, len(found), share)
         elif attribute != "count":  # without count_share, the count of one object may be given by "a"
-            assert hits == N
+            assert hits == len(found)
 
 
 def test_the_three_shares_are_independent_of_each_other_and_of_the_content() -> None:
@@ -80,18 +81,9 @@ def test_the_shares_change_neither_the_contents_nor_the_faults() -> None:
     assert within_binomial(found.count("irrelevant_numbers"), N, 0.1)
     assert within_binomial(found.count("noise"), N, 0.2)
     assert within_binomial(found.count("mislabelled"), N, 0.2 * 0.5), "only a named count can be wrong"
-    for s, fault in zip(shared, found, strict=True):
-        assert fits(s.descriptions[0], s.scene.content) == (fault in (None, "irrelevant_numbers")), s.captions[0]
-
-
-def test_mislabelled_is_the_share_of_wrong_counts_among_the_named_counts() -> None:
-    samples = [s for s in first_samples(count_share=0.5, mislabelled=0.3) if has_attributes(s.captions[0])[0]]
-    assert within_binomial(sum(not fits(s.descriptions[0], s.scene.content) for s in samples), len(samples), 0.3)
-
-
-def test_a_caption_without_a_count_has_no_number_word() -> None:
-    for s in first_samples(500, count_share=0.0):
-        assert not {"one", "single"} & set(words(s.captions[0])) and not named(s.captions[0])[0]
+    for s in shared:
+        for description, fault in zip(s.descriptions, s.facts["faults"], strict=True):
+            assert fits(description, s.scene.content) == (fault in (None, "irrelevant_numbers")), s.captions
 
 
 def test_omit_and_a_share_together_are_refused() -> None:
@@ -219,11 +211,6 @@ def test_a_caption_fits_a_content_if_all_that_it_names_is_true() -> None:
     assert not fits([names(position="left")], two_red)
     assert fits([names(position="left")], content((2, "red", "ring"), position="left"))
     assert not fits([], two_red), "an unrelated text fits no content"
-
-
-def test_a_caption_without_a_fault_fits_the_content_of_its_sample() -> None:
-    for s in first_samples(300, count_share=0.5, colour_share=0.5, shape_share=0.5):
-        assert all(fits(d, s.scene.content) for d in s.descriptions)
 
 
 def test_a_full_description_fits_only_contents_with_all_its_groups() -> None:

@@ -169,15 +169,6 @@ def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None
         assert not np.array_equal(render(sample.scene), render(source.scene))
 
 
-def test_a_batch_of_128_contains_false_negatives() -> None:
-    def equal_pairs(share: float) -> int:
-        config = ScenesConfig(false_negatives=share)
-        contents = [training_sample(config, i).scene.content.key() for i in range(500, 628)]
-        return sum(a == b for i, a in enumerate(contents) for b in contents[:i])
-
-    assert equal_pairs(0.5) > 5 * max(equal_pairs(0.0), 1)
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -167,6 +167,7 @@ def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
     shards = Shards.open(folder, ("image", "txt"))
     assert [shards.key(i) for i in range(len(shards))] == ["a", "b", "d"]
     assert shards.read(2, "txt") == b"d"
+    assert list(shards.problems) == ["0.tar:c lacks txt"]
     assert len(Shards.open(folder, ("image",))) == 4
     assert shards.content_hash() != Shards.open(folder, ("image",)).content_hash()
 

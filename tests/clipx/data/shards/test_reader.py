@@ -87,25 +87,6 @@ def test_links_are_not_followed_and_paths_are_used_only_as_keys(tmp_path: Path) 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "s", "secret.txt"]
 
 
-def test_samples_without_a_caption_are_left_out_and_reported(tmp_path: Path) -> None:
-    folder = tmp_path / "s"
-    folder.mkdir()
-    with tarfile.open(folder / "0.tar", "w") as tar:
-        add(tar, "a.jpg", jpeg("red"))
-        add(tar, "b.jpg", jpeg("red"))
-        add(tar, "b.txt", b"red")
-    shards = Shards.open(folder, ("image", "txt"))
-    assert [shards.key(i) for i in range(len(shards))] == ["b"]
-    assert list(shards.problems) == ["0.tar:a lacks txt"]
-
-
-def test_a_changed_shard_is_indexed_again(tmp_path: Path) -> None:
-    folder = write_shards(tmp_path / "s", samples=16)
-    assert len(Shards.open(folder, ("image",))) == 16
-    write_shards(folder, samples=20)
-    assert len(Shards.open(folder, ("image",))) == 20
-
-
 def test_a_header_of_zeros_loses_only_one_member_and_is_reported(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=16)
     path = folder / "00000.tar"

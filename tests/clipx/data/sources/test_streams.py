@@ -11,22 +11,15 @@ import torch
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.loader import STREAM_NOTE, StreamLoader, open_loader, source_notes
-from clipx.data.sampler import Sampler
+from clipx.data.loading.loader import STREAM_NOTE, source_notes
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream
 from clipx.errors import UserError
-from clipx.run import directory
-from clipx.train import fit
-from clipx.types import Batch, Inputs
+from clipx.types import Batch
 from tests.clipx.data.sources.test_hf import own_datasets_cache, write  # noqa: F401
 from tests.helpers.folder import settings, write_shards
-
-INPUTS = Inputs(32, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic", "shortest", "RN50", 8)
-
-
-def tokenize(texts: list[str]) -> torch.Tensor:
-    return torch.tensor([list(t.encode()[-8:].ljust(8)) for t in texts])
+from tests.helpers.loading import load
+from tests.helpers.runs import trained
 
 
 def config(root: Path, workers: int = 0) -> DataConfig:
@@ -42,11 +35,7 @@ def write_two_urls(root: Path) -> None:
 
 
 def loaded(config: DataConfig, rank: int = 0, world_size: int = 1, start: int = 0) -> list[tuple[Batch, list[str]]]:
-    source = open_source(config)
-    sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=8), 0, rank, world_size)
-    loader = open_loader(config, source, sampler, INPUTS, tokenize)
-    assert isinstance(loader, StreamLoader)
-    return list(loader.batches(start, torch.device("cpu")))
+    return load(config, TrainConfig(samples=64, batch_size=8), 0, rank, world_size, start)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -95,9 +84,7 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
     write_shards(tmp_path, samples=4, per_shard=4)
     made = config(tmp_path)
     made.urls, made.max_bad_rate, made.shuffle_buffer = [f"{tmp_path}/{{00000..00003}}.tar"], 1.0, 1
-    source = open_source(made)
-    sampler = Sampler(len(source), TrainConfig(samples=64, batch_size=2), 0, 0, 1)
-    batches = list(open_loader(made, source, sampler, INPUTS, tokenize).batches(0, torch.device("cpu")))
+    batches = load(made, TrainConfig(samples=64, batch_size=2))
     assert len(batches) == 32 and all(len(batch.text) for batch, _ in batches)
     assert any(len(bad) > 2 for _, bad in batches)  # includes those of the dropped batches
 
@@ -135,7 +122,7 @@ def test_training_from_a_stream_logs_that_resume_is_not_exact(
     write_two_urls(tmp_path)
     run = settings(tmp_path)
     run.data, run.train.samples, run.train.epochs = config(tmp_path), 32, None
-    fit(run, directory.claim(run))
+    trained(run)
     assert STREAM_NOTE in capsys.readouterr().err
 
 

@@ -13,6 +13,7 @@ from clipx.run import checkpoint, directory
 from clipx.train import fit
 from evaluation.embedding.encoder import from_checkpoint
 from tests.helpers import folder, hub
+from tests.helpers.runs import trained
 
 CPU = torch.device("cpu")
 
@@ -35,8 +36,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_run_is_evaluated_without_the_weights_it_started_from(root: Path) -> None:
     config = settings(root, epochs=1)
     config.model.text.pretrained = str(root / "text" / "model.safetensors")
-    run = directory.claim(config)
-    fit(config, run)
+    run = trained(config)
     (root / "text" / "model.safetensors").unlink()
     encoder, _ = from_checkpoint(run, CPU)
     model = clip.build_model(directory.load_config(run), pretrained=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clipx.theory.claims import FAILS, HOLDS
+from clipx.theory.claims import FAILS
 from clipx.theory.experiment import Array
 from clipx.theory.paper1.case_study import equiangular, gradient, margin, one_close_pair, with_unique_features
 from clipx.theory.paper1.margin import MarginResult, MarginSettings, claims, solve
@@ -28,11 +28,6 @@ def test_after_equal_numbers_of_steps_the_margin_is_proportional_to_tau(solved: 
     in_taus = solved.equal.margin[-1] / np.array(solved.settings.taus)
     assert solved.equal.steps[-1] == 3000
     assert in_taus == pytest.approx([5.61] * 4, abs=0.005)
-
-
-def test_the_claims_hold_except_theorem_a_1(solved: MarginResult) -> None:
-    found = {claim.claim: claim.verdict for claim in claims(solved)}
-    assert found == {"1.10": HOLDS, "1.11": HOLDS, "1.16": FAILS}
 
 
 def test_claim_1_10_fails_at_large_tau() -> None:

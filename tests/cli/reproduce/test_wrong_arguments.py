@@ -1,0 +1,53 @@
+"""Wrong arguments of `clipx reproduce` are refused in one line before anything runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce.plan import make_plan
+from clipx.errors import UserError
+
+GAP = "recipe=gap_mini"
+WRONG = {  # arguments -> part of the message
+    "": "recipe= is missing",
+    "recipe=gap_mni": "did you mean 'gap_mini'",
+    f"{GAP} seeds=none": "seeds=none must be a whole number, 1 or more",
+    f"{GAP} jobs=0": "jobs=0 must be a whole number, 1 or more",
+    f"{GAP} dry=ture": "dry=ture is not known; did you mean 'true'",
+    f"{GAP} arm=base": "arm=base is for clipx train; here write arms=base",
+    f"{GAP} seed=1": "seed=1 is for clipx train; here write seeds=3",
+    f"{GAP} temperature.tau=0.05": "temperature.tau= cannot be set for all runs, because arm=flt_1e-2",
+    f"{GAP} share=0": "share=0 must be a number from 0.01 to 1",
+    f"{GAP} share=1.5": "share=1.5 must be a number from 0.01 to 1",
+    f"{GAP} share=much": "share=much must be a number from 0.01 to 1",
+    f"{GAP} sort=cost dry=true": "sort=cost is not known",
+    f"{GAP} sort=claims": "sort=claims needs dry=true or budget=HOURS",
+    f"{GAP} budget=0": "budget=0 must be a number from 0.01",
+    f"{GAP} budget=5 until=decided": "budget=5 contradicts until=decided",
+    f"{GAP} until=foo": "until=foo is not known; allowed: decided",
+    f"{GAP} until=decided seeds=5": "seeds=5 contradicts until=decided, which adds seeds: use max_seeds=N",
+    f"{GAP} until=decided max_seeds=2": "max_seeds=2 is below the first look, at 3 seeds",
+    f"{GAP} until=decided looks=[5,8] max_seeds=4": "max_seeds=4 is below the first look, at 5 seeds",
+    f"{GAP} until=decided max_seeds=many": "max_seeds=many must be a whole number, 1 or more",
+    f"{GAP} until=decided hours=0": "hours=0 must be a number from 0.01 to 10000",
+    f"{GAP} until=decided looks=[5,3]": "looks=[5, 3] must be increasing numbers of seeds, the first at least 3",
+    f"{GAP} until=decided looks=[3,3]": "looks=[3, 3] must be increasing",
+    f"{GAP} until=decided looks=[2,5]": "looks=[2, 5] must be increasing",
+    f"{GAP} looks=[3,x]": "looks=x must be a whole number, 1 or more",
+    f"{GAP} max_seeds=5": "max_seeds=5 needs until=decided",
+    f"{GAP} hours=5": "hours=5 needs until=decided",
+    f"{GAP} scale=samples": "scale=samples: recipe=gap_mini names no ladder; add for example scale:",
+    "recipe=demo until=decided": "until=decided: recipe=demo tests no claim; use seeds=N",
+    "recipe=gap_mni until=decided": "did you mean 'gap_mini'",
+    "recipe=scaling_mini scale=depth": "recipe=scaling_mini: scale=depth is not known; allowed: samples",
+    "recipe=scaling_mini scale=samples sort=claims": "scale=samples contradicts sort=claims",
+    "recipe=scaling_mini scale=": "scale= has no value",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_arguments_are_one_line(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(WRONG[line])) as error:
+        make_plan([*line.split(), f"runs={tmp_path}"])
+    assert "\n" not in str(error.value)

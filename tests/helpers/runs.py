@@ -1,0 +1,52 @@
+"""Small runs on disk: settings with their data, trained and untrained runs, and what they wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from clipx.config.schema import RunConfig
+from clipx.models import clip
+from clipx.run import directory
+from clipx.run.checkpoint import WEIGHTS, TrainState, checkpoints
+from clipx.train import Outcome, fit
+from tests.helpers.folder import settings, write_shards
+
+
+def prepared(root: Path, samples: int = 16, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
+    """Return the settings of a run on root/train, and write shards with `samples` samples there if it is missing."""
+    if not (root / "train").exists():
+        write_shards(root / "train", samples)
+    return settings(root, epochs, save_every, processes)
+
+
+def trained(config: RunConfig) -> Path:
+    """Train a run to its end; return its directory."""
+    run = directory.claim(config)
+    assert fit(config, run) is Outcome.FINISHED
+    return run
+
+
+def untrained(config: RunConfig, step: int = 3) -> Path:
+    """Write a run with one checkpoint of random weights; return its directory."""
+    run = directory.claim(config)
+    model = clip.build_model(config, pretrained=False)
+    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+    return run
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """Return the objects of a .jsonl file."""
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def log(run: Path) -> list[dict[str, Any]]:
+    return lines(run / "log.jsonl")
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    """Return the weights of a run's last checkpoint."""
+    return load_file(checkpoints(run)[-1] / WEIGHTS)
