@@ -53,7 +53,7 @@ class Design:
         arms: names of the arms.
         looks: numbers of seeds at which the claims are judged.
         claims: claim id -> label of each part -> its arms, measures and bound as text.
-        sets: canonical names of the evaluation sets; results on others do not count. Empty: all sets count.
+        sets: evaluation sets, KIND:FOLDER or NAME:FOLDER; results on other sets do not count. Empty: all count.
     """
 
     recipe: str

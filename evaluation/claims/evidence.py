@@ -13,9 +13,8 @@ from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure, Verdict
-from evaluation.runs.description import settings_text
+from evaluation.runs.description import setting, settings_text
 from evaluation.runs.reader import STATED, Run
-from evaluation.runs.results import DIVERGED
 from evaluation.types import Result
 
 Seeds = dict[int, Run]
@@ -82,20 +81,28 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     """
     # arms may have other settings of the data, and so other samples
     samples = _most_common((settings_text(run, "data."), run.environment.get("data")) for run in runs)
-    other_data = [run for run in runs if run.environment.get("data") != samples[settings_text(run, "data.")]]
-    runs = [run for run in runs if run not in other_data]
-    scoring = _most_common((_quantity(row), _scoring(row)) for run in runs for row in run.results)
-    sets = {*design.sets, HELD_OUT} if design and design.sets else None
-    found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
+    usual, other_data = list[Run](), list[str]()
     for run in runs:
-        rows = [row for row in run.results if _in_design(row.dataset, sets) or row.task == DIVERGED]
-        other_sets |= {row.dataset for row in run.results if row not in rows}
-        kept = [row for row in rows if _scoring(row) == scoring[_quantity(row)]]
-        other_scoring |= {f"{run.path} {row.task} {row.dataset}" for row in rows if row not in kept}
-        artifacts = {s: a for s, a in run.artifacts.items() if _in_design(run.dataset(s.partition("-")[2]), sets)}
+        if run.environment.get("data") == samples[settings_text(run, "data.")]:
+            usual.append(run)
+        else:
+            other_data.append(str(run.path))
+    scoring = _most_common((_quantity(row), _scoring(row)) for run in usual for row in run.results)
+    sets = design.sets if design else ()
+    found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
+    for run in usual:
+        kept = []
+        for row in run.results:
+            if not _counts(row.dataset, run, sets):
+                other_sets.add(row.dataset)
+            elif _scoring(row) != scoring[_quantity(row)]:
+                other_scoring.add(f"{run.path} {row.task} {row.dataset}")
+            else:
+                kept.append(row)
+        artifacts = {s: a for s, a in run.artifacts.items() if _counts(run.dataset(s.partition("-")[2]), run, sets)}
         found.append(replace(run, results=kept, artifacts=artifacts))
     problems = {
-        "trained on other samples than most runs with these settings": [str(run.path) for run in other_data],
+        "trained on other samples than most runs with these settings": other_data,
         "not an evaluation set of the stored design": sorted(other_sets),
         "scored with another precision, prompts or examples than most runs": sorted(other_scoring),
     }
@@ -112,8 +119,13 @@ def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     return {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
 
 
-def _in_design(dataset: str, sets: set[str] | None) -> bool:
-    return sets is None or canonical_name(dataset.partition(", ")[0]) in sets
+def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
+    """Return True if a data set is one of the design's, or the run's training data; always if `sets` is empty."""
+    dataset = dataset.partition(", ")[0]
+    names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER
+    known = {HELD_OUT, *map(canonical_name, [*names, str(setting(run, "data", "name"))])}
+    of_split = any(dataset.endswith(f"/{name}") for name in names)  # FOLDER is `test`, for flickr8k/test
+    return not sets or canonical_name(dataset) in known or of_split
 
 
 def _quantity(row: Result) -> str:

@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from dataclasses import dataclass
+from functools import cache
 
 from evaluation.runs.reader import Run
 from evaluation.types import Result
@@ -166,6 +167,7 @@ def signed_r_squared(points: list[tuple[float, float]]) -> float:
     return math.copysign(correlation**2, correlation)
 
 
+@cache
 def canonical_name(dataset: str) -> str:
     """Return a data set's name in lower case without prefix, split, punctuation: `cifar10` for `wds_CIFAR-10/test`."""
     name = re.sub(r"/(train|val|dev|test)$", "", dataset.lower()).rpartition("/")[2]

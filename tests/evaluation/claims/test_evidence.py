@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from evaluation.claims.design import Design, describe_claims, store
 from evaluation.claims.evidence import collect_evidence
 from evaluation.runs.reader import Run
@@ -21,16 +23,36 @@ def names_of(one: Run) -> list[str]:
 
 
 def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) -> None:
-    added = {("zeroshot", "cifar10", "top1"): 0.9}
-    found = [replace(one, results=one.results + run(RECIPE, "", one.seed, added).results) for one in runs()]
+    added = {("zeroshot", "cifar10", "top1"): 0.9, ("popularity", "small_scenes", "spearman"): 0.4}
+    found = [
+        replace(
+            one,
+            config=one.config | {"data": {"name": "small_scenes"}},
+            results=one.results + run(RECIPE, "", one.seed, added).results,
+            artifacts={"popularity-small_scenes": {}, "zeroshot_draws-cifar10": {}},
+        )
+        for one in runs()
+    ]
     without_design = collect_evidence(found, [tmp_path])
     assert without_design.left_out == []
     assert "cifar10" in names_of(without_design.runs[RECIPE]["clip"][0])
-    sets = ("scenescolour", "scenesshape")
+    sets = ("wds:scenes_colour", "wds:scenes_shape")
     store(tmp_path, Design(RECIPE, "hash", ("clip", "clip_reg"), (3,), describe_claims(RECIPE), sets))
     evidence = collect_evidence(found, [tmp_path])
-    assert names_of(evidence.runs[RECIPE]["clip"][0]) == ["scenes_colour", "scenes_shape"]
+    first = evidence.runs[RECIPE]["clip"][0]
+    assert names_of(first) == ["scenes_colour", "scenes_shape", "small_scenes"]
+    assert [*first.artifacts] == ["popularity-small_scenes"]
     assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: cifar10"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "dataset"),
+    [("captions:test", "f8k/test"), ("cifar10:evaluation", "cifar10"), ("wds:e/wds_x", "wds_x")],
+)
+def test_each_form_of_an_evaluation_set_is_recognised(spec: str, dataset: str, tmp_path: Path) -> None:
+    store(tmp_path, Design(RECIPE, "hash", ("clip",), (3,), describe_claims(RECIPE), (spec,)))
+    runs = [run(RECIPE, "clip", 0, {("zeroshot", name, "top1"): 0.5 for name in (dataset, "other")})]
+    assert names_of(collect_evidence(runs, [tmp_path]).runs[RECIPE]["clip"][0]) == [dataset]
 
 
 def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
