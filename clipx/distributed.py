@@ -8,9 +8,10 @@ bias. All terms therefore follow a rule:
     After the objective's backward pass, a process holds the complete gradient of its own rows of image and text, and of
     scale and bias.
 
-Terms follow the rule by using `Part`: `sum` is an all-reduce whose backward pass is the identity (every process
-computes the loss from the sum), and `reduce_scatter_` sums the gradient of the gathered texts. A term that ignores the
-part and computes the whole loss follows the rule as well.
+Terms follow the rule by using `Part`. In the forward pass, `sum` adds the values of all parts; its own backward pass is
+the identity, because every process computes the loss from the sum. In the backward pass of a term, `reduce_scatter_`
+sums the gradient of the gathered texts, and `sum` those of scale and bias. A term that ignores the part and computes
+the whole loss follows the rule as well.
 
 DDP then averages the gradients of the parameters over the processes. The gradients of scale and bias are equal on all
 processes, so their average is correct. The gradients from different rows must be summed, so the backward pass of
@@ -47,7 +48,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    # small values (sizes, flags, notes) stay on the CPU, so that they never wait for a GPU
+    # small values (sizes, flags, messages) stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     yield
@@ -121,26 +122,26 @@ def all_gather_sizes(local: int) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def gather(local: Tensor, rows: list[int] | None = None) -> Tensor:
+def gather(local: Tensor, sizes: list[int] | None = None) -> Tensor:
     """Concatenate [b_r, ...] of all ranks r to [B, ...], with gradient.
 
-    `rows` lists b_r of every rank; if None, the ranks exchange them. The backward pass needs no communication: it takes
-    this rank's rows of the gradient and multiplies them by the world size, as the module's docstring explains.
+    `sizes` lists b_r of every rank; if None, the ranks exchange them. The backward pass needs no communication: it
+    takes this rank's rows of the gradient and multiplies them by the world size, as the module's docstring explains.
     """
     if world_size() == 1:
         return local
-    return _Gather.apply(local, rows or all_gather_sizes(len(local)))  # type: ignore[no-any-return]
+    return _Gather.apply(local, sizes or all_gather_sizes(len(local)))  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, local: Tensor, rows: list[int]) -> Tensor:
-        padded = local.new_zeros((max(rows), *local.shape[1:]))
+    def forward(ctx: Any, local: Tensor, sizes: list[int]) -> Tensor:
+        padded = local.new_zeros((max(sizes), *local.shape[1:]))
         padded[: len(local)] = local
-        gathered = [torch.empty_like(padded) for _ in rows]
+        gathered = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(gathered, padded)
-        ctx.start, ctx.end = sum(rows[: rank()]), sum(rows[: rank() + 1])
-        return torch.cat([shard[:count] for shard, count in zip(gathered, rows, strict=True)])
+        ctx.start, ctx.end = sum(sizes[: rank()]), sum(sizes[: rank() + 1])
+        return torch.cat([shard[:size] for shard, size in zip(gathered, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-# measures that the geometry probe logs during training
+# measures that the geometry probe logs during training; margin_positive: share of the margins above 0, loss: InfoNCE
 METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")
 
 

@@ -108,5 +108,7 @@ def _refuse(place: Target, error: Exception) -> NoReturn:
     answer = error.server_message if isinstance(error, HfHubHTTPError) else None
     reason = " ".join((answer or str(error) or type(error).__name__).split())[:REASON]
     if status == 400 or isinstance(error, ValueError):
-        raise UserError(f"{setting} licence={place.licence}: the hub refuses name or licence ({reason})") from error
+        raise UserError(
+            f"{setting} licence={place.licence}: the hub refuses the repository's name or the licence ({reason})"
+        ) from error
     raise Fault(f"{setting}: the upload failed ({reason}); run the command again") from error

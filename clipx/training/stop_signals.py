@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def handled_signals() -> list[signal.Signals]:
-    """Return the SIGNALS that this process does not ignore: a shell starts `command &` with SIGINT ignored."""
+    """Return the SIGNALS that this process does not ignore: a shell script starts `command &` with SIGINT ignored."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -16,7 +16,8 @@ MAX_STEPS = 1000  # StepTimer keeps the times of at most this many steps between
 class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
-    With train.accumulation > 1, forward is the first pass and backward the second. On CUDA, each phase ends with a
+    With train.accumulation > 1 a step passes twice over its micro-batches. Then forward is the first pass, without
+    gradients, and backward the second, which repeats the towers' forward. On CUDA, each phase ends with a
     stream event, which does not delay the step; only `read` synchronises. Times are device times on CUDA, host times
     on the CPU.
     """

@@ -21,7 +21,8 @@ from typing import Any
 
 from clipx.errors import UserError, one_line
 
-# table of a plug-in -> table of clipx. A module is imported only for a plug-in's rows, because most import torch.
+# table of a plug-in -> table of clipx. clipx's module is imported only if a plug-in adds rows to its table, because
+# most of these modules import torch.
 TABLES = {
     "TERMS": "clipx.objectives.TERMS",
     "OBJECTIVES": "clipx.config.presets.OBJECTIVES",

@@ -1,15 +1,16 @@
 """Saturating power law of the error, a (x + b)^c + d, with 95% intervals over the seeds.
 
 Fit: least squares on the mean errors of the K points, with c < 0 and b, d >= 0. For fixed (b, c) the law is linear in
-(a, d): a grid over (b, c) gives the start, scipy's least_squares the result. With fewer than MIN_FOR_B points b is 0;
-otherwise four points would have to determine four numbers, and three the law that predicts the fourth.
+(a, d): a grid over (b, c) gives the start, scipy's least_squares the result. With fewer than MIN_FOR_B points b is 0,
+because with four points a law with b would have as many parameters as points.
 
-Intervals: each seed gives one whole curve. An estimate is a function of the mean curve. To first order it is the mean
-over the seeds of their influences, h . (curve of the seed - mean curve), with h the gradient of the estimate with
-respect to the K mean errors. So the interval is Student's t of the n influences, on log a, log -c, log(1 + b / x_1), d
-and on the law's values. Runs of one seed may be correlated, and the noise may differ between points. This is the
-bootstrap over seeds in linear form, with the spread and the quantile that fit few seeds. The percentile bootstrap
-itself covers too rarely with eight seeds: `python -m tests.bench.scaling` prints the coverage of both.
+Intervals: each seed gives one whole curve, and an estimate is a function of the mean curve. To first order, the error
+of the estimate is the mean over the seeds of h . (curve of the seed - expected curve), with h the gradient of the
+estimate with respect to the K mean errors. The mean curve replaces the expected one; each seed's term is then called
+its influence. The interval is Student's t, from the spread of the n influences, for log a, log -c, log(1 + b / x[0]), d
+and the law's values. It stays valid if the runs of a seed are correlated, and if the noise differs between points. This
+is a linearised bootstrap over seeds with Student's quantile, which is right for few seeds. The percentile bootstrap
+covers too rarely with eight seeds: `python -m tests.bench.scaling` prints the coverage of both.
 """
 
 import math
@@ -32,7 +33,7 @@ BEYOND = 4.0  # a crossover is searched up to this factor beyond the largest poi
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95% interval; an infinite end lies outside the range that was searched."""
+    """An estimate with its 95% interval. An end of 0 or infinity lies outside the range that was searched."""
 
     value: float
     low: float
@@ -45,7 +46,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A fitted law. Its parameters are log of the error's fall at x0, log -c, s = log(1 + b / x_1) and d.
+    """A fitted law. Its parameters are the height log(a x0^c), log -c, s = log(1 + b / x[0]) and d.
+
+    The height is the log of the error above d where x + b = x0, the geometric mean of the points.
 
     Args:
         x: scales [K], ascending.
@@ -88,10 +91,10 @@ class PowerLaw:
         """Error that remains at any scale."""
         return self._interval(self.parameters[3], np.eye(4)[3], lambda value: min(max(value, 0.0), 1.0))
 
-    def _interval(self, value: float, gradient: Array, to_unit: Callable[[float], float]) -> Interval:
+    def _interval(self, value: float, gradient: Array, back_transform: Callable[[float], float]) -> Interval:
         half = t_quantile(len(self.errors) - 1) * float(standard_error(self.influences(gradient[None]))[0])
-        low, high = (_bounded(to_unit, value + sign * half) for sign in (-1, 1))
-        return Interval(to_unit(value), low, high)
+        low, high = (_bounded(back_transform, value + sign * half) for sign in (-1, 1))
+        return Interval(back_transform(value), low, high)
 
     def at(self, x: Array) -> Array:
         """Return the law's errors at x."""
@@ -109,9 +112,10 @@ class PowerLaw:
         return self.influences(_jacobian(self.parameters, x, self.x))
 
     def predict(self, x: float) -> Interval:
-        """Return the error at x, with the interval for the mean of as many new seeds.
+        """Return the error at x, with the interval for the mean of n new seeds, n as in the fit.
 
-        The new mean has the noise of the fitted points, on average over them. Degrees of freedom: Welch-Satterthwaite.
+        The noise of the new mean is taken as the average noise of the fitted points. Degrees of freedom:
+        Welch-Satterthwaite.
         """
         n, points = self.errors.shape
         of_law = float(standard_error(self.influences_at(np.array([x])))[0]) ** 2
@@ -123,7 +127,7 @@ class PowerLaw:
 
 
 def fit_power_law(x: Array, errors: Array) -> PowerLaw:
-    """Fit the law to errors [n, K] at the scales x [K]; needs two seeds or more, and as many points as parameters."""
+    """Fit the law to errors [n, K] at the scales x [K]; needs two seeds, and at least as many points as parameters."""
     from scipy import optimize
 
     mean = errors.mean(0)
@@ -140,7 +144,7 @@ def fit_power_law(x: Array, errors: Array) -> PowerLaw:
         xtol=1e-12,
         gtol=1e-12,
     )
-    parameters = found.x * (1, 1, with_b, 1)  # least_squares needs a range for s, and leaves it at 1e-12
+    parameters = found.x * (1, 1, with_b, 1)  # without b, s is 0; least_squares needs a range
     return PowerLaw(x, errors, parameters, _problem(x, errors, parameters))
 
 
@@ -155,8 +159,8 @@ def difference(first: PowerLaw, second: PowerLaw, x: Array) -> tuple[Array, Arra
 def crossover(first: PowerLaw, second: PowerLaw) -> Interval | None:
     """Return the largest scale where two laws cross, up to BEYOND times the largest point; None if they do not cross.
 
-    The interval is the range around it in which the band of the difference contains 0. An end is infinite (below: 0)
-    if this range ends where the search ends.
+    The interval is the range around it in which the band of the difference contains 0. If this range reaches an end of
+    the search, the lower end is 0 or the upper end infinity.
     """
     x = np.geomspace(first.x[0], BEYOND * first.x[-1], 1001)
     value, low, high = difference(first, second, x)

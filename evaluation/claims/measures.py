@@ -22,7 +22,7 @@ class MetricReader:
     without: tuple[str, ...] = ()  # data sets to leave out
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read only the rows under protocol=paper; False: only the others
-    pool: int | None = None  # read only the retrieval rows among this many images; None: only those among all images
+    pool: int | None = None  # retrieval: read only rows from a pool of this many images; None: from all
     per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
@@ -88,9 +88,9 @@ class SideReader:
 
 @dataclass(frozen=True)
 class SpreadOfMean:
-    """Standard deviation, over draws of the random features, of zero-shot accuracy averaged over the data sets.
+    """Standard deviation, over draws of a point-set model's random features, of its mean zero-shot accuracy.
 
-    The draws are the same on every data set, so the mean of the data sets' own deviations would be too large.
+    All data sets use the same draws, so each draw has one mean accuracy over the data sets.
     """
 
     per_class: tuple[str, ...] = ()  # data sets on which the mean per-class accuracy replaces top-1

@@ -45,8 +45,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
-def trained(root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None) -> Path:
-    """Write a run with random weights, and three results: of these weights, of other weights, and with a limit."""
+def run_with_results(
+    root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None
+) -> Path:
+    """Write a run with random weights, and results of these weights, of other weights, and of some examples (limit=)."""
     config = settings(root)
     config.model.image.name = config.model.text.name = tower
     if change:
@@ -96,7 +98,7 @@ torch.save((found, repr(preprocess)), sys.argv[1])
     [("open_clip:mini-48", "import clipx.models.towers.small_cnn"), ("open_clip:mini-vit-48", "")],
 )
 def test_a_pushed_model_embeds_the_same_in_a_new_process(tmp_path: Path, hub: Hub, tower: str, imports: str) -> None:
-    run = trained(tmp_path, tower)
+    run = run_with_results(tmp_path, tower)
     pushed = subprocess.run(
         [sys.executable, "-m", "cli.main", "export", str(run), *PUSH], capture_output=True, text=True, cwd=Path.cwd()
     )
@@ -133,7 +135,7 @@ def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_pat
         config.arm = "mine"
         config.temperature.tau = 0.05
 
-    push(trained(tmp_path, change=change))
+    push(run_with_results(tmp_path, change=change))
     card = hub.repositories["me/demo"]["README.md"].decode()
     for part in (
         *("license: apache-2.0", "library_name: open_clip", "clip + 0.1 positive", "from τ = 0.05", "arm mine"),
@@ -148,9 +150,11 @@ def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_pat
         assert str(tmp_path).encode() not in content
 
 
-def test_preprocessing_and_bias_are_in_the_hubs_configuration(tmp_path: Path, hub: Hub) -> None:
-    """A file FILE.json of `clipx export out=` cannot contain the preprocessing."""
-    push(trained(tmp_path, "open_clip:mini-vit-48", lambda config: setattr(config.temperature, "bias", -7.5)))
+def test_the_bias_is_written_to_and_the_preprocessing_read_from_the_hubs_configuration(
+    tmp_path: Path, hub: Hub
+) -> None:
+    """Only this file has the preprocessing; the FILE.json that `clipx export out=FILE` writes does not."""
+    push(run_with_results(tmp_path, "open_clip:mini-vit-48", lambda config: setattr(config.temperature, "bias", -7.5)))
     files = hub.repositories["me/demo"]
     config = json.loads(files["open_clip_config.json"])
     assert config["model_cfg"]["init_logit_bias"] == -7.5
@@ -158,7 +162,7 @@ def test_preprocessing_and_bias_are_in_the_hubs_configuration(tmp_path: Path, hu
     config["model_cfg"]["vision_cfg"]["image_size"] = 96
     files["open_clip_config.json"] = json.dumps(config).encode()
     del files["open_clip_model.safetensors"]
-    for load in (False, True):  # False: as evaluation and resume build the model
+    for load in (False, True):  # False: build the model without loading weights, as evaluation and resume do
         run_config = settings(tmp_path)
         for side in (run_config.model.image, run_config.model.text):
             side.name, side.pretrained = "open_clip:mini-vit-48", "hf-hub:me/demo"
@@ -171,7 +175,7 @@ def test_preprocessing_and_bias_are_in_the_hubs_configuration(tmp_path: Path, hu
 
 
 def test_a_second_push_replaces_the_files(tmp_path: Path, hub: Hub) -> None:
-    run = trained(tmp_path)
+    run = run_with_results(tmp_path)
     push(run)
     before = dict(hub.repositories["me/demo"])
     model = clip.build_model(directory.load_config(run), pretrained=False)
@@ -183,7 +187,7 @@ def test_a_second_push_replaces_the_files(tmp_path: Path, hub: Hub) -> None:
 
 
 def test_a_private_repository_needs_the_token(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    push(trained(tmp_path), *PUSH, "private=true")
+    push(run_with_results(tmp_path), *PUSH, "private=true")
     assert hub.private == {"me/demo": True}
     monkeypatch.delenv("HF_TOKEN")
     assert "no such repository; if it is private, run `hf auth login`" in evaluated(tmp_path, "hf-hub:me/demo")
@@ -201,7 +205,10 @@ def evaluated(root: Path, model: str) -> str:
     [
         (("hub=me/demo",), "licence= is missing; give one of the hub's, such as licence=apache-2.0"),
         (("hub=me/demo", "licence=my own"), "licence=my own is no identifier"),
-        (("hub=me/demo", "licence=mine"), 'licence=mine: the hub refuses name or licence ("license" must be one of'),
+        (
+            ("hub=me/demo", "licence=mine"),
+            'licence=mine: the hub refuses the repository\'s name or the licence ("license" must be one of',
+        ),
         (("hub=demo", "licence=mit"), "hub=demo must be USER/NAME"),
         (("hub=you/demo", "licence=mit"), "hub=you/demo: the token may not write there; give your user name"),
         (("hub=me/demo", "licence=mit", "out=x.pt"), "`clipx export` needs RUN_OR_CHECKPOINT"),
@@ -211,7 +218,7 @@ def evaluated(root: Path, model: str) -> str:
     ],
 )
 def test_wrong_push_arguments_end_in_one_line(tmp_path: Path, hub: Hub, arguments: tuple[str, ...], part: str) -> None:
-    found = push(trained(tmp_path), *arguments)
+    found = push(run_with_results(tmp_path), *arguments)
     assert found.startswith("2 ") and part in found and found.count("\n") == 1, found
     assert not hub.repositories
 
@@ -223,19 +230,19 @@ def test_a_push_without_a_valid_token_ends_in_one_line(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str, part: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    found = push(trained(tmp_path))
+    found = push(run_with_results(tmp_path))
     assert found.startswith("2 hub=me/demo") and part in found and found.count("\n") == 1, found
     assert not hub.repositories
 
 
-def test_a_failure_of_the_hub_is_a_fault_in_one_line(tmp_path: Path, hub: Hub) -> None:
+def test_a_failure_of_the_hub_exits_with_code_1_and_one_line(tmp_path: Path, hub: Hub) -> None:
     hub.broken = True
-    found = push(trained(tmp_path))
+    found = push(run_with_results(tmp_path))
     assert found.startswith("1 hub=me/demo: the upload failed (") and found.count("\n") == 1, found
 
 
 def test_towers_that_open_clip_lacks_are_not_pushed_and_the_alternative_is_named(tmp_path: Path, hub: Hub) -> None:
-    run = trained(tmp_path, "open_clip:mini-48")
+    run = run_with_results(tmp_path, "open_clip:mini-48")
     written = (run / "config.yaml").read_text()
     write_text(run / "config.yaml", written.replace("open_clip:mini-48", "small:conv", 1))
     found = push(run)
@@ -247,7 +254,7 @@ def test_towers_that_open_clip_lacks_are_not_pushed_and_the_alternative_is_named
     ("files", "part"),
     [
         (None, "hf-hub:me/x: no such repository"),
-        ({}, "the repository has no open_clip_config.json; `clipx export RUN hub=me/x` writes them"),
+        ({}, "the repository has no open_clip_config.json; `clipx export RUN hub=me/x` writes it"),
         ({"open_clip_config.json": b"[]"}, "has no usable open_clip_config.json"),
         ({"open_clip_config.json": b"{"}, "has no usable open_clip_config.json"),
         ({"open_clip_config.json": b'{"model_cfg": {}}'}, "model_cfg needs embed_dim, vision_cfg and text_cfg"),
@@ -262,7 +269,7 @@ def test_a_repository_without_a_usable_model_ends_in_one_line(
 
 
 def test_weights_that_do_not_fit_end_in_one_line(tmp_path: Path, hub: Hub) -> None:
-    push(trained(tmp_path))
+    push(run_with_results(tmp_path))
     files = hub.repositories["me/demo"]
     hub.repositories["me/y"] = dict(files)
     del hub.repositories["me/y"]["open_clip_model.safetensors"]

@@ -25,11 +25,11 @@ from tests.slurm.cluster import INSTALLED, NODES, Cluster, free_ports, running_c
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 TEXT = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
 STEPS = 120  # enough that a run does not end before a signal that is sent at its first step
-SIZES = {  # of the page -> here
+SIZES = {  # in docs/scaling.md -> in these tests
     r"--nodes=8": "--nodes=2",
     r" --gpus-per-node=8| hydra.launcher.gpus_per_node=8": "",
     r"cpus(.)per.task=96": r"cpus\1per\1task=2",
-    r"timeout_min=1440": "timeout_min=10",  # for submitit, any signal in the last ten minutes is the time limit
+    r"timeout_min=1440": "timeout_min=10",  # submitit takes a signal in the last ten minutes for the time limit
     r"train.processes=8 data.workers=8": "train.processes=1",
 }
 
@@ -88,7 +88,7 @@ def test_a_run_that_loses_the_node_of_rank_0_ends_on_the_other_node(cluster: Clu
     assert "2 processes on CPU" in printed and f"step {STEPS}/{STEPS}" in printed.split("resumed from")[1]
 
 
-def test_a_sweep_of_two_ends_although_one_job_reached_its_time_limit(cluster: Cluster, folder: Path) -> None:
+def test_a_sweep_of_two_runs_finishes_although_one_job_reached_its_time_limit(cluster: Cluster, folder: Path) -> None:
     (command,) = re.findall(r"clipx train -m (?:.*\\\n)*.*submitit_slurm(?:.*\\\n)*.*(?= &\n)", TEXT)
     command = adapted(command, r"recipe=\S+ arm=\S+ seed=\S+ data.root=\S+", [*settings("sweep"), "seed=0,1"])
     runs = [folder / "runs" / "sweep" / f"s{seed}" for seed in (0, 1)]
@@ -115,15 +115,15 @@ def started(script: str, folder: Path, environment: dict[str, str]) -> Iterator[
 
 
 def job_script(name: str) -> str:
-    """Return the job script of the page for two nodes, a tiny run and a free port."""
+    """Return the job script of docs/scaling.md for two nodes, a tiny run and a free port."""
     (script,) = re.findall(r"```\n(#!/bin/bash\n#SBATCH.*?)```", TEXT, re.DOTALL)
     script = script.replace(":29400", f":{free_ports()[0]}")
     return adapted(script, r"recipe=\S+ arm=\S+ data.root=\S+", settings(name))
 
 
-def adapted(text: str, run: str, settings: list[str]) -> str:
-    """Replace the settings that `run` matches, and the sizes."""
-    text, count = re.subn(run, " ".join(settings), text)
+def adapted(text: str, pattern: str, settings: list[str]) -> str:
+    """Replace the settings that `pattern` matches, and the sizes."""
+    text, count = re.subn(pattern, " ".join(settings), text)
     assert count == 1
     for page, here in SIZES.items():
         text = re.sub(page, here, text)

@@ -33,7 +33,7 @@ class Description:
     count: int | None
     colour: str | None
     shape: str | None
-    plural: bool  # the noun is plural; not None if `count` is omitted, because a noun is singular or plural
+    plural: bool  # the noun is plural; known also if `count` is omitted: the noun shows it
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
@@ -106,10 +106,10 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
 
 
 def negative_caption(caption: str, rng: random.Random) -> str:
-    """Return a false caption that differs in few words, as NegCLIP's: two colours or one colour or shape exchanged.
+    """Return a false caption that differs in few words, like NegCLIP's.
 
-    The colours of two groups are exchanged only if shapes are named too, because the caption might stay true. A
-    caption without colours and shapes is negated.
+    Two colours are swapped, or one colour or one shape is replaced by another. Two colours are swapped only if shapes
+    are named too, because otherwise the caption might stay true. A caption without colours and shapes is negated.
     """
     colours, shapes = dict.fromkeys(COLOUR.findall(caption)), SHAPE.search(caption)
     if len(colours) == 2 and shapes:

@@ -80,7 +80,7 @@ def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
     if isinstance(error, errors.EntryNotFoundError):
         return UserError(
             f"{setting} is no model in open_clip's layout: the repository has no {files}; "
-            f"`clipx export RUN hub={repository}` writes them"
+            f"`clipx export RUN hub={repository}` writes it"
         )
     if isinstance(error, errors.GatedRepoError):
         return UserError(f"{setting} is gated: ask for access on its page, then `hf auth login`")

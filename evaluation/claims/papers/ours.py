@@ -4,8 +4,9 @@ No direction is promised, so the claims are two-sided: a claim holds if its effe
 smallest effect of interest s is 0.01, one percentage point of a mean score; nobody would choose a temperature or an
 objective for less. The temperatures are those of paper 1, figure 3.
 
-Both arms of a claim start from the same weights, so the scores of these weights cancel: the arms differ in gain as in
-their scores on the new sets, and in loss as in minus their scores on the kept sets.
+The gain is the rise of the scores on the new sets, those outside data.kept; the forgetting is the fall on the sets in
+data.kept. Both arms of a claim start from the same weights, so the scores of these weights cancel: the difference
+between the arms in gain is that of their scores on the new sets, and in forgetting minus that on the kept sets.
 """
 
 from evaluation.claims.comparisons import differs
@@ -21,7 +22,7 @@ POSITIVE, POSITIVE_ARMS = "The positive term", ("clip_reg", "clip")
 def _changes(
     number: int, factor: str, arms: tuple[str, str], quantity: str, *measures: Measure, sign: int = 1
 ) -> Claim:
-    """Return a claim on the difference between two arms in `sign` times the sum of the measures."""
+    """Return a claim on the difference between two arms. It compares `sign` times the sum of the measures."""
     comparison = differs(*arms, measures, LEAST, quantity, sign)
     statement = f"{factor} changes the {quantity} of fine-tuning"
     return Claim(f"{OWN}.{number}", statement, "our own claim, of no paper", RECIPES, (comparison,))
@@ -29,9 +30,9 @@ def _changes(
 
 CLAIMS = (
     _changes(1, TAU, TAU_ARMS, "gain", NEW_SETS),
-    _changes(2, TAU, TAU_ARMS, "loss", KEPT_SETS, sign=-1),
-    _changes(3, TAU, TAU_ARMS, "gain minus loss", NEW_SETS, KEPT_SETS),
+    _changes(2, TAU, TAU_ARMS, "forgetting", KEPT_SETS, sign=-1),
+    _changes(3, TAU, TAU_ARMS, "gain minus forgetting", NEW_SETS, KEPT_SETS),
     _changes(4, POSITIVE, POSITIVE_ARMS, "gain", NEW_SETS),
-    _changes(5, POSITIVE, POSITIVE_ARMS, "loss", KEPT_SETS, sign=-1),
-    _changes(6, POSITIVE, POSITIVE_ARMS, "gain minus loss", NEW_SETS, KEPT_SETS),
+    _changes(5, POSITIVE, POSITIVE_ARMS, "forgetting", KEPT_SETS, sign=-1),
+    _changes(6, POSITIVE, POSITIVE_ARMS, "gain minus forgetting", NEW_SETS, KEPT_SETS),
 )

@@ -28,13 +28,13 @@ SCATTER_Y: dict[str, tuple[Measure, str]] = {  # score, figure of paper 4
     "linear probe": (PROBE, "Fig. 7"),
 }
 SCATTER_X: dict[str, Measure] = {"gap": GAP, "uniformity": UNIFORMITY}
-COMMANDS = {  # prefix of a figure's name -> the paper's figure, and the command that makes it
-    "margins": "margin densities (paper 1, Figs. 3 and 6): clipx reproduce recipe=margin_mini",
-    "missing-objects": "missing objects (paper 1, Fig. 4): clipx report missing-objects ANNOTATIONS",
-    "pca": "PCA of image-text pairs (paper 4, Fig. 1): clipx eval RUN tasks=[geometry]",
-    "slow-closure": "slow closure (paper 4, Fig. 4): clipx reproduce recipe=gap_dynamics_mini",
-    "early-gap": "early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini",
-    "scatter": "scores against gap and uniformity (paper 4, Figs. 6 and 7): clipx reproduce recipe=gap_mini",
+MISSING = {  # prefix of a figure's name -> the paper's figure, and the command that makes its data
+    "margins": "margin densities (paper 1, Figs. 3 and 6); run clipx reproduce recipe=margin_mini",
+    "missing-objects": "missing objects (paper 1, Fig. 4); run clipx report missing-objects ANNOTATIONS",
+    "pca": "PCA of image-text pairs (paper 4, Fig. 1); run clipx eval RUN tasks=[geometry]",
+    "slow-closure": "slow closure (paper 4, Fig. 4); run clipx reproduce recipe=gap_dynamics_mini",
+    "early-gap": "early growth (paper 4, Fig. 4); run clipx reproduce recipe=gap_init_mini",
+    "scatter": "scores against gap and uniformity (paper 4, Figs. 6 and 7); run clipx reproduce recipe=gap_mini",
 }
 
 
@@ -49,8 +49,8 @@ def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool
         *_missing_objects(evidence),
     ]
     missing = [
-        Text(f"Not drawn: {command}", "muted")
-        for prefix, command in COMMANDS.items()
+        Text(f"Not drawn: {figure_and_command}", "muted")
+        for prefix, figure_and_command in MISSING.items()
         if list_missing and not any(figure.name.startswith(prefix) for figure in figures)
     ]
     return [*([Figures(figures)] if figures else []), *missing]
@@ -75,7 +75,9 @@ def _toy_problem(name: str, files: list[Path], outcomes: list[Outcome]) -> Detai
 
 
 def _margins(groups: list[RunGroup]) -> list[Figure]:
-    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. Runs of other arms share one figure."""
+    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. If a data set has no such
+    figure, all its runs share one, if there are colours enough.
+    """
     figures: list[Figure] = []
     for dataset, members in artifacts_by_dataset(groups, "geometry").items():
         densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}

@@ -1,4 +1,7 @@
-"""The page in a real browser: it fits, tables sort and copy, curves switch off, axe-core finds no violation."""
+"""The page in a real browser: it fits, tables sort and convert to LaTeX, Markdown and CSV, curves switch off.
+
+axe-core, if it is installed, finds no violation.
+"""
 
 import json
 import re
@@ -23,7 +26,7 @@ FLAGS = (
     "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=20000 --dump-dom"
 )
 WIDTHS = (390, 1024, 1440)  # CSS px
-AXE = "axe_core_python"  # of the extra `dev`: axe-core as a Python package
+PACKAGE = "axe_core_python"  # of the extra `dev`; has the script of axe-core
 HOSTILE = "a_b & 50% ~ [x] | <i> τ≤1 é 図"
 MEASURE = """<script>
 console.error("a known message");
@@ -67,7 +70,7 @@ def opened(page: str, folder: Path) -> list[dict[str, Any]]:
     frames = "".join(
         f'<iframe title="page" style="width:{width}px;height:900px" srcdoc="{text}"></iframe>' for width in WIDTHS
     )
-    source = (resources.files(AXE) / "axe.min.js").read_text() if find_spec(AXE) else ""
+    source = (resources.files(PACKAGE) / "axe.min.js").read_text() if find_spec(PACKAGE) else ""
     axe = f"<script>window.AXE = {json.dumps(source)};</script>"  # the source contains no </script>
     (folder / "frames.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{axe}{MEASURE}{frames}</body>')
     command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={folder / 'browser'}", f"file://{folder}/frames.html"]

@@ -156,7 +156,7 @@ def test_figures_without_data_show_the_command(tmp_path: Path) -> None:
             margin = {("geometry", "s", "margin_mean"): 0.1 + 0.1 * (arm == "tau_07")}
             synthetic.write(tmp_path / "runs", run("margin_mini", arm, seed, margin))
     text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
-    assert "Not drawn: early growth (paper 4, Fig. 4): clipx reproduce recipe=gap_init_mini" in text
+    assert "Not drawn: early growth (paper 4, Fig. 4); run clipx reproduce recipe=gap_init_mini" in text
 
 
 def test_margin_densities_have_the_arms_of_the_papers_figures(papers: ReportFiles) -> None:

@@ -50,7 +50,7 @@ def test_identical_pairs_are_all_found_and_shown_as_correct(tmp_path: Path) -> N
         assert [shown["correct"] for shown in query["captions"]] == [True, True, False, False, False]
 
 
-def test_a_pool_holds_whole_images_and_is_the_same_in_every_call() -> None:
+def test_a_pool_has_all_captions_of_its_images_and_is_the_same_in_every_call() -> None:
     owner = torch.arange(50).repeat_interleave(torch.tensor([5, 6] * 25))
     images, texts, owner_in_pool = pool(owner, 50, 20)
     assert len(images) == 20 and torch.equal(images, pool(owner, 50, 20)[0])

@@ -36,7 +36,7 @@ def test_seven_categories_with_sixty_pairs_each() -> None:
     assert set(counts) == {"colour", "count", "shape", "size", "position", "presence", "orientation"}
 
 
-def test_test_pairs_is_the_number_of_pairs_per_category_and_pairs_are_numbered_consecutively() -> None:
+def test_the_setting_test_pairs_is_the_number_per_category_and_pairs_are_numbered_consecutively() -> None:
     found = [s.facts for s in pair_samples(ScenesConfig(test_pairs=3))]
     assert [facts["pair"] for facts in found] == [k // 2 for k in range(2 * 3 * len(EDITS))]
     assert Counter(facts["category"] for facts in found) == dict.fromkeys(EDITS, 6)
@@ -109,5 +109,6 @@ def test_the_objects_agree_with_their_groups() -> None:
 
 
 def test_the_changed_scene_is_first_about_as_often_as_second() -> None:
+    # the changed scene of a pair in the category `count` has fewer objects
     smaller_first = [len(a.scene.objects) < len(b.scene.objects) for a, b in pairs_by_category()["count"]]
     assert 15 <= sum(smaller_first) <= 45

@@ -64,7 +64,7 @@ class Loops:
         return value, gradient, of_tau
 
     def move_tau(self, k: tuple[str, int], G: float, epoch: int) -> None:
-        """FastCLIPLossIndividual.local of the same commit, which takes no square root of v."""
+        """FastCLIPLossIndividual.local at the commit named in `gamma_of`; its update divides by v, not by sqrt(v)."""
         beta1, beta2 = (0.9, 0.999) if epoch > 0 else (0.0, 0.0)
         G = max(-5.0, min(5.0, G))
         self.m[k] = beta1 * self.m.get(k, 0.0) + (1 - beta1) * G
@@ -130,7 +130,7 @@ def test_drrho_takes_gamma_from_the_number_of_epochs() -> None:
     assert [term.gamma_of(progress(0, epoch=E, epochs=E)) for E in (7, 30)] == pytest.approx([1.0, 0.3529], abs=1e-4)
 
 
-def test_v1_with_gamma_one_and_a_small_eps_is_sogclr() -> None:
+def test_the_first_step_of_v1_equals_that_of_sogclr() -> None:
     image, text = pairs(B)
     batch = embeddings(image, text, torch.arange(B), TAU)
     found, expected = (
