@@ -48,7 +48,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def run_with_results(
     root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None
 ) -> Path:
-    """Write a run with random weights, and results of these weights, of other weights, and of some examples (limit=)."""
+    """Write a run with random weights, and results: of these, of other weights, and with limit=."""
     config = settings(root)
     config.model.image.name = config.model.text.name = tower
     if change:
