@@ -31,7 +31,7 @@ def gathers_of_a_step() -> list[int]:
 
 def test_ranks_exchange_their_sizes_once_per_step(gloo: Gloo) -> None:
     rows, width = 4, tiny.E
-    expected = [1, rows, rows, rows, rows * width, rows * width]  # sizes, ids, labels, groups, images, texts
+    expected = [1, 2 * rows, rows, rows * width, rows * width]  # sizes, ids with labels, groups, images, texts
     assert gloo.run(2, gathers_of_a_step) == [expected, expected]
 
 

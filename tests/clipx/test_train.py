@@ -140,7 +140,7 @@ def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"the run ended (exit code {process.poll()}) before step {step} was logged")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_killed_twice_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=64)
     folders = {}
@@ -190,7 +190,7 @@ def test_bad_samples_of_every_rank_are_named_and_counted(tmp_path: Path, gloo: G
     assert len(counts) == 2 and counts[-1] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=32)
     losses = {}

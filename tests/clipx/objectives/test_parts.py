@@ -147,7 +147,7 @@ def test_no_term_stores_a_matrix_of_all_pairs() -> None:
         assert largest <= 3 * 8 * 256, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["sogclr", "nuclr"])
 def test_a_batch_of_16384_takes_less_than_half_a_matrix_of_all_pairs(name: str) -> None:
     """One float32 matrix takes 1,024 MiB."""
