@@ -190,7 +190,7 @@ def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: 
 def test_ctrl_c_at_start_up_prints_one_line(command: str, presses: int, tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     given = {
-        "train": ["train", *tiny(tmp_path / "shards", samples=8000), "name=a"],
+        "train": ["train", *tiny(tmp_path / "shards", samples=1600), "name=a"],
         "eval": ["eval", "model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/shards/train]"],
     }
     start = [sys.executable, "-m", "cli.main", *given[command]]
