@@ -146,11 +146,11 @@ def theory(arguments: list[str]) -> None:
 
 
 def bench(arguments: list[str]) -> None:
-    """clipx bench NAME [seconds=600] [pairs=N] [out=DIR] [key=value ...]
-    clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [pairs=N] [out=DIR] [key=value ...]
+    """clipx bench NAME [seconds=600] [steps=N] [out=DIR] [key=value ...]
+    clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [steps=N] [out=DIR] [key=value ...]
 
     Times training steps of several arms in turns, on generated pairs and with random weights, and prints the ratios of
-    step times to the reference arm with 95% intervals. Ends after seconds=, after pairs= steps of each arm, or when the
+    step times to the reference arm with 95% intervals. Ends after seconds=, after steps= steps of each arm, or when the
     claim is decided.
     NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
     runs/bench/NAME). The report uses these verdicts only if no settings (key=value) were given.

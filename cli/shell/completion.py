@@ -86,7 +86,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "device": list(DEVICES),
     },
     "check": {"device": list(DEVICES), "processes": []},
-    "bench": {key: [] for key in ("arms", "reference", "seconds", "pairs", "out")},
+    "bench": {key: [] for key in ("arms", "reference", "seconds", "steps", "out")},
     "theory": {"out": []},
     "data": {
         **{key: [] for key in ("out", "root", "max_bad_rate", "workers", "keywords", "urls", "size", "processes")},

@@ -53,7 +53,7 @@ BENCHMARKS = {
 # train.* on CPUs, unless the user sets them: a step on the papers' batches takes minutes, and most CPUs emulate bf16
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
 WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
-OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "pairs": "", "out": ""}
+OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "steps": "", "out": ""}
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
 
 
@@ -70,13 +70,13 @@ def bench(arguments: list[str]) -> None:
             (settings if equals else names).append(argument)
     name, benchmark = _choose(names, options)
     seconds = number(options["seconds"], "seconds", 1, 1e6)
-    pairs = count(options["pairs"], "pairs") if options["pairs"] else sys.maxsize
+    most = count(options["steps"], "steps") if options["steps"] else sys.maxsize
     arms = (benchmark.reference, *benchmark.arms)
     configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
     steps, conditions = _ready(configs, settings)
     conditions = f"{benchmark.recipe}, {conditions}"
     print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
-    costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, pairs)
+    costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, most)
     conditions += f", steps of each arm: {len(times[benchmark.reference])}"
     claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
     claims += [benchmark.size(configs).row()] if benchmark.size else []

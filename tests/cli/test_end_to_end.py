@@ -59,7 +59,7 @@ def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path
     last = done.stderr.splitlines()[-1]
     assert last.startswith("clipx: 4 of 64 samples are bad, more than data.max_bad_rate=0.05: corrupt.tar:torn")
     assert all(f"torn{i}" in last for i in range(4))
-    listed = (tmp_path / "runs/much/s0/damage.txt").read_text().splitlines()
+    listed = (tmp_path / "runs/much/s0/bad_samples.txt").read_text().splitlines()
     assert len(listed) == 4 and all(f"torn{i}" in line for i, line in enumerate(sorted(listed)))
 
 

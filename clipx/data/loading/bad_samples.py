@@ -1,4 +1,4 @@
-"""List of a training run's bad samples, RUN/damage.txt, and the error if their share exceeds data.max_bad_rate."""
+"""List of a training run's bad samples, RUN/bad_samples.txt, and the error if their share exceeds data.max_bad_rate."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ class TooManyBadSamples(UserError):
 
 
 class BadSampleFile:
-    """RUN/damage.txt: one line per bad sample, even if the sample recurs in later epochs or after a resume."""
+    """RUN/bad_samples.txt: one line per bad sample, even if the sample recurs in later epochs or after a resume."""
 
     def __init__(self, run: Path) -> None:
-        self.path = run / "damage.txt"
+        self.path = run / "bad_samples.txt"
         self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
 
     def add(self, bad: list[str]) -> list[str]:
@@ -41,7 +41,7 @@ class BadSampleFile:
 
 @contextmanager
 def listed_bad_samples(run: Path) -> Iterator[None]:
-    """Add the samples of TooManyBadSamples to RUN/damage.txt, because the run ends before it logs them."""
+    """Add the samples of TooManyBadSamples to RUN/bad_samples.txt, because the run ends before it logs them."""
     try:
         yield
     except TooManyBadSamples as error:

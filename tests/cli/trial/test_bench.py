@@ -42,7 +42,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(["nuclr", "pairs=2"])
+    bench(["nuclr", "steps=2"])
     folder = Path("runs/bench/nuclr")
     row, size = json.loads((folder / "claims.json").read_text())
     assert size["claim"] == "3.13" and size["measured"] == {"MB for 12 million pairs": 96.0}
@@ -65,14 +65,14 @@ def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("setting", ["train.batch_size=8", "train.device=cpu"])
 def test_with_the_users_batch_or_device_no_claim_is_decided(setting: str, tiny: None) -> None:
-    bench(["nuclr", "pairs=1", setting, "out=own"])
+    bench(["nuclr", "steps=1", setting, "out=own"])
     for row in json.loads(Path("own/claims.json").read_text()):
         assert row["settings"] == dict([setting.split("=")])
     assert collect_evidence([], [Path("own")]).stated == {}
 
 
 def test_a_comparison_of_the_users_writes_no_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(["recipe=tiny", "pairs=7", "train.batch_size=4"])
+    bench(["recipe=tiny", "steps=7", "train.batch_size=4"])
     out = capsys.readouterr().out
     assert "ratio to clip" in out and "batch of 4, cpu" in out and "expected" not in out
     assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == ["times.csv"]
@@ -141,7 +141,7 @@ def test_a_benchmark_times_arms_of_its_recipe_and_its_claim_exists(name: str) ->
         (["recipe=wpse_mini", "arms=[clip]"], "arms=clip is the reference; allowed: gaussian"),
         (["recipe=demo"], "recipe=demo has no arms to compare"),
         (["nuclr", "seconds=0"], "seconds=0 must be a number from 1 to"),
-        (["nuclr", "pairs=0"], "pairs=0 must be a whole number, 1 or more"),
+        (["nuclr", "steps=0"], "steps=0 must be a whole number, 1 or more"),
         (["nuclr", "train.batchsize=8"], "train.batchsize is not a setting; did you mean 'train.batch_size'"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_bad_sample_is_written_and_logged_once(tmp_path: Path) -> None:
     resumed = BadSampleFile(tmp_path)
     messages = resumed.add([*names, "two\nlines"])
     assert messages[:17] == [f"left out: {name}" for name in names[3:20]]
-    assert messages[17:] == [f"left out: 11 more samples, 31 in total; all are in {tmp_path / 'damage.txt'}"]
+    assert messages[17:] == [f"left out: 11 more samples, 31 in total; all are in {tmp_path / 'bad_samples.txt'}"]
     assert resumed.add(names) == [] == BadSampleFile(tmp_path).add(names)
     assert file.path.read_text().splitlines() == [*names, "two lines"]
 
