@@ -83,11 +83,11 @@ def setting(
 
     Args:
         default: a list is copied for each config; omegaconf's MISSING: the user must set a value.
-        rule: range of a number or of a list of numbers; None (unset) is always allowed.
-        choices: all allowed names. Left empty where users may register more, e.g. data sources.
+        rule: which values are allowed, for example a range; None (unset) always is.
+        choices: the allowed names of clipx itself; empty if names are checked elsewhere, such as data sources.
         resumable: the setting may differ when a run is resumed, because it does not change what the run computes,
             apart from batch statistics, dropout draws and rounding.
-        table: table of `clipx.utils.plugins` whose rows are further choices.
+        table: table of `clipx.utils.plugins`, to which plug-ins add further choices.
     """
     metadata = {"setting": Setting(default, meaning, unit, rule, choices, resumable, table)}
     if isinstance(default, list | dict):
@@ -134,14 +134,14 @@ def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
 def check_key(schema: type, key: str) -> None:
     """Check that a dotted key names a setting or a group; below a dict (objective.*) every name is allowed.
 
-    Raises UserError naming the key and the nearest names.
+    Raises UserError with the key and a hint.
     """
     if hint := suggest_key(schema, key):
         raise UserError(f"{key} is not a setting; {hint}")
 
 
 def suggest_key(schema: type, key: str) -> str:
-    """Return "" for a known key, else the nearest names for its first unknown part."""
+    """Return "" for a known key, else a hint: names close to its first unknown part, or that a setting has no parts."""
     node: Any = schema
     prefix = ""
     for part in key.split("."):

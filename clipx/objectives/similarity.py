@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clipx.types import ALL_ROWS, Part
-from clipx.utils.device import has_triton
+from clipx.utils.device import can_use_triton
 from clipx.utils.products import add_product_, current_precision, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
@@ -71,7 +71,7 @@ EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
 def triton_tiles(image: Tensor) -> ModuleType | None:
     """Return the module of Triton kernels; None: use torch's tiles. In fp32 these should be faster, see the module."""
     usable = image.dtype == torch.float32 and current_precision() != "fp32" and image.shape[1] <= MAX_KERNEL_WIDTH
-    if not usable or not has_triton(image.device):
+    if not usable or not can_use_triton(image.device):
         return None
     from clipx.objectives.kernels import triton_tiles
 

@@ -63,7 +63,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 @cache
-def has_triton(device: torch.device) -> bool:
+def can_use_triton(device: torch.device) -> bool:
     """Return True for an NVIDIA GPU of compute capability 8.0 or later, with triton and the C compiler it needs."""
     if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False

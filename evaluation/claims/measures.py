@@ -129,7 +129,7 @@ class SlowClosure:
 class FinalGap:
     """The gap at the end of training: mean of the logged values in the last tenth of the steps.
 
-    A mean, because the gap of a small batch moves up and down from step to step.
+    A mean, because the gap still moves up and down from step to step, above all with small batches.
     """
 
     def read(self, run: Run) -> dict[str, float]:

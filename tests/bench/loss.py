@@ -32,7 +32,7 @@ from clipx import distributed, objectives
 from clipx.objectives import similarity
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
-from clipx.utils.device import has_triton
+from clipx.utils.device import can_use_triton
 from clipx.utils.products import LOSS_PRECISIONS, loss_precision
 from tests.bench.measure import extra_memory
 from tests.helpers.gloo import pool
@@ -195,7 +195,7 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
         f"clip - ClipLoss: loss {losses['clip'] - losses[PEER]:.1e}, largest gradient difference {worst:.1e} (relative)"
     )
     compare_processes(B, E, repeats)
-    if torch.cuda.is_available() and has_triton(torch.device("cuda", torch.cuda.current_device())):
+    if torch.cuda.is_available() and can_use_triton(torch.device("cuda", torch.cuda.current_device())):
         compare_kernels(B, E, repeats)
 
 

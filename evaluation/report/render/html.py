@@ -14,7 +14,8 @@ from evaluation.report.render.latex import SPECIAL
 from evaluation.types import printable_line
 
 MAX_UNWRAPPED = 36  # characters; a column with longer texts wraps
-BORDERS = ("solid", "dashed", "dotted", "double")  # of the keys beside the switches, in the order of figures.svg.DASHES
+# CSS line styles of the colour samples beside the checkboxes that hide curves, in the order of figures.svg.DASHES
+BORDERS = ("solid", "dashed", "dotted", "double")
 
 
 def render_html(document: Document) -> str:
@@ -34,7 +35,7 @@ def render_html(document: Document) -> str:
         percent=lambda fraction: f"{100 * min(1.0, max(0.0, fraction)):.2f}",
         base64=lambda content: base64.b64encode(content).decode(),
         curves=_curves,
-        json=_json,
+        json=_for_json,
     )
     return environment.get_template("report.html.j2").render(document=document, latex=SPECIAL).lstrip()
 
@@ -48,7 +49,7 @@ def _curves(figure: Figure) -> str | None:
     return json.dumps(styled, ensure_ascii=False) if styled else None
 
 
-def _json(data: Data) -> dict[str, list[Any]]:
+def _for_json(data: Data) -> dict[str, list[Any]]:
     """Return the data with six significant digits. JSON has no NaN: such values are empty."""
     rows = [[_value(value) for value in row] for row in data.rows]
     return {"columns": [printable_line(name) for name in data.columns], "rows": rows}

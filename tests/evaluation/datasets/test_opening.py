@@ -152,7 +152,7 @@ def test_consecutive_samples_must_form_a_pair(tmp_path: Path, annotations: list[
     assert part in error_of(f"pairs:{tmp_path}")
 
 
-def test_a_small_folder_is_read_again_only_after_a_change(tmp_path: Path) -> None:
+def test_a_small_folder_is_read_again_only_after_a_change_or_with_other_settings(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "set", counts=(1, 2))
     first = open_dataset(spec)
     assert open_dataset(spec) is first

@@ -16,7 +16,7 @@ from clipx.models.towers.positions import fit_positions, stretch
 
 
 def test_clips_positions_are_stretched_as_in_long_clip() -> None:
-    """The release of Long-CLIP writes three points between each two of the last 57 positions: 77 -> 248."""
+    """Long-CLIP keeps 20 positions and adds three after each of the other 57: 20 + 4 * 57 = 248."""
     old = torch.randn(77, 3, generator=torch.Generator().manual_seed(0))
     expected = [row.tolist() for row in old[:20]]
     for place in range(20, 77):
@@ -64,7 +64,7 @@ def test_texts_that_fit_a_cut_context_have_the_same_embedding(tmp_path: Path) ->
     torch.testing.assert_close(loaded(file, "mini-vit-48", length=8).encode_text(tokens[:, :8]), expected)
 
 
-def test_positions_of_a_file_of_another_size_are_not_squeezed(tmp_path: Path) -> None:
+def test_positions_of_a_file_that_has_the_wanted_size_are_loaded_unchanged(tmp_path: Path) -> None:
     file, weights = saved(tmp_path, "mini-vit-48", force_context_length=64, force_image_size=64)
     model = loaded(file, "mini-vit-48", 64, 64).state_dict()
     for key in ("visual.positional_embedding", "text.positional_embedding"):
@@ -106,7 +106,7 @@ def test_start_weights_take_larger_images_and_longer_texts(
     assert len(model.encode_image(torch.randn(2, 3, size, size))) == 2
 
 
-def test_positions_of_timm_towers_are_resampled_and_other_grids_are_left(tmp_path: Path) -> None:
+def test_positions_of_timm_towers_are_resampled_and_grids_that_are_not_square_are_left(tmp_path: Path) -> None:
     positions, own = torch.randn(1, 10, 5), torch.zeros(1, 17, 5)
     fitted = fit_positions({"image.body.pos_embed": positions}, {"image.body.pos_embed": own})
     torch.testing.assert_close(fitted["image.body.pos_embed"][0], resampled(positions[0], 3, 4))

@@ -93,7 +93,7 @@ def test_kernels_compile_without_spilled_registers(
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype", "E", "has_triton", "expected"),
+    ("precision", "dtype", "E", "can_use_triton", "expected"),
     [
         ("bf16", torch.float32, 512, True, True),
         ("tf32", torch.float32, 1024, True, True),
@@ -104,9 +104,9 @@ def test_kernels_compile_without_spilled_registers(
     ],
 )
 def test_kernels_are_used_only_where_they_help(
-    precision: str, dtype: torch.dtype, E: int, has_triton: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+    precision: str, dtype: torch.dtype, E: int, can_use_triton: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(similarity, "has_triton", lambda device: has_triton)
+    monkeypatch.setattr(similarity, "can_use_triton", lambda device: can_use_triton)
     if expected and find_spec("triton") is None:
         pytest.skip("triton is not installed")
     with loss_precision(precision):
