@@ -59,7 +59,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
     if config.processes == 1:
         return _run(config)
     check_gpus("processes", config.processes, config.device)
-    run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval")
+    run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval", saves=False)
     return []
 
 

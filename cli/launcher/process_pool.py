@@ -128,7 +128,7 @@ def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
         return [""] * jobs
     if processes > 1:
         raise UserError(
-            f"with jobs={jobs} each run gets one GPU, but it has {processes} processes: set jobs=1, or "
+            f"with jobs={jobs} each run gets one GPU, but a run has {processes} processes: set jobs=1, or "
             "train.processes=1 (in clipx eval: processes=1)"
         )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")

@@ -22,33 +22,42 @@ TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or trai
 
 
 def run_workers(
-    processes: int, module: str, arguments: list[str], name: str, launch: LaunchConfig = ONE_MACHINE
+    processes: int,
+    module: str,
+    arguments: list[str],
+    name: str,
+    launch: LaunchConfig = ONE_MACHINE,
+    saves: bool = True,
 ) -> None:
     """Run `python -m module arguments` in `processes` worker processes on each machine, and wait for them.
 
-    Forwards SIGTERM and SIGUSR1 to the workers, and SIGINT as SIGTERM; a second SIGINT kills them. Exits with code 75
-    if the workers stopped early.
+    Forwards SIGTERM and SIGUSR1 to the workers, and Ctrl-C as SIGTERM; a second Ctrl-C kills them. Exits with code 75
+    if the workers stopped early, or failed after a signal.
 
     Args:
         name: the run, or `eval`; starts the error message, and is the id of the rendezvous.
+        saves: the workers save before a signal ends them; False: the first Ctrl-C kills them.
 
     Raises:
         UserError: launch.rendezvous is invalid, or a worker ended with code 2.
-        Fault: a worker failed.
+        Fault: a worker failed, without a signal before.
+        KeyboardInterrupt: Ctrl-C killed the workers.
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
     options += _rendezvous_options(launch, name)
     command = [sys.executable, "-m", "cli.launcher.agent", *options, "-m", module, *arguments]
-    received: list[int] = []
+    received, killed = list[int](), list[int]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if number != signal.SIGINT:
             process.send_signal(number)
-        elif received.count(number) == 1:
+        elif saves and received.count(number) == 1:
             os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
             process.terminate()
-        else:
+        elif not killed:
+            os.write(2, b"\nclipx: stopped\n")
+            killed.append(number)
             process.kill()  # the workers end with their parent, without saving
 
     handled = handled_signals()
@@ -61,6 +70,8 @@ def run_workers(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if killed:
+        raise KeyboardInterrupt
     if code == REQUEUE or (received and code not in (0, 2)):
         sys.exit(REQUEUE)
     if code:

@@ -35,13 +35,13 @@ def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
 
 
 def entries(
-    spec: str, path: Path, content: dict[str, object], key: str, fields: dict[str, type]
+    spec: str, path: Path, value: dict[str, object], key: str, fields: dict[str, type]
 ) -> list[dict[str, object]]:
-    """Return the list `key` of the JSON object `content`; each entry must have `fields` (name -> type).
+    """Return the list `key` of the JSON object `value`; each entry must have `fields` (name -> type).
 
     Raises UserError: the list or a field is missing or of the wrong type; the message names the file and the field.
     """
-    found = content.get(key)
+    found = value.get(key)
     if not isinstance(found, list):
         raise UserError(f'datasets={spec}: {path} has no list "{key}"')
     for number, entry in enumerate(found):

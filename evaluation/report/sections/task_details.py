@@ -29,7 +29,7 @@ from evaluation.types import printable_line
 MAX_CONFUSED_PAIRS = 10  # rows of the table that accompanies a matrix without class labels
 LEGEND = (
     "Best answer first, each with its similarity (cosine, unless the embeddings are not normalised). "
-    "Correct answers are framed and ticked."
+    "Correct answers are ticked."
 )
 
 Artifact = dict[str, Any]  # content of a task's artifact file: the data that the report draws

@@ -21,15 +21,18 @@ from cli.launcher.spawn import run_workers
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 
-# a worker without torch: records its start, then ends as its second argument says (`wait`: exit code 75 at SIGUSR1)
+# a worker without torch: records its start, then ends as its second argument says
+# (`wait`: exit code 75 at SIGUSR1; `ignore`: never at SIGTERM, as while it saves)
 WORKER = """
 import os, pathlib, signal, sys, time
 folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
 started = folder / f"{os.environ['RANK']}.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
 if how == "wait":
     signal.signal(signal.SIGUSR1, lambda n, frame: sys.exit(75))
+if how == "ignore":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 started.touch()
-if how == "wait":
+if how in ("wait", "ignore"):
     time.sleep(60)
 if how == "killed":  # rank 1 is killed once, while rank 0 sleeps
     started.rename(f"{started}.{os.getpid()}")
@@ -134,6 +137,27 @@ def test_two_launches_at_once_use_different_ports_and_a_signal_reaches_the_worke
     for process in both:
         process.send_signal(signal.SIGUSR1)
     assert [process.wait(timeout=100) for process in both] == [REQUEUE, REQUEUE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("saves", "presses"), [(False, 1), (True, 2)])
+def test_ctrl_c_kills_workers_at_once_unless_they_save(saves: bool, presses: int, worker: str, tmp_path: Path) -> None:
+    (tmp_path / "starts").mkdir(exist_ok=True)
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from cli.launcher.spawn import run_workers\n"
+    code += f"try: run_workers(2, 'tiny_worker', [sys.argv[1], 'ignore'], 'x', saves={saves})\n"
+    code += "except KeyboardInterrupt: sys.exit(130)"
+    command = [sys.executable, "-c", code, str(tmp_path / "starts")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 200
+    while len(starts(tmp_path)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for _ in range(presses):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    printed = process.communicate(timeout=100)[1]
+    assert process.returncode == 130, printed
+    assert printed.splitlines()[-1] == "clipx: stopped" and ("saving and ending" in printed) == saves
 
 
 @pytest.mark.parametrize(

@@ -199,5 +199,5 @@ def test_jobs_take_gpus_in_turn(
     assert gpu_of_each_job(jobs, processes=1) == expected
     assert gpu_of_each_job(jobs, processes=0) == [""] * jobs
     if expected[0]:
-        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but it has 2 processes"):
+        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but a run has 2 processes"):
             gpu_of_each_job(jobs, processes=2)

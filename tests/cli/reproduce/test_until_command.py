@@ -23,7 +23,7 @@ def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `clipx reproduce recipe=clip_reg_mini` write folders instead of training: clip_reg is far above clip."""
 
     def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
-        if deadline is not None and time.monotonic() > deadline - 3600:  # less than an hour, the length of a run
+        if deadline is not None and time.monotonic() > deadline - 3600:  # a run takes an hour
             return Batch(stopped=True)
         for run in runs:
             if not run.folder.exists():

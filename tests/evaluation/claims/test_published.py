@@ -93,7 +93,7 @@ def draws(results: list[Result]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_claims_with_a_table_are_among_the_cases() -> None:
+def test_the_cases_include_claims_with_and_without_a_table() -> None:
     assert {c.id for c, _ in CASES} >= {"1.4", "1.5", "2.1", "3.1", "4.3", "4.6", "5.1", "5.5", *NOT_TESTABLE}
 
 
@@ -116,7 +116,7 @@ def test_the_printed_standard_errors_support_2_9() -> None:
     errors = {arm: float(text.partition("±")[2]) for arm, text in table.rows.items() if "±" in text}
     (comparison,) = claim("2.9").comparisons
     stable, other = comparison.arms
-    published = 2 * math.log(errors[other] / errors[stable])  # of the variances
+    published = 2 * math.log(errors[other] / errors[stable])  # log ratio of the variances
     assert comparison.least == pytest.approx(published / 4, abs=0.01), "a quarter of the published effect"
 
 

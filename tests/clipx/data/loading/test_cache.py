@@ -211,10 +211,10 @@ def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
 def test_images_larger_than_the_free_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: list[float]
 ) -> None:
-    write_shards(tmp_path / "train", samples=400)
+    write_shards(tmp_path / "train", samples=800)
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**20)
-    needed = {1.0: "1", 0.5: "3"}[scale[0]]  # MiB: squares of 32 x 32 pixels, or whole images of 48 x 48
-    message = rf"data\.cache=memory with 400 decoded images needs {needed} MiB; free are 1 MiB of memory"
+    needed = {1.0: "2", 0.5: "5"}[scale[0]]  # MiB: squares of 32 x 32 pixels, or whole images of 48 x 48
+    message = rf"data\.cache=memory with 800 decoded images needs {needed} MiB; free are 1 MiB of memory"
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", crop_scale=scale)
     assert list((tmp_path / "cache" / "pixels").iterdir()) == []

@@ -12,8 +12,8 @@ from tests.helpers.pairs import START
 CONFIGURATIONS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
 
 
-def config(image: str, text: str, pretrained: str | None = None) -> RunConfig:
-    image_tower = ImageTowerConfig(name=f"open_clip:{image}", pretrained=pretrained)
+def config(image: str, text: str, image_pretrained: str | None = None) -> RunConfig:
+    image_tower = ImageTowerConfig(name=f"open_clip:{image}", pretrained=image_pretrained)
     return RunConfig(model=ModelConfig(image=image_tower, text=TextTowerConfig(name=f"open_clip:{text}")))
 
 
@@ -55,7 +55,7 @@ def test_the_seed_determines_the_weights() -> None:
     [
         (config("mini-48", "RN50-quickgelu"), "embeds in 128 dimensions"),
         (config("coca_ViT-B-32", "mini-48"), "captioning model"),
-        (config("mini-48", "mini-48", pretrained="nowhere.pt"), "none is published for mini-48"),
+        (config("mini-48", "mini-48", image_pretrained="nowhere.pt"), "none is published for mini-48"),
         (config("mini-84", "mini-48"), "or 'open_clip:mini-48' or"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_norma
 ) -> None:
     tag = {"quick_gelu": True, "mean": (0.5, 0.5, 0.5), "resize_mode": "squash"}
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, pretrained: tag)
-    settings = config("mini-vit-48", "mini-vit-48", pretrained="some_tag")
+    settings = config("mini-vit-48", "mini-vit-48", image_pretrained="some_tag")
     settings.model.text.pretrained = "some_tag"
     model = clip.build_model(settings, pretrained=False)
     assert "QuickGELU" in repr(model.image) and "QuickGELU" in repr(model.text)
