@@ -4,7 +4,7 @@ from evaluation.claims.assess import outcomes
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
-from evaluation.report.blocks import Document, Section
+from evaluation.report.blocks import Document, Section, Text
 from evaluation.report.pages.scaling import scaling_section
 from evaluation.report.sections.claims import claims, claims_summary
 from evaluation.report.sections.forgetting import forgetting
@@ -20,6 +20,7 @@ from evaluation.report.sections.training import training
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note
 
+MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
 MAX_NAMES = 3  # of methods or recipes in the title; with more methods, a study of the papers starts with the claims
 FOOTER = (
     "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With several seeds this must "
@@ -49,14 +50,21 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
         overview = [claims_section, forgetting_section, settings_section, results_section, *papers]
     else:
         overview = [results_section, forgetting_section, claims_section, *papers, settings_section]
+    shown = groups[:MAX_DETAILED]
+    task_section = Section("Task details", task_details(shown, metrics))
+    examples_section = Section("Retrieval examples", retrieval_examples(shown))
+    if len(groups) > MAX_DETAILED:
+        note = f"Of the first {MAX_DETAILED} of {len(groups)} methods. For others, give their folders to clipx report."
+        for section in (task_section, examples_section):
+            section.blocks[:0] = [Text(note, "muted")] if section.blocks else []
     sections = [
         *overview,
         Section("Scaling", scaling_section(runs)),
         Section("Training", training(groups, headline)),
-        Section("Task details", task_details(groups, metrics)),
+        task_section,
         Section("Learned popularity", popularity(groups)),
         Section("Point weights", point_weights(groups)),
-        Section("Retrieval examples", retrieval_examples(groups)),
+        examples_section,
         Section("All results", all_results(runs, published)),
         Section("Provenance", provenance(runs, groups)),
     ]

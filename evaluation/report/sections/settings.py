@@ -27,7 +27,7 @@ def settings(groups: list[RunGroup]) -> list[Block]:
 
 
 def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
-    """Return a folded block: environments with their runs, hashes of each result row, folders of the runs."""
+    """Return a folded block: environments with their runs, hashes of the results, folders of the runs."""
     environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:
@@ -36,19 +36,19 @@ def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
     blocks: list[Block] = []
     for environment, names in environments.items():
         blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
-    results = [(run, row) for run in runs for row in run.results]
-    hashes = list(dict.fromkeys(key for _, row in results for key in row.hashes))
+    metrics: dict[tuple[str, ...], list[str]] = {}  # run, seed, data set, model, hashes -> metrics with these hashes
+    names = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
+    for run in runs:
+        for row in run.results:
+            hashes = [row.hashes.get(name, MISSING) for name in names]
+            key = run.name, str(row.seed), row.dataset, row.model, *hashes
+            metrics.setdefault(key, []).append(row.metric)
     rows = [
-        [
-            Cell(run.name),
-            Cell(str(row.seed), row.seed),
-            *(Cell(text) for text in (row.dataset, row.metric, row.model)),
-            *(Cell(row.hashes.get(key, MISSING)) for key in hashes),
-        ]
-        for run, row in results
+        [Cell(name), Cell(seed, int(seed)), Cell(dataset), Cell(", ".join(of_key)), *map(Cell, rest)]
+        for (name, seed, dataset, *rest), of_key in metrics.items()
     ]
     if rows:
-        columns = ["Run", "Seed", "Data set", "Metric", "Model", *hashes]
-        blocks += [Text("Hashes of each result"), Table(columns, rows)]
+        columns = ["Run", "Seed", "Data set", "Metrics", "Model", *names]
+        blocks += [Text("Hashes of the results"), Table(columns, rows)]
     blocks.append(KeyValues([(f"{run.name} seed {run.seed}", str(run.path)) for run in runs]))
     return [Details("Versions, git commit, hashes, folders", blocks)]
