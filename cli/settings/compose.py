@@ -340,9 +340,11 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
         mistakes.refuse_unknown_choice(str(error), _choices_of_groups([]))
         key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
         near = suggest_key(schema, key[1]) if key else ""
-        hint = f" ({near})" if near else ""
         cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
-        raise UserError(mistakes.of_value(f"{_line(error)}{cause}", schema) + hint) from error
+        message = f"{_line(error)}{cause}"
+        of_value = mistakes.of_value(message, schema)
+        hint = f" ({near})" if near and of_value == message else ""
+        raise UserError(of_value + hint) from error
 
 
 def _line(error: BaseException) -> str:

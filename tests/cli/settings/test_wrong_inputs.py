@@ -56,6 +56,7 @@ WRONG = {  # command line -> part of the message
     "train recipe=demo log.evaluate_every=5 data.evaluation=[]": "log.evaluate_every=5 needs evaluation sets",
     "train recipe=demo lr=abc": "lr is not a setting; did you mean 'optimizer.lr'?",
     "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",
+    "train recipe=demo objective.positive=0.1": "objective.positive=0.1: write objective.positive.weight=0.1",
     "train recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
     "train recipe=demo train.samples=1280": "schedule.warmup_steps=100 is longer than the run: train.samples=1280",
     "train recipe=demo train.samples=null train.epochs=2 schedule.warmup_epochs=3": "warmup_epochs=3 is longer",
