@@ -31,7 +31,7 @@ from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import OF_ARM, RunConfig
-from clipx.config.setting import check, check_key, check_value, settings_of, suggest_key
+from clipx.config.setting import check, check_key, check_value, settings_of
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
@@ -245,7 +245,7 @@ def _parse(overrides: list[str]) -> list[Any]:
                 check_value(RunConfig, "name", override.partition("=")[2])
             raise UserError(
                 f"{override} is not of the form key=value; quote a value that contains = , : {{ }} or [ ] twice: "
-                f"\"key='value'\" ({_line(error).partition(' See ')[0]})"
+                f"\"key='value'\" ({mistakes.plain_line(error).partition(' See ')[0]})"
             ) from error
     return parsed
 
@@ -338,15 +338,4 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
         mistakes.refuse_unknown_choice(str(error), _choices_of_groups([]))
-        key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
-        near = suggest_key(schema, key[1]) if key else ""
-        cause = f": {_line(error.__cause__)}" if error.__cause__ else ""
-        message = f"{_line(error)}{cause}"
-        of_value = mistakes.of_value(message, schema)
-        hint = f" ({near})" if near and of_value == message else ""
-        raise UserError(of_value + hint) from error
-
-
-def _line(error: BaseException) -> str:
-    lines = [part.strip() for part in str(error).splitlines() if part.strip()]
-    return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))
+        raise UserError(mistakes.message_of(error, schema)) from error

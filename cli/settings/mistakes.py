@@ -62,6 +62,23 @@ def refuse_unknown_choice(message: str, groups: Mapping[str, Mapping[str, object
         lookup(groups[found[1]], found[2], found[1])
 
 
+def message_of(error: Exception, schema: type) -> str:
+    """Return one line for an error of Hydra or OmegaConf, with the nearest settings if it is about an unknown key."""
+    message = plain_line(error) + (f": {plain_line(error.__cause__)}" if error.__cause__ else "")
+    about_value = of_value(message, schema)
+    if about_value != message:
+        return about_value
+    key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
+    near = suggest_key(schema, key[1]) if key else ""
+    return f"{message} ({near})" if near else message
+
+
+def plain_line(error: BaseException) -> str:
+    """Return the error's text in one line, without OmegaConf's lines on types."""
+    lines = [part.strip() for part in str(error).splitlines() if part.strip()]
+    return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))
+
+
 def of_value(message: str, schema: type) -> str:
     """Rewrite Hydra's message about a value of the wrong type as `key=value must be ...`; keep other messages."""
     found = re.match(r"Error merging override (\S+?)=(.*?): (.*)", message, re.DOTALL)

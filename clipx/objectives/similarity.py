@@ -210,7 +210,7 @@ def log_sums(
 def _log_sums_in_tiles(
     image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part, results: Tensor
 ) -> None:
-    """Write the log-sum-exps over the logits of this process to `results` [number of reductions, B], initially -inf."""
+    """Write the log-sum-exps of this process's logits to `results` [number of reductions, B], which is -inf before."""
     for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
         rows = slice(start, start + len(z))
         for result, (dim, exclude, offset) in zip(results, reductions, strict=True):

@@ -1,4 +1,4 @@
-"""Matrix products of the objective. `train.loss_precision` sets the precision of their inputs; sums are float32.
+"""Matrix products of the objective. `train.loss_precision` rounds their inputs; they are summed in float32.
 
     fp32   inputs as they are
     tf32   inputs rounded to a 10-bit mantissa, on GPUs

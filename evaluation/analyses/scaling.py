@@ -36,7 +36,7 @@ Points = dict[str, list[Run]]  # value of the axis -> runs, one per seed
 class HeldOut:
     """The largest point, predicted from the smaller ones."""
 
-    predicted: Interval  # of the mean over as many seeds
+    predicted: Interval  # of the mean over new seeds, as many as in the fit
     measured: float
     problem: str  # why the law of the smaller points should not be used; "" if it fits
 
@@ -117,11 +117,11 @@ def find_ladders(
     for (recipe, along, _), arms in _by_axis(runs).items():
         if axis not in ("", along):
             continue
-        for points in arms.values():
+        whole = {arm: points for arm, points in arms.items() if len(points) >= MIN_POINTS}
+        for points in whole.values():
             for point, at_point in points.items():
                 points[point], others = _same_settings(at_point)
                 left_out += [f"left out, other settings or a second run of a seed: {run.path}" for run in others]
-        whole = {arm: points for arm, points in arms.items() if len(points) >= MIN_POINTS}
         if whole:
             left_out += [
                 f"left out, {recipe} along {along}: {arm} has {len(points)} points, a ladder needs {MIN_POINTS}"

@@ -87,7 +87,7 @@ def coverage(case: Case, experiments: int, seed: int = 0) -> dict[str, float]:
 
 
 def bootstrap_coverage(case: Case, experiments: int, draws: int = 100) -> float:
-    """Return the coverage of c by a percentile bootstrap over the seeds."""
+    """Return how often the interval of a percentile bootstrap over the seeds contains the true c."""
     draw, hits = np.random.default_rng(1), 0
     for _ in range(experiments):
         errors, _ = experiment(case, draw)

@@ -1,4 +1,4 @@
-"""Load batches of small images in tests, with a tokenizer of letters."""
+"""Load batches of small images in tests; the tokenizer makes a token of each byte."""
 
 import torch
 from torch import Tensor

@@ -192,7 +192,7 @@ def create_whole_model(name: str, key: str) -> tuple[nn.Module, Inputs]:
             model = hub_weights.create_model(name, key)
         else:
             model = create_model(model_name, weights, key, custom_text=False)
-    # as configured, or as the published weights were trained
+    # the preprocessing of the published weights if there are any, else that of the tower's configuration
     pixels = _pixels(model, model_name, weights)
     return model, Inputs(**vars(pixels), tokenizer=model_name, context_length=model.context_length)
 

@@ -58,7 +58,7 @@ class Side(NamedTuple):
 def log_sums(
     image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part, results: Tensor
 ) -> None:
-    """Write the log-sum-exps over the logits of this process to `results` [K, B]; sums over texts only in its rows."""
+    """Write the log-sum-exps of this process's logits to `results` [K, B]; sums over texts only for its own images."""
     x, y = _sides(image, text, scale, reductions, part.rows)
     n, B = len(x.points), len(y.points)
     if n == 0:

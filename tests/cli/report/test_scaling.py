@@ -1,4 +1,4 @@
-"""`clipx report scaling` in the terminal."""
+"""What `clipx report scaling` prints and writes, and the mistakes that it refuses."""
 
 from pathlib import Path
 

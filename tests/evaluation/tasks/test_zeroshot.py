@@ -1,4 +1,4 @@
-"""Zero-shot: perfect scores, the confusion matrix, and the metrics of DataComp's sets."""
+"""The zero-shot task: a perfect model scores 1, the confusion matrix counts, and DataComp's metrics are right."""
 
 from pathlib import Path
 
