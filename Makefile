@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 VERSIONS := $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
 TORCH := 2.14.1# the release that `make constraints` pins
-# one process per core with one thread each, because more threads would compete for the cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+# one more process than cores, because some tests wait; one thread each, because more would compete for the cores
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist worksteal
 
 .PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
@@ -54,7 +54,7 @@ docs: $(READY) ## build README, docs/ and an API reference as HTML in site/, rea
 test: $(READY) ## run the tests, except the long ones; CLIPX_DATA=FOLDER adds the tests on real data
 	$(PYTEST) -m 'not long'
 
-test-long: $(READY) ## run the long tests, in which whole commands are killed, repeated or combined; a few minutes
+test-long: $(READY) ## run the long tests: commands that are killed, repeated or combined, and other slow ones; ten minutes
 	$(PYTEST) -m 'long and not slurm'
 
 test-fast: $(READY) ## run the tests that are not slow
@@ -172,7 +172,7 @@ validate-evaluation: $(READY) ## compare published weights with published number
 	$(BIN)/python -m cli.validate root=$(or $(ROOT),data) || [ $$? -eq 3 ]
 
 # A second call skips finished candidates.
-tune-mini: $(READY) ## score values of settings that the papers tuned, for the miniatures, on held-out pairs; hours
+tune-mini: $(READY) ## try values of the settings that the papers tuned, in the miniatures, on held-out pairs; hours
 	$(BIN)/python -m tests.bench.tune
 
 bench-table: $(READY) ## cost of per-sample state: memory, time to read and write

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from clipx.errors import Fault, UserError
+from clipx.errors import DRIVE_FAILED, Fault, UserError
 
 STOPPED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in a shell
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
-# failure of a disk, a network drive or its server: the same command may work later
-DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 
 
 def exit_code_of(call: Callable[[], None]) -> int:
@@ -40,10 +38,11 @@ def exit_code_of(call: Callable[[], None]) -> int:
         print(f"clipx: {error}", file=sys.stderr)
         return error.code
     except OSError as error:
-        if error.filename is None and error.errno not in DISK_FULL:
+        if error.filename is None and error.errno not in (*DISK_FULL, *DRIVE_FAILED):
             raise
-        file = error.filename or "the file being written"
-        print(f"clipx: cannot use {file}: {error.strerror}", file=sys.stderr)
+        written = "the file being written" if error.errno in DISK_FULL else ""
+        place = f"cannot use {error.filename or written}: " if error.filename or written else ""
+        print(f"clipx: {place}{error.strerror}", file=sys.stderr)
         return 1 if error.errno in DRIVE_FAILED else 2
     except KeyboardInterrupt:
         return STOPPED
@@ -59,8 +58,13 @@ def ends_on_ctrl_c() -> Iterator[None]:
     command, before = os.getpid(), signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == command:  # a forked process ends with its parent
-            _stop(frame)
+        if os.getpid() != command:  # a forked process ends with its parent
+            return
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.write(2, b"\nclipx: stopped\n")  # os.write, because the signal may have interrupted a print
+        if _is_importing(frame):  # an exception may make the imported library print a traceback; no file is open yet
+            os._exit(STOPPED)
+        raise KeyboardInterrupt
 
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         # a shell script ignores SIGINT for commands that it starts with `&`; only the main thread may set handlers
@@ -73,16 +77,7 @@ def ends_on_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _stop(frame: FrameType | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.write(2, b"\nclipx: stopped\n")  # os.write, because the signal may have interrupted a print
-    if _is_importing(frame):  # an exception may make the imported library print a traceback; no file is open yet
-        os._exit(STOPPED)
-    raise KeyboardInterrupt
-
-
 def _is_importing(frame: FrameType | None) -> bool:
-    """Return True if this frame runs during an import."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -56,8 +56,9 @@ def evaluate(arguments: list[str]) -> None:
     interpolate=[0,0.25,0.5,0.75,1] evaluates the weights between the start weights of RUN (0) and its own (1); rows go
     to RUN/interpolated/0/, RUN/interpolated/0.25/, ...
     prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000] choose how to evaluate; the results
-    record them. Results are written to RUN/results.jsonl, or into out=DIR. Finished evaluations are skipped unless
-    force=true.
+    record them. Results are written to RUN/results.jsonl; those of a checkpoint that is not the run's last (or best)
+    one go to RUN/intermediate/STEP/, those of model= to runs/MODEL/. out=DIR sets another folder. Finished evaluations
+    are skipped unless force=true.
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals
@@ -88,8 +89,8 @@ def report(arguments: list[str]) -> None:
     clipx report regimes RUN_OR_DIR... [out=DIR]: compares training regimes with the papers'; writes regimes.md.
     clipx report scaling RUN_OR_DIR... [axis=samples|data|width|batch] [against=samples|flops|hours|pairs|batch]
     [reference=ARM] [by=mean|...] [least=0.01] [out=DIR] [limited=true]: fits a law to each arm's error over four or
-    more points, and shows the gain over the reference, the crossover and the predicted largest point; writes
-    scaling.html, .md and .csv.
+    more points, and shows the gain over the reference, the crossover and the error predicted for the largest point;
+    writes scaling.html, .md and .csv. least= is the smallest effect of interest.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -105,16 +106,16 @@ def reproduce(arguments: list[str]) -> None:
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
-    scale=samples (data, width, batch) runs the same arms and seeds at each point that the recipe names for this axis,
-    then clipx report scaling.
+    scale=samples|data|width|batch runs the same arms and seeds at each point that the recipe names for this axis, then
+    clipx report scaling.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
     budget=HOURS trains only the arms that decide the most claims within HOURS GPU-hours, with the seeds of the first
     look. dry=true sort=claims lists the claims with their GPU-hours, the most claims per GPU-hour first.
-    dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100, H200, L40S,
-    RTX4090) at share=0.35 of its peak FLOP/s.
+    dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
+    H200, L40S, RTX4090) at share=0.35 of its peak FLOP/s.
     """
     from cli.reproduce.command import reproduce as start
 
@@ -227,7 +228,7 @@ def data(arguments: list[str]) -> None:
     their ids.
     verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once, writes
     counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate of the samples are bad.
-    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per label.
+    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
     pull NAME root=DIR: downloads an evaluation set into DIR, where clipx eval with the same root= finds it.

@@ -28,20 +28,16 @@ def train(config: RunConfig) -> None:
     started = time.monotonic()
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
     with _hold(directory.directory(config)) if config.launch.nodes == 1 else nullcontext():
-        _train(config, started)
+        run = directory.claim(config)
+        if directory.read_divergence(run) is None:
+            _start(config, run, started)
+        if (ended := directory.read_divergence(run)) is not None:
+            raise RunDiverged(ended.message(run))
 
 
 def _hold(run: Path) -> AbstractContextManager[None]:
     """Return the lock of a run directory: only one process may write its checkpoints and log."""
     return hold(run / "train.lock", f"{run} is being trained", "wait for it or stop it, or give this run another name=")
-
-
-def _train(config: RunConfig, started: float) -> None:
-    run = directory.claim(config)
-    if directory.read_divergence(run) is None:
-        _start(config, run, started)
-    if (ended := directory.read_divergence(run)) is not None:
-        raise RunDiverged(ended.message(run))
 
 
 def _start(config: RunConfig, run: Path, started: float) -> None:
@@ -61,7 +57,6 @@ def _start(config: RunConfig, run: Path, started: float) -> None:
 
 
 def _print_next(config: RunConfig, run: Path) -> None:
-    """Print the command that evaluates the run, unless it diverged."""
     if directory.read_divergence(run) is None:
         needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
         datasets = "" if config.data.evaluation else needed
@@ -69,7 +64,6 @@ def _print_next(config: RunConfig, run: Path) -> None:
 
 
 def _fit(config: RunConfig, run: Path, started: float) -> int:
-    """Train in this process and return the exit code."""
     takes_lock = config.launch.nodes > 1 and os.environ["RANK"] == "0"
     per_gpu = config.train.batch_size // (config.train.processes * config.launch.nodes)
     memory = explain_out_of_memory(

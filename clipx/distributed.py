@@ -10,8 +10,8 @@ bias. All terms therefore follow a rule:
 
 Terms follow the rule by using `Part`. In the forward pass, `sum` adds the values of all parts; its own backward pass is
 the identity, because every process computes the loss from the sum. In the backward pass of a term, `reduce_scatter_`
-sums the gradient of the gathered texts, and `sum` those of scale and bias. A term that ignores the part and computes
-the whole loss follows the rule as well.
+sums the gradient of the gathered texts, and `sum` the gradients of scale and bias. A term that ignores the part and
+computes the whole loss follows the rule as well.
 
 DDP then averages the gradients of the parameters over the processes. The gradients of scale and bias are equal on all
 processes, so their average is correct. The gradients from different rows must be summed, so the backward pass of
@@ -42,8 +42,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
 
     After an error the group is not destroyed: NCCL would wait for the other ranks, which wait for this one.
 
-    Args:
-        timeout: seconds that a rank waits for the others, which may be reading data, saving or uploading.
+    `timeout`: seconds that a rank waits for the others, which may be reading data, saving or uploading.
     """
     if "WORLD_SIZE" not in os.environ:
         yield
@@ -52,6 +51,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     yield
+    dist.barrier()  # lets gloo's threads release the last tensors: doing so while the interpreter exits would abort
     dist.destroy_process_group()
 
 

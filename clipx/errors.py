@@ -1,7 +1,10 @@
 """Errors that end a command with one line on the terminal and no traceback."""
 
+import errno
 from collections.abc import Sequence
 
+# failure of a disk, a network drive or its server: the same command may work later
+DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 REQUEUE = 75  # exit code EX_TEMPFAIL: stopped early and saved; the same command resumes, schedulers may requeue
 
 

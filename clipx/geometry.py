@@ -16,12 +16,12 @@ def modality_gap(image: Tensor, text: Tensor) -> float:
 
 
 def uniformity(image: Tensor, text: Tensor) -> float:
-    """Return -W2 between N(mu, Sigma) of all 2n features and N(0, I/m), with dimension m (paper 4, appendix E.2).
+    """Return minus the 2-Wasserstein distance W2 from N(mu, Sigma) to N(0, I/m) (paper 4, appendix E.2).
 
         W2^2 = ||mu||^2 + 1 + tr(Sigma) - (2 / sqrt(m)) tr(Sigma^(1/2))
 
-    Larger is more uniform; the largest value is 0. Sigma is normalised by the number of rows. NaN if a feature is not
-    finite.
+    mu and Sigma are the mean and the covariance (divided by 2n) of all 2n features, and m is their dimension. Larger is
+    more uniform; the largest value is 0. NaN if a feature is not finite.
     """
     features = torch.cat([image, text]).double()
     if not features.isfinite().all():  # eigvalsh would raise an error

@@ -76,9 +76,9 @@ class SampleTable:
         return distributed.all_reduce_max(self._largest[k])
 
     def quantiles(self) -> dict[str, list[float]]:
-        """Return column -> `QUANTILES` of at most QUANTILE_ROWS of this rank's rows, evenly spaced in id; for the log.
+        """Return column -> `QUANTILES`, for the log, from at most QUANTILE_ROWS evenly spaced rows of this rank.
 
-        A rank owns every world-th sample, so rank 0's rows represent all without communication.
+        A rank owns every world-th sample, so rank 0's rows represent all samples, without communication.
         """
         step = max(1, -(-self.values.shape[1] // QUANTILE_ROWS))
         sampled = self.values[:, ::step].float().cpu()
@@ -98,7 +98,7 @@ class SampleTable:
         return columns
 
     def load(self, path: Path) -> None:
-        """Load this rank's rows from a file that any number of ranks wrote with `save`.
+        """Load this rank's rows from a file written by `save`, in a run with any number of ranks.
 
         Raises UserError: the file is missing, has other columns, or belongs to a data set of another size.
         """
@@ -109,7 +109,7 @@ class SampleTable:
         except Exception as error:  # safetensors' own error type
             raise UserError(f"{path} holds no sample table: {one_line(error)}") from error
         if names != set(self.columns):
-            columns = f"it has the columns {sorted(names)}, this run's needs {sorted(self.columns)}"
+            columns = f"it has the columns {sorted(names)}, this run's objective needs {sorted(self.columns)}"
             raise UserError(f"{path} is from another objective: {columns}")
         for k, column in enumerate(self.columns):
             if whole[column].shape != (self.num_samples,):
@@ -140,7 +140,7 @@ class SampleTable:
         return positions, (ids[positions] // self.world).to(self.values.device)
 
     def _update_largest(self, old: Tensor, new: Tensor) -> None:
-        """Update maxima without a pass over all rows, unless a row that held the maximum has shrunk."""
+        """Update known maxima; if a row with the maximum now has a smaller value, let `max` search all rows again."""
         for k, largest in tuple(self._largest.items()):
             highest = float(new[k].max())
             if highest >= largest:

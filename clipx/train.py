@@ -24,11 +24,12 @@ from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
 from clipx.run import directory, environment
-from clipx.run.checkpoint import checkpoints, resume
+from clipx.run.checkpoint import checkpoints
 from clipx.run.checkpoint_manager import CheckpointManager
 from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
 from clipx.run.remote import open_remote_store
+from clipx.run.train_state import resume
 from clipx.training import geometry_probe, optimizer, teacher
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
@@ -194,7 +195,7 @@ def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
     """Return the outcome of a run that has finished (and log it) or diverged; None if steps are left."""
-    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may just have restored the file
+    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may just have restored outcome.json
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps
     if session.components.state.step == total_steps and checkpoints(run):
@@ -221,7 +222,7 @@ def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, ge
     """Count the images of the step; log the step if due."""
     config, components, step = session.config, session.components, session.components.state.step
     session.meter.images += config.train.batch_size
-    # all ranks take the same branch, though only rank 0 measures geometry
+    # does not depend on `geometry`, which only rank 0 has: all ranks must take the same branch
     due = any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
     if due or components.bad_steps or step == session.sampler.total_steps:
         num_bad = _log_bad_samples(session)
@@ -240,7 +241,7 @@ def _log_bad_samples(session: _Session) -> int:
 
 
 def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:
-    """Evaluate and log if log.evaluate_every includes this step and the log has no evaluation of it yet."""
+    """Evaluate every log.evaluate_every steps and after the last, unless the log has an evaluation of this step."""
     every, state, log = session.config.log.evaluate_every, session.components.state, session.log
     parallel = session.components.parallel
     due = bool(every and state.step) and (state.step == session.sampler.total_steps or state.step % every == 0)

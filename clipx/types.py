@@ -12,12 +12,12 @@ from torch import Tensor
 class Batch:
     """The batch of one rank, as the loader yields it."""
 
-    sample_id: Tensor  # int64 [b], stable index in 0..num_samples-1
+    sample_id: Tensor  # int64 [b], index in 0..num_samples-1; of a stream: running number of the sample
     image: Tensor  # float [b, 3, H, W], normalised
     text: Tensor  # int64 [b, L] token ids
     label: Tensor  # int64 [b] keyword label, 0 = none
-    group: Tensor | None = None  # int64 [b], samples of one group are positives of each other; None: no groups
-    negative_text: Tensor | None = None  # int64 [b, L], a false caption for each image; None: no such captions
+    group: Tensor | None = None  # int64 [b], samples of one group are positives of each other; None: not needed
+    negative_text: Tensor | None = None  # int64 [b, L], a false caption for each image; None: not needed
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Part:
     rows: slice = slice(None)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum a tensor over the processes. Differentiable, for a loss that every process computes from the sum."""
+        """Sum a tensor over the processes. Backward does not sum: every process computes the same loss."""
         return values
 
     def max(self, values: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Part:
         """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined."""
 
     def select(self, mask: Tensor) -> "Part":
-        """Return the part of the batch `x[mask]`; mask is bool [B]."""
+        """Return this process's part of `x[mask]`, for tensors x [B, ...] and mask bool [B]."""
         return self
 
 

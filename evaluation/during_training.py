@@ -18,7 +18,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
 
-CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they fit no classifier
+CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they train no classifier
 
 
 def own_datasets(config: RunConfig) -> list[str]:
@@ -48,13 +48,14 @@ def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
         datasets = runner.open_sets(own_datasets(config))
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
-    # no larger than a rank's training batch, which fits in memory
-    per_rank = config.train.batch_size // (config.train.processes * config.launch.nodes)
-    return PeriodicEvaluator(config, datasets, min(per_rank, EvalConfig().batch_size))
+    # no larger than a rank's micro-batch, which fits in memory
+    micro_batches = config.train.processes * config.launch.nodes * config.train.accumulation
+    batch_size = min(config.train.batch_size // micro_batches, EvalConfig().batch_size)
+    return PeriodicEvaluator(config, datasets, batch_size)
 
 
 class PeriodicEvaluator:
-    """Scores the current weights of a run on its evaluation sets; caches and writes nothing."""
+    """Scores the current weights of a run on its evaluation sets; stores neither embeddings nor results."""
 
     def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
         """`batch_size`: images or texts per batch, on each rank.
@@ -81,11 +82,6 @@ class PeriodicEvaluator:
             _take_buffers_of_rank0(model)
         was_training = model.training
         model.eval()
-        scores = self._scores(model)
-        model.train(was_training)
-        return scores
-
-    def _scores(self, model: ClipModel) -> dict[str, float]:
         device = next(model.parameters()).device
         config, loading = self.config, Loading(self.batch_size, self.config.data.workers, device)
         if self.encoder is None:  # built once, because the tokenizer is slow to build
@@ -98,12 +94,13 @@ class PeriodicEvaluator:
                 for row in task.score(dataset, features, device, self.encoder.cosine).results:
                     if row.metric in HEADLINE[task.name]:
                         scores[f"{row.dataset} {row.task} {row.metric}"] = row.value
+        model.train(was_training)
         return scores
 
 
 @torch.no_grad()
 def _take_buffers_of_rank0(model: ClipModel) -> None:
-    """Copy rank 0's batch-norm statistics, which checkpoints store; DDP does so before its next forward pass."""
+    """Copy rank 0's batch-norm statistics, which checkpoints store; DDP would do so only in its next forward pass."""
     of_rank0 = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, value in zip(model.buffers(), of_rank0, strict=True):
         buffer.copy_(value)

@@ -19,7 +19,7 @@ MISS = torch.iinfo(torch.int64).max  # rank of a NaN, and of an image without a 
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
 DRAWS = 4_000_000  # bootstrap indices drawn at once
-KEPT_EXAMPLES = 10_000  # up to this number of examples, the bootstrap's draws are cached for other metrics (20 MB)
+KEPT_EXAMPLES = 10_000  # up to this number of examples, the bootstrap's draws are cached for other metrics (8 x 20 MB)
 
 
 @dataclass
@@ -55,8 +55,6 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     query (its rank is `MISS`), but it is still a wrong answer for the texts.
 
     Args:
-        image: [N, E].
-        text: [T, E].
         image_of_text: int64 [T], the image of each caption. Captions may be in any order, any number per image.
         chunk: number of texts whose similarities are held at once; it does not change the result.
     """
@@ -65,29 +63,28 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
     # With the scores of the right pairs known, one pass over the similarities gives the ranks in both directions.
-    own = torch.cat([_own_scores(text[rows], image, image_of_text[rows]) for rows in _chunks(len(text), chunk)])
+    chunks = _chunks(len(text), chunk)
+    products = (text[rows].double() * image[image_of_text[rows]].double() for rows in chunks)
+    own = torch.cat([one.sum(dim=1).float() for one in products])
     lowest = float("-inf")
     best = torch.full((len(image),), lowest)
     best.scatter_reduce_(0, image_of_text, own.masked_fill(own.isnan(), lowest), "amax")
     text_to_image, image_to_text = [], torch.ones(len(image), dtype=torch.int64)
     images = image.double()  # once instead of in every chunk
-    for rows in _chunks(len(text), chunk):
+    for rows in chunks:
         scores = similarity(text[rows], images)
         scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the two sums may differ in the last digit
         text_to_image.append(rank_of(scores, own[rows]))
         ahead = ~(scores < best)
-        ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions do not lower its rank
+        ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions are not wrong answers
         image_to_text += ahead.sum(dim=0, dtype=torch.int32)
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
 def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]]) -> list[Tensor]:
-    """Return the ranks of all right answers to each query, int64 [R], ascending, in the order of `positives`.
+    """Return one tensor per query, in the order of `positives`: the ranks of its right answers, int64 [R], ascending.
 
-    Args:
-        query: [Q, E].
-        answer: [A, E].
-        positives: query -> its R right answers; -1 stands for an answer that nobody finds, its rank is `MISS`.
+    `positives`: query -> its R right answers; -1 stands for an answer that nobody finds, its rank is `MISS`.
     """
     ranks, lowest = [], float("-inf")
     listed, answers = list(positives.items()), answer.double()
@@ -100,11 +97,6 @@ def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]
             ahead = (~(row < own[:, None])).sum(dim=1) + torch.arange(1, len(own) + 1)
             ranks.append(torch.cat([ahead, torch.full((len(right) - len(known),), MISS)]))
     return ranks
-
-
-def _own_scores(text: Tensor, image: Tensor, image_of_text: Tensor) -> Tensor:
-    """Return the similarity float32 [n] of each text with its image, summed in double precision."""
-    return (text.double() * image[image_of_text].double()).sum(dim=1).float()
 
 
 def _chunks(n: int, size: int) -> list[slice]:
@@ -155,7 +147,9 @@ def mean_per_class(scores: Tensor, label: Tensor) -> float:
 def macro_f1(predicted: Tensor, label: Tensor) -> tuple[float, float, float]:
     """Return the mean F1 of the classes that occur among the labels, with the ends of its 95% bootstrap interval.
 
-    The F1 of a class is 2 x hits / (images predicted as the class + images of the class). int64 [n] each.
+    The F1 of a class is 2 x hits / (images predicted as the class + images of the class).
+
+    `predicted`, `label`: int64 [n].
     """
     classes = torch.unique(label)
     is_label, is_predicted = label[:, None] == classes, predicted[:, None] == classes

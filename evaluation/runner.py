@@ -39,27 +39,22 @@ def evaluate(
 ) -> list[Result]:
     """Score each task on each data set that fits the task; print and return all rows.
 
-    With several ranks, every rank calls this function and embeds a part. Rank 0 scores; other ranks return no rows.
+    With several ranks, every rank calls this function and embeds its share. Rank 0 scores; other ranks return no rows.
 
     Args:
         specs: data sets, `kind:FOLDER`.
         tasks: keys of `TASKS`; empty: all tasks that fit a data set.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
-        cache_dir: folder for embeddings.
-        batch_size: see Loading.
-        workers: see Loading.
-        device: see Loading.
+        batch_size: images or texts per batch, see Loading; also `workers` and `device`.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
-    Raises:
-        UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
+    Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
     path, loading = out / "results.jsonl", Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
-    limit = settings.limit
-    jobs = [[_job(encoder, dataset, task, out, force, limit) for task in fitting] for dataset, fitting in plan]
+    jobs = [[_job(encoder, data, task, out, force, settings.limit) for task in fitting] for data, fitting in plan]
     if distributed.world_size() > 1:
         # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
         requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
@@ -143,8 +138,8 @@ def _plan(
 ) -> list[tuple[AnyDataset, list[Task]]]:
     """Return the tasks to run on each data set; without an encoder, the tasks' variants are not checked.
 
-    A named task whose variants the model lacks is skipped with a message if another one can run: the arms of a recipe
-    share its tasks.
+    A named task whose variants the model lacks is skipped with a message if another named task can run, because the
+    arms of a recipe share one list of tasks.
     """
     tasks = [lookup(TASKS, name, "tasks") for name in dict.fromkeys(names)]
     for task in tasks:
@@ -152,6 +147,10 @@ def _plan(
             splits = f" with {' and '.join(task.needs)} splits" if task.needs else ""
             given = ", ".join(f"{d.name} ({d.kind}: {', '.join(d.splits)})" for d in datasets) or "none"
             raise UserError(f"tasks={task.name} needs a {task.kind} data set{splits}; datasets are {given}")
+    for dataset in datasets if not tasks else ():
+        if not any(fits(task, dataset) for task in TASKS.values()):
+            found = f"{dataset.name} ({dataset.kind}: {', '.join(dataset.splits)})"
+            raise UserError(f"datasets= has {found}, which fits no task; `clipx ls tasks` lists the splits they need")
     known = None if encoder is None else encoder.image_variants.keys()
     chosen = [task for task in tasks or TASKS.values() if known is None or set(task.variants) <= known]
     for task in tasks:
@@ -207,7 +206,7 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """Return the hashes in an artifact; None without artifact or in an old one without hashes, {} if corrupt."""
+    """Return the hashes in an artifact; None if it is missing or an old one without hashes, {} if it is corrupt."""
     try:
         hashes: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
     except ValueError:

@@ -46,15 +46,14 @@ def mcnemar(differences: list[int]) -> float:
     randomly signed differences is at least as far from 0 as the observed sum. With one item per unit, this is
     McNemar's test (1947) in its exact form.
 
-    Args:
-        differences: for each independent unit, the number of items that only the first model has right, minus the
-            number of items that only the second model has right.
+    `differences`: for each independent unit, the number of items that only the first model has right, minus the number
+    of items that only the second model has right.
     """
     from scipy import stats
 
-    probability = np.ones(1)  # of each sum, from the lowest to the highest
+    probability = np.ones(1)  # probability of each sum, from the lowest to the highest
     for size, units in Counter(abs(d) for d in differences if d).items():
-        of_size = np.zeros(2 * size * units + 1)  # the same for the units whose difference is +size or -size
+        of_size = np.zeros(2 * size * units + 1)  # probability of each sum of `units` differences of +size or -size
         of_size[:: 2 * size] = stats.binom.pmf(np.arange(units + 1), units, 0.5)
         probability = np.convolve(probability, of_size)
     distances = np.abs(np.arange(len(probability)) - len(probability) // 2)

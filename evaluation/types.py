@@ -67,7 +67,8 @@ class Dataset(Protocol):
     choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
         captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
     many_to_many: captioned, and has `positives(split)`, all right answers to some of the images and captions.
-    associations: has `candidates` and `right`, the candidate images of each cue; the cues are the captions.
+    associations: has `candidates`, the candidate images of each cue, and `right`, the positions of the right ones among
+        these; the cues are the captions.
     """
 
     name: str
@@ -132,7 +133,6 @@ class Task(Protocol):
 
     def requests(self, dataset: Any) -> list[FeatureRequest]:
         """Return the embeddings that `score` needs."""
-        ...
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
         """Return, for each group of result rows, its hashes beyond those of model, data and task.
@@ -143,7 +143,6 @@ class Task(Protocol):
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Score the requested features on `device`; see Encoder for `cosine`."""
-        ...
 
 
 def spreadsheet_cell(value: object) -> object:

@@ -15,7 +15,7 @@ from tests.helpers.gloo import Gloo, pool
 
 
 def pytest_configure() -> None:
-    """Restore the handler of SIGINT, which commands under test inherit: a script ignores it in the background."""
+    """Handle SIGINT: a shell script starts `pytest &` with SIGINT ignored, and commands under test inherit this."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -48,14 +48,14 @@ def import_graph(trees: dict[str, ast.Module]) -> Graph:
     """Return module -> modules of our packages that Python runs for its imports, including `__init__` modules.
 
     The `__init__` of a module's own package runs before the module, so it counts only if the import names the package
-    itself. `from clipx.objectives import clip`, for example, names clipx.objectives. In a module of clipx.objectives it
-    is a circle, because `clipx.objectives.__init__` imports all terms.
+    itself. `from clipx.objectives import clip`, for example, names clipx.objectives. In a module of clipx.objectives
+    this import makes a circle, because `clipx.objectives.__init__` imports all terms.
     """
     return {module: set().union(*(loaded(name, module) for name in imports(tree))) for module, tree in trees.items()}
 
 
 def loaded(name: str, by: str) -> set[str]:
-    """Return those modules of ours that an import of `name` (module or attribute) runs in the module `by`."""
+    """Return those modules of ours that Python runs if the module `by` imports `name` (a module or an attribute)."""
     prefixes = list(accumulate(name.split("."), "{}.{}".format))
     found = [module for prefix in prefixes for module in (f"{prefix}.__init__", prefix) if module in MODULES]
     return {module for module in found if module == found[-1] or not is_own_init(by, module)} - {by}
@@ -141,7 +141,7 @@ def test_a_circle_is_found(module: str, statement: str) -> None:
 
 
 def test_objectives_do_not_import_distributed() -> None:
-    """An objective gets the global batch: the training step gathers it, and Part has all communication of a term."""
+    """The training step gathers the global batch for the objective, and terms communicate only through Part."""
     users = [m for m, imported in GRAPH.items() if top(m) == "clipx.objectives" and "clipx.distributed" in imported]
     assert users == []
 

@@ -25,7 +25,7 @@ def test_the_loop_on_one_gpu_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.match(r"\{'clip': [\d.]+, 'positive': -?[\d.]+\}", capsys.readouterr().out)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_loop_ends_in_the_same_weights_on_one_and_on_two_processes(tmp_path: Path) -> None:
     loop = tmp_path / "loop.py"
     loop.write_text(SEVERAL)

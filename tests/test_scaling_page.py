@@ -23,11 +23,11 @@ GPUS = (1, 8, 64)
 ROWS = re.findall(r"^\| (\w+_(?:cc3m|cc12m|mscoco|datacomp)) \| (\w*) \|(.*)\|$", TEXT, re.MULTILINE)
 FULL_SCALE = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "nuclr_cc3m", "nuclr_cc12m", "gap_mscoco"]
 FULL_SCALE += ["gap_dynamics_mscoco", "gap_init_mscoco", "wpse_cc3m", "wpse_cc12m"]
-_counted: dict[tuple[str, int], StepCost] = {}  # (step key, processes) -> cost, because a count takes seconds
+_counted: dict[tuple[str, int], StepCost] = {}  # (step key, processes) -> cost; kept, because a count takes seconds
 
 
 def rounded(value: float) -> str:
-    """Return a number as the page prints it: three significant digits, or a whole number from 100."""
+    """Return a number as the page prints it: three significant digits below 100, a whole number from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -39,7 +39,7 @@ def counted(config: RunConfig, processes: int) -> StepCost:
 
 
 def cells(name: str, arm: str) -> list[str]:
-    """Return the cells of an arm: GB per GPU with 1, 8 and 64 GPUs, then their GPU-hours on A100, then on H100.
+    """Return the cells of an arm with 1, 8 and 64 GPUs: GB per GPU, then GPU-hours on A100, then GPU-hours on H100.
 
     "-" where the batch cannot be split evenly. "*" marks more than the usable memory of an 80 GB GPU.
     """
@@ -111,8 +111,8 @@ def test_the_example_of_the_page_is_the_forecast() -> None:
     assert f"{rounded(found.images_per_s)} images/s, {rounded(found.images_per_s / 64)} for each GPU" in TEXT
     n = num_pairs(config)
     assert n is not None and f"{total_steps(config, n):,} steps" in TEXT
-    assert f"12 p bytes = {12 * whole.trained / 1e9:.2f} GB" in TEXT
-    columns = f"per column: 3 for SogCLR ({12 * n / 1e9:.2f} GB), 5 for NUCLR ({20 * n / 1e9:.2f} GB)"
+    assert f"12 p bytes, {12 * whole.trained / 1e9:.2f} GB" in TEXT
+    columns = f"per column: 3 for SogCLR, 5 for NUCLR ({12 * n / 1e9:.2f} and {20 * n / 1e9:.2f} GB on CC12M)"
     assert columns in " ".join(TEXT.split())
 
 

@@ -46,11 +46,11 @@ def index(arguments: list[str]) -> None:
 
 
 def keywords(arguments: list[str]) -> None:
-    """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per label."""
+    """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per keyword."""
     known = {"keywords": "numbers", "captions": "first", "digits": "false"}
     (folder,), settings = split(arguments, known, "data keywords", "FOLDER")
     digits = flag(settings["digits"], "digits")
-    label = Keywords(settings["keywords"].split(","), digits)
+    label = Keywords(settings["keywords"].strip("[]").split(","), digits)
     pairs = ShardPairs(Path(folder), settings["captions"], block=0)
     counts: Counter[int] = Counter()
     for i in range(len(pairs)):

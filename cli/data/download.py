@@ -34,7 +34,7 @@ class Published:
     get: str  # how to get the list, for messages
     columns: tuple[str, ...] = ()  # columns of a TSV list without header; (): the list is Parquet files
     caption: str = "caption"  # name of the caption column
-    split: str = "train"  # folder of the shards, data.split
+    split: str = "train"  # folder of the shards: the value of data.split
     size: int = 256  # of the resized side, pixels
     options: tuple[str, ...] = RESIZE_SHORTER_SIDE  # of img2dataset
 
@@ -63,13 +63,13 @@ def make(arguments: list[str]) -> None:
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
     urls, root = Path(settings["urls"]), Path(settings["root"])
-    img2dataset_list = root / f"{name}.tsv" if published.columns else urls
+    img2dataset_list = root / f"{name}_img2dataset.tsv" if published.columns else urls
     line = command(published, img2dataset_list, root, settings)
     print(shlex.join(line), flush=True)
     if flag(settings["dry"], "dry"):
         return
     if not urls.exists():
-        raise UserError(f"urls={urls} is missing; it comes from {published.get}")
+        raise UserError(f"urls={urls} is missing; to get the list: {published.get}")
     program = shutil.which(line[0])
     if program is None:  # not a dependency, because version 1.47 needs webdataset < 0.3 and pandas < 3
         raise UserError("img2dataset is not installed; it needs a separate environment: pipx install img2dataset")
@@ -130,20 +130,34 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
 
 
 def require_network(urls: Path, published: Published) -> None:
-    """Raise UserError if none of the first 10 hosts answers; img2dataset would try every URL for hours."""
+    """Raise UserError for a list without URLs, or if none of the first 10 hosts answers.
+
+    Without a network img2dataset would try every URL for hours.
+    """
+    found = [host for url in islice(_urls(urls, published), 1000) if (host := _host(url))]
+    if not found:
+        raise UserError(f"{urls} lists no URL; to get the list: {published.get}")
+    hosts = list(dict.fromkeys(found))[:10]
     if getproxies():  # behind a proxy, hosts cannot be reached directly
         return
-    parsed = [urlsplit(url) for url in islice(_urls(urls, published), 1000)]
-    hosts = list(dict.fromkeys((p.hostname, p.port or (443 if p.scheme == "https" else 80)) for p in parsed))[:10]
-    if not any(answers(str(host), port) for host, port in hosts):
-        raise UserError(f"no network: none of {', '.join(str(host) for host, _ in hosts)} answers")
+    if not any(answers(host, port) for host, port in hosts):
+        raise UserError(f"no network: none of {', '.join(host for host, _ in hosts)} answers")
+
+
+def _host(url: str) -> tuple[str, int] | None:
+    """Return host and port of a URL, None if it is malformed."""
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)) if parts.hostname else None
+    except ValueError:
+        return None
 
 
 def answers(host: str, port: int) -> bool:
     """Return True if a connection can be opened within 3 seconds."""
     try:
         socket.create_connection((host, port), timeout=3).close()
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: the host is no valid name
         return False
     return True
 

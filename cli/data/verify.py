@@ -15,7 +15,7 @@ from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
 
-PRINTED = 20  # number of problems printed; the written files list all
+PRINTED = 20  # number of problems printed; verify.txt lists all
 SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": ""}
 
 
@@ -42,7 +42,7 @@ def verify(arguments: list[str]) -> None:
         "shards": len(index.shards),
         "samples": samples,
         "corrupt": len(damage),
-        "left_out": len(shards.problems),
+        "index_problems": len(shards.problems),
         "kinds": Counter(why.partition(" (")[0] for why in damage.values()),
         "columns": shards.columns,
         "index": index.digest,

@@ -26,7 +26,7 @@ def find_runs(arguments: list[str]) -> list[str]:
                 found[str(path)] = None  # also a missing path: the evaluation reports the error
                 continue
             runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
-            usable = [run for run in runs if _can_be_evaluated(run)]
+            usable = [run for run in runs if checkpoints.checkpoints(run) or (run / directory.OUTCOME).is_file()]
             if not usable:
                 raise UserError(f"no run with a checkpoint at or below {path}")
             found |= {str(run): None for run in usable}
@@ -46,7 +46,3 @@ def _matches(argument: str) -> list[Path]:
     if not found:
         raise UserError(f"no folder matches {argument}")
     return found
-
-
-def _can_be_evaluated(run: Path) -> bool:
-    return bool(checkpoints.checkpoints(run)) or (run / directory.OUTCOME).is_file()

@@ -21,13 +21,14 @@ from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from clipx.config.eval_schema import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
+from clipx.run import directory
 from evaluation.runs.description import duration
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
 
 
 def evaluate(config: EvalConfig, arguments: list[str]) -> None:
-    """Run `clipx eval`. With several runs, continue if one fails, and print a table at the end.
+    """Run `clipx eval`. Evaluate several runs even if one fails; with processes=1, print a table of all runs.
 
     Raises:
         UserError: wrong settings or paths; after all runs, if every failed run failed with a UserError.
@@ -54,14 +55,17 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
         number, seconds = len(rows) + len(failures), time.monotonic() - started
         left = f", about {duration(seconds / number * (len(runs) - number))} left" if number < len(runs) else ""
         print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
-    _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
+    if config.processes > 1:  # the rows are in the worker processes
+        print("Each evaluated run has a results.md. To rank: clipx report compare RUN...")
+    else:
+        _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
     if failures:
         named = f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}"
         raise most_severe(list(failures.values()))(f"{named}; the lines above say why")
 
 
 def _by_alpha(rows: list[Result]) -> dict[str, list[Result]]:
-    """Group the rows of a run by the alpha of interpolate=, which ends the model's name; "" without it."""
+    """Group the rows of a run by the end of the model's name that interpolate= adds (", alpha 0.5"); "" without it."""
     groups: dict[str, list[Result]] = {}
     for row in rows:
         _, comma, alpha = row.model.partition(", alpha ")
@@ -96,11 +100,13 @@ def _outcome(config: EvalConfig) -> list[Result] | Exception:
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:
     """Evaluate in a process of the pool. Output goes to RUN/output.log."""
+    run = Path(str(config.checkpoint))
     try:
-        found = checkpoints.resolve(Path(str(config.checkpoint)))
+        if directory.read_divergence(run) is None:  # a diverged run may have no checkpoint
+            run = checkpoints.resolve(run).parent.parent
     except UserError as error:
         return error
-    append_output_to(found.parent.parent / "output.log")
+    append_output_to(run / "output.log")
     return _outcome(config)
 
 

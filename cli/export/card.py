@@ -15,11 +15,9 @@ DIGEST = 16  # characters of a checkpoint's hash in result rows
 def write_card(repository: str, licence: str, model: OpenClipModel, run: Path, averaged: bool) -> str:
     """Return README.md of the repository. It contains no path of this machine and only results of these weights.
 
-    Args:
-        averaged: the exported weights are the averaged weights of train.ema, whose results are in RUN/ema.
+    `averaged`: the exported weights are the averaged weights of train.ema, whose results are in RUN/ema.
 
-    Raises:
-        UserError: a file of the run is corrupt.
+    Raises UserError: a file of the run is corrupt.
     """
     rows = results.read((run / "ema" if averaged else run) / results.RESULTS)
     complete = [row for row in rows if results.LIMIT not in row.hashes]

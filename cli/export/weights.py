@@ -120,8 +120,8 @@ def _advice(tower: str) -> str:
     """Return the end of the message for a tower that cannot be exported: the alternative."""
     if tower.partition(":")[0] in plugins.added("TOWERS"):
         return (
-            ", for which a plug-in registers its timm model and an open_clip configuration with "
-            "open_clip.add_model_config"
+            "; the tower can have such a name if the plug-in registers its model with timm, and an open_clip "
+            "configuration with open_clip.add_model_config"
         )
     return "; to use the run from Python, call evaluation.embedding.encoder.from_checkpoint"
 

@@ -27,9 +27,9 @@ from torch.distributed.launcher import api
 from torch.distributed.run import parse_args, run
 
 from cli.exit_codes import exit_code_of
-from cli.launcher.parent import PARENT, end_with_parent
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import SIGNALS, handled_signals
+from clipx.utils.interrupts import PARENT, end_with_parent
 
 FINAL = (2, REQUEUE)  # exit codes after a user error and an early stop: a restart would end in the same way
 HANDLED = handled_signals()  # computed before torch installs its own handlers

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context, parent_process, set_start_method
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -19,8 +20,8 @@ from typing import TypeVar
 
 import torch
 
-from cli.launcher.parent import end_with_parent
 from clipx.errors import REQUEUE, UserError
+from clipx.utils.interrupts import end_with_parent
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -32,6 +33,7 @@ class WorkerSlot:
 
     gpu: str  # CUDA_VISIBLE_DEVICES; "": unchanged
     executor: ProcessPoolExecutor | None = None  # of one process, started by the first call
+    processes: set[BaseProcess] = field(default_factory=set)  # the executor's
 
     def submit(self, call: Callable[[Argument], Result], argument: Argument) -> "Future[Result]":
         if self.executor is not None:
@@ -39,8 +41,11 @@ class WorkerSlot:
                 return self.executor.submit(call, argument)
             except BrokenProcessPool:  # the process was killed
                 self.executor.shutdown()
+        others = set(active_children())
         self.executor = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare, initargs=(self.gpu,))
-        return self.executor.submit(call, argument)
+        future = self.executor.submit(call, argument)
+        self.processes = set(active_children()) - others
+        return future
 
 
 class Pool:
@@ -48,12 +53,10 @@ class Pool:
 
     If the `with` block ends with an exception (for example after a signal), the pool stops: no further call starts and
     the processes get SIGTERM, on which a run saves and stops. The pool always waits for its processes.
-
-    Args:
-        gpus: CUDA_VISIBLE_DEVICES of each slot.
     """
 
     def __init__(self, gpus: list[str]) -> None:
+        """`gpus`: CUDA_VISIBLE_DEVICES of each slot."""
         cores = len(os.sched_getaffinity(0))
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
         self._threads = ThreadPoolExecutor(len(gpus))
@@ -79,7 +82,7 @@ class Pool:
         wait(after)
         slot = self._free.get()
         try:
-            with self._starting:  # no process may start after `stop` has sent SIGTERM
+            with self._starting:  # one process starts at a time, and none after `stop` has sent SIGTERM
                 if self._closed:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
@@ -91,8 +94,9 @@ class Pool:
         """Start no further call, and send SIGTERM to the processes."""
         with self._starting:
             self._closed = True
-        for child in active_children():
-            child.terminate()
+        for slot in self._slots:
+            for process in slot.processes:
+                process.terminate()
 
     def __enter__(self) -> "Pool":
         return self
@@ -117,11 +121,9 @@ def append_output_to(file: Path) -> None:
 def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
     """Return CUDA_VISIBLE_DEVICES of each job; "" (leave it unchanged) for one job, at most one GPU, or the CPU.
 
-    Args:
-        processes: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    `processes`: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
 
-    Raises:
-        UserError: several jobs at a time, on several GPUs, and a run with several processes.
+    Raises UserError: several jobs at a time, on several GPUs, and a run with several processes.
     """
     gpus = torch.cuda.device_count()
     if gpus <= 1 or jobs == 1 or not processes:

@@ -10,11 +10,10 @@ from types import FrameType
 
 import torch
 
-from cli.launcher.parent import PARENT
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
 from clipx.training.stop_signals import handled_signals
-from clipx.utils.interrupts import children_ignore_ctrl_c
+from clipx.utils.interrupts import PARENT, children_ignore_ctrl_c
 
 ONE_MACHINE = LaunchConfig(max_restarts=0)
 # settings with which a training step needs less memory
@@ -105,12 +104,7 @@ def check_gpus(key: str, processes: int, device: str) -> None:
 
 @contextmanager
 def explain_out_of_memory(setting: str, less: str) -> Iterator[None]:
-    """Turn an out-of-memory error of the GPU into a UserError.
-
-    Args:
-        setting: the setting that determines the memory needed.
-        less: settings that need less memory.
-    """
+    """Turn an out-of-memory error of the GPU into a UserError: `setting` does not fit, try `less`."""
     try:
         yield
     except torch.OutOfMemoryError as error:

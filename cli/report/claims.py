@@ -33,7 +33,7 @@ def claims(arguments: list[str]) -> None:
 def print_verdicts(paths: list[Path], ids: list[str]) -> None:
     """Print the verdicts on the claims with these ids, and the commands that test the claims without a verdict.
 
-    Raises UserError: a folder with neither runs nor a claims.json.
+    Raises UserError: a folder is missing, or none of them has a run or a claims.json.
     """
     evidence = collect_evidence(reader.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:

@@ -22,21 +22,13 @@ def diff(arguments: list[str]) -> None:
         raise UserError(f"`clipx report diff` needs two runs or checkpoints, not {len(runs)}")
     a, b = map(Path, runs)
     pairs = pair_up(a, b, flag(given["limited"], "limited"))
-    names = _names(pairs[0], runs)
+    names = pairs[0].a.model, pairs[0].b.model
+    if names[0] == names[1]:
+        names = runs[0], runs[1]
     _print(pairs, names)
-    written = writer.write_disagreement(pairs, names, Path(given["out"] or _folder(a)))
+    folder = a.parent.parent if a.parent.name == "checkpoints" else a
+    written = writer.write_disagreement(pairs, names, Path(given["out"] or folder))
     print(written.html, written.markdown, written.csv, sep="\n")
-
-
-def _names(pair: Pair, runs: list[str]) -> tuple[str, str]:
-    """Return the models' names, or the paths of the runs if the names are equal."""
-    names = pair.a.model, pair.b.model
-    return names if names[0] != names[1] else (runs[0], runs[1])
-
-
-def _folder(run: Path) -> Path:
-    """Return the run directory of a run or of a checkpoint."""
-    return run.parent.parent if run.parent.name == "checkpoints" else run
 
 
 def _print(pairs: list[Pair], names: tuple[str, str]) -> None:

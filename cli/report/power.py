@@ -20,28 +20,23 @@ from evaluation.runs import reader
 from evaluation.runs.description import training_seconds
 
 CAPTION = (
-    "needed: seeds that decide with 80% power at this effect and spread. look: the first look with as many seeds. "
-    "hours: of the missing runs up to that look, or up to the last look. -: unknown, or not defined (for shares, for "
-    "statements over arms, and before the first look)."
+    "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
+    "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "
+    "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
 Arm = tuple[str, str]  # recipe, arm
 
 
 @dataclass(frozen=True)
 class Need:
-    """The seeds that an undecided part of a claim needs.
-
-    Args:
-        arms: the arms of this part that have runs.
-        look: the first look that decides with 80% power; None if no look does, or if it is unknown.
-        last: the last look.
-    """
+    """The seeds that an undecided part of a claim needs."""
 
     outcome: Outcome
     finding: Finding
-    arms: tuple[Arm, ...]
+    arms: tuple[Arm, ...]  # of this part, those that have runs
+    # the look that decides with 80% power; before the first look, the first look; None: no such look, or power unknown
     look: int | None
-    last: int
+    last: int  # the last look
 
     @property
     def seeds(self) -> dict[Arm, int]:
@@ -59,7 +54,9 @@ def power(arguments: list[str]) -> None:
     evidence = collect_evidence(reader.find(paths), paths)
     found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
     if not found:
-        raise UserError(f"no run at or below {', '.join(runs)} tests a claim; clipx ls claims lists such recipes")
+        raise UserError(
+            f"no run at or below {', '.join(runs)} tests a claim; clipx ls claims lists the recipes that do"
+        )
     print_needs(found, evidence, jobs)
     for line in evidence.left_out:
         print(line)
@@ -77,7 +74,7 @@ def print_needs(
     Args:
         jobs: runs at the same time.
         max_seeds: the largest look considered; ignored for claims that have their own looks.
-        first: number of seeds of each arm at the first look, if the total includes these runs.
+        first: seeds of each arm at the first look; if given, the total includes these runs.
     """
     rows = needs(found, evidence, max_seeds)
     console = Console(highlight=False)
@@ -97,7 +94,7 @@ def print_needs(
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
     if runs := sum(missing(arm, target, evidence.runs) for arm, target in seeds.items()):
         took = hours(seeds, evidence.runs, jobs)
-        time = "; no run so far says how long" if took is None else f", about {_hours(took)} hours with jobs={jobs}"
+        time = "; hours unknown: no finished run" if took is None else f", about {_hours(took)} hours with jobs={jobs}"
         console.print(f"all together: {runs} runs{time}", markup=False, soft_wrap=True)
 
 
@@ -117,10 +114,7 @@ def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None
 def hours(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> float | None:
     """Return the wall-clock hours of the missing runs; None if a recipe with missing runs has no finished run.
 
-    Args:
-        seeds: number of seeds of each arm.
-        runs: recipe -> arm -> seed -> run, so far.
-        jobs: runs at the same time.
+    `runs`: recipe -> arm -> seed -> run, so far.
     """
     total = 0.0
     for (recipe, arm), target in seeds.items():

@@ -19,7 +19,7 @@ FILE = "regimes.md"
 NOT_GIVEN = "not given"
 LEAD = (
     "Median over the runs of a recipe, with the range in brackets if they differ. Factor: our value divided by the "
-    f"paper's, or by the nearer end of the paper's range. ▲ and ▼: more than {FAR:g} times above or below the paper. "
+    f"paper's, or by the nearer end of the paper's range. ▲: factor above {FAR:g}; ▼: factor below 1/{FAR:g}. "
     "Final training loss: mean over the last tenth of the logged steps; where the objective has a term `clip`, the "
     "loss is that term alone. False negative: a caption that is also true of another image in the batch; counted only "
     "for rendered scenes, where the truth is known."
@@ -56,7 +56,8 @@ def _table(regime: Regime) -> blocks.Table:
     for row, label in ROWS.items():
         cells = [blocks.Cell(text) for text in (label, _paper(regime, row), _ours(regime.measured.get(row)))]
         rows.append([*cells, _factor(regime, row), blocks.Cell(regime.given(row).source)])
-    return blocks.Table(["", _title(regime), regime.recipe, "factor", "source"], rows)
+    paper = f"paper {regime.paper.paper}" if regime.paper else "paper"
+    return blocks.Table(["", paper, regime.recipe, "factor", "source"], rows)
 
 
 def _print(console: Console, regime: Regime) -> None:
@@ -72,10 +73,6 @@ def _print(console: Console, regime: Regime) -> None:
 def _runs(regime: Regime) -> str:
     part = f", beside paper {regime.paper.paper}: {regime.paper.name}" if regime.paper else ""
     return f"{regime.recipe}: {regime.runs} run{'s' if regime.runs > 1 else ''}{part}"
-
-
-def _title(regime: Regime) -> str:
-    return f"paper {regime.paper.paper}" if regime.paper else "paper"
 
 
 def _paper(regime: Regime, row: str) -> str:

@@ -1,13 +1,16 @@
 """`clipx reproduce budget=HOURS`, `sort=claims`: arms and seeds that decide the most claims per GPU-hour.
 
-A claim needs all its arms, with the seeds of its first look, and the runs whose weights these start from. Trained runs
-cost nothing. Claims share runs, so a greedy search chooses them: each step adds the missing runs of the claim that
-decides the most claims per GPU-hour. A step decides every claim whose runs are then complete. until=decided adds
-further seeds later.
+A claim needs the runs of all its arms, with the seeds of its first look. It also needs the runs that these start from
+or learn from.
+Trained runs cost nothing. Claims share runs, so the search is greedy: each step adds the missing runs of one claim,
+chosen so that the step decides the most claims per GPU-hour. A step decides every claim whose runs are then complete.
+until=decided adds further seeds later.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
 
 from cli.reproduce.plan import PlannedRun
@@ -66,19 +69,28 @@ def steps_by_worth(
 
 
 def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Named, set[int]]:
-    """Return claim -> positions of the runs that it needs; leave out claims with an arm that no run has."""
+    """Return claim -> positions of the runs that it needs; leave out claims with an arm that has too few seeds."""
     position: dict[Path, int] = {run.folder: k for k, run in enumerate(runs)}
     found: dict[Named, set[int]] = {}
     for recipe, of_recipe in looks.items():
         planned = {run.config.arm for run in runs if run.config.recipe == recipe}
         for claim in claims_of(recipe):
             arms, seeds = arms_of(claim, recipe), (claim.looks or of_recipe)[0]
-            if arms - {ANY} <= planned:
-                chosen = planned if ANY in arms else arms
-                of_arms = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
-                needed = [k for k in of_arms if runs[k].config.seed < seeds]
-                parents = {position[parent] for k in needed for parent in runs[k].parents if parent in position}
-                found[claim.id, recipe] = {*needed, *parents}
+            chosen = planned | arms - {ANY} if ANY in arms else arms
+            of_arms = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
+            needed = [k for k in of_arms if runs[k].config.seed < seeds]
+            count = Counter(runs[k].arm[1] for k in needed)
+            if all(count[arm] >= seeds for arm in chosen):
+                found[claim.id, recipe] = _with_parents(needed, runs, position)
+    return found
+
+
+def _with_parents(needed: list[int], runs: list[PlannedRun], position: dict[Path, int]) -> set[int]:
+    """Add the runs that these runs start from or learn from, directly or through other runs."""
+    found: set[int] = set()
+    while new := set(needed) - found:
+        found |= new
+        needed = [position[parent] for k in new for parent in runs[k].parents if parent in position]
     return found
 
 
@@ -88,10 +100,7 @@ def print_steps(steps: list[Step], budget: float | None) -> None:
     for step in steps:
         total += step.gpu_hours
         count += len(step.claims)
-        seeds: dict[str, int] = {}
-        for run in step.runs:
-            name = "-".join(filter(None, run.arm))
-            seeds[name] = seeds.get(name, 0) + 1
+        seeds = Counter("-".join(filter(None, run.arm)) for run in step.runs)
         ids: dict[str, list[str]] = {}
         for claim, recipe in step.claims:
             ids.setdefault(recipe, []).append(claim)
@@ -105,6 +114,8 @@ def print_steps(steps: list[Step], budget: float | None) -> None:
 
 def runs_of(steps: list[Step], budget: float) -> list[PlannedRun]:
     """Return the runs of all steps, in the order of the steps. Raises UserError if there is no step."""
+    if not steps and isinf(budget):
+        raise UserError("sort=claims: these recipes, arms and seeds can decide no claim")
     if not steps:
         raise UserError(
             f"budget={budget:g} GPU-hours decides no claim; dry=true sort=claims prints what each claim needs"

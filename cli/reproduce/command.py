@@ -20,7 +20,6 @@ from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_fi
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.compose import compose_eval, compose_run, recipe
 from cli.settings.recipes import key_of
-from cli.trial.bench import benchmarks_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
@@ -61,7 +60,7 @@ def reproduce(arguments: list[str]) -> None:
         check_wandb("log.wandb", mode)
     _check_evaluations(configs)
     if missing := {config.recipe for config in configs if not config.data.evaluation}:
-        print(f"data.evaluation of {', '.join(sorted(missing))} is empty: its runs are trained, but not evaluated")
+        print(f"runs of {', '.join(sorted(missing))} are trained, but not evaluated: data.evaluation is empty")
     gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
@@ -170,7 +169,9 @@ def _report_scaling(folders: list[Path], out: Path) -> None:
 
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
-    """Return the output folders of the benchmarks of the recipes' papers that have no claims.json yet."""
+    """Return the output folders that have no claims.json yet, for all benchmarks of the recipes' papers."""
+    from cli.trial.bench import benchmarks_of
+
     names = benchmarks_of({claim for config in configs for claim in config.claims})
     folders = [Path(configs[0].runs) / "bench" / name for name in names]
     return [folder for folder in folders if not (folder / "claims.json").exists()]
@@ -194,8 +195,7 @@ def _run_benchmark(folder: Path) -> int:
 def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:
     """Train and evaluate all runs; with until=, look by look.
 
-    Returns:
-        The outcomes of the runs, and one line on the end of until= ("" without until=).
+    Returns the outcomes of the runs, and one line that says how until= ended ("" without until=).
     """
     deadline = time.monotonic() + 3600 * plan.until.hours if plan.until and plan.until.hours else None
     with _pool(gpus) as pool:
@@ -226,12 +226,7 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
-    """Train and evaluate these runs.
-
-    Args:
-        jobs: runs at the same time.
-        deadline: value of time.monotonic() at which the pool stops all runs.
-    """
+    """Train and evaluate these runs, `jobs` at a time; at `deadline`, a value of time.monotonic(), stop all of them."""
     batch, seconds = Batch(), list[float]()
     if deadline is not None and time.monotonic() >= deadline:
         return Batch(stopped=True)
@@ -246,7 +241,7 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
         for done, future in enumerate(as_completed(futures, left), start=1):
             folder = futures[future]
             try:
-                # SystemExit if a signal or train.max_minutes stopped the run, which was saved; it ends all runs
+                # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
                 message, took = future.result()
                 seconds += [took] if took else []
                 batch.finished.append(folder)
@@ -277,8 +272,7 @@ def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
 def run_one(overrides: list[str]) -> tuple[str, float]:
     """Train and evaluate one run in this process of the pool, with output to RUN/output.log.
 
-    Returns:
-        A message, and the wall-clock seconds; 0 seconds if the run was already trained.
+    Returns a message, and the wall-clock seconds; 0 seconds if the run was already trained.
     """
     from cli.eval.one import evaluate
     from cli.train import train
@@ -288,14 +282,18 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     run.mkdir(parents=True, exist_ok=True)
     append_output_to(run / "output.log")
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
-    # processes and workers as in training; results do not depend on them
-    like_training = [f"processes={config.train.processes}", f"workers={config.data.workers}"]
+    # results do not depend on these
+    like_training = {
+        "processes": config.train.processes, "workers": config.data.workers, "device": config.train.device
+    }  # fmt: skip
     try:
         with suppress(RunDiverged):  # the evaluation records it
             train(config)
         trained = time.monotonic()
         for settings in evaluations_of(config):
-            evaluate(compose_eval([f"checkpoint={run}", *like_training, *settings]))
+            given = set(map(key_of, settings))
+            same = [f"{key}={value}" for key, value in like_training.items() if key not in given]
+            evaluate(compose_eval([f"checkpoint={run}", *same, *settings]))
     except Exception as error:
         traceback.print_exc()
         if isinstance(error, UserError | Fault):

@@ -36,16 +36,10 @@ class Cost:
 
 
 class Estimator:
-    """Estimates costs on one GPU.
-
-    Args:
-        share: fraction of the device's peak FLOP/s that a step reaches.
-
-    Raises:
-        UserError: an unknown device.
-    """
+    """Estimates costs on one GPU."""
 
     def __init__(self, device: str, share: float) -> None:
+        """`share`: fraction of the device's peak FLOP/s that a step reaches. Raises UserError: an unknown device."""
         self.device, self.share = lookup(DEVICES, device, "device"), share
         self._known: dict[str, StepCost] = {}
 
@@ -80,10 +74,9 @@ def moment_bytes(step: StepCost) -> int:
 
 
 def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
-    """Return a function that estimates the GPU-hours of a run, 0 if it is trained.
+    """Return a function that estimates the GPU-hours of a run: 0 if it is trained, all of them if it is not.
 
-    Raises UserError: an unknown device. The function raises it if the length of a run is unknown before the data are
-    read.
+    Raises UserError if the device is unknown. The returned function raises it if a run's number of pairs is unknown.
     """
     estimator = Estimator(device, share)
 
@@ -92,7 +85,8 @@ def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
             return 0.0
         cost = estimator.cost(run.config)
         if cost is None:
-            raise UserError(f"pairs of {run.config.data.name}: unknown; sort= and budget= need train.samples=N")
+            name = run.config.data.name
+            raise UserError(f"pairs of {name}: unknown; sort= and budget= need train.samples=N train.epochs=null")
         return cost.gpu_hours
 
     return hours
@@ -125,7 +119,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
-    print(f"all: {', '.join(totals)}" + (f"; left: {_total(left)}" if len(left) < len(costs) else ""))
+    print(f"all: {', '.join(totals)}" + (f"; not trained yet: {_total(left)}" if len(left) < len(costs) else ""))
     _print_time_left(configs, jobs)
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
@@ -161,7 +155,6 @@ def _state(config: RunConfig) -> str:
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    """Return the last step of a run; None if unknown."""
     pairs = pairs_behind(checkpoint)
     return total_steps(config, num_pairs(config) if pairs is None else pairs)
 
@@ -178,5 +171,5 @@ def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
     if not left or not set(left) <= set(seconds):
         return
     total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
-    finished = sum(map(len, seconds.values()))
-    print(f"here: about {duration(total)} of training left, based on {finished} finished runs; without evaluation")
+    trained = sum(map(len, seconds.values()))
+    print(f"here: about {duration(total)} of training left, based on {trained} trained runs; without evaluation")

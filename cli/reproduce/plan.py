@@ -167,7 +167,7 @@ def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]
     data = {name: compose_run([f"recipe={name}"]).data.name for name in names}
     for key in roots:
         if key not in data.values():
-            raise UserError(f"{key}={roots[key]}: no recipe here uses {key}; their data: {', '.join(data.values())}")
+            raise UserError(f"{key}={roots[key]}: no recipe here uses {key}, only {', '.join(data.values())}")
     return {name: [f"data.root={roots[used]}"] for name, used in data.items() if used in roots}
 
 
@@ -185,7 +185,6 @@ def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
 
 
 def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until | None:
-    """Parse until=, max_seeds= and hours=; None without until=."""
     if not options["until"]:
         for key in ("max_seeds", "hours"):
             if options[key]:
@@ -205,10 +204,9 @@ def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until 
 
 
 def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | None:
-    """Parse sort= and budget=; None without a budget."""
     given = next((f"{key}={options[key]}" for key in BY_WORTH if options[key]), "")
     if given and until:
-        raise UserError(f"{given} contradicts until=decided: choose the runs of the first looks, then add seeds")
+        raise UserError(f"{given} contradicts until=decided: give them in two commands, {given} first")
     if options["sort"]:
         one_of(options["sort"], ("claims",), "sort")
     if options["sort"] and not (dry or options["budget"]):
@@ -217,7 +215,6 @@ def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | 
 
 
 def _axes(options: dict[str, str], names: list[str]) -> list[str]:
-    """Parse scale=; [] without it."""
     axes = [axis.strip() for axis in options["scale"].split(",") if axis.strip()]
     if axes and (other := next((f"{key}={options[key]}" for key in ("until", *BY_WORTH) if options[key]), "")):
         raise UserError(
@@ -243,13 +240,10 @@ def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
 
 
 def _runs_of_recipe(name: str, chosen: str, seeds: int, of_all: list[str], point: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale).
-
-    Raises UserError: an arm sets a key that all runs set.
-    """
+    """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale)."""
     settings = [*of_all, *point]
     found = recipe(name)
-    arms = chosen.split(",") if chosen else list(found.arms)
+    arms = list(dict.fromkeys(chosen.split(","))) if chosen else list(found.arms)
     for arm in arms:
         for override in found.arms.get(arm, []):
             key = key_of(override)

@@ -35,14 +35,10 @@ RunAll = Callable[[list[PlannedRun]], Batch]
 
 
 class Experiment:
-    """The planned runs of some recipes, and the verdicts from the finished runs.
-
-    Args:
-        runs: all runs up to the last look.
-        designs: one per recipe.
-    """
+    """The planned runs of some recipes, and the verdicts from the finished runs."""
 
     def __init__(self, runs: list[PlannedRun], designs: list[Design], until: Until) -> None:
+        """`runs`: all runs up to the last look; `designs`: one per recipe."""
         self.runs, self.designs = runs, {design.recipe: design for design in designs}
         self.looks = {  # (claim, recipe) -> its looks
             (claim, design.recipe): until.looks(claim, design.looks)
@@ -53,11 +49,6 @@ class Experiment:
         self.outcomes: list[Outcome] = []
         self.decided_at: dict[tuple[str, str], int] = {}  # claim id and recipe -> look
         self._read: dict[Path, reader.Run] = {}
-
-    @property
-    def all_looks(self) -> list[int]:
-        """The looks of all claims, in ascending order."""
-        return sorted({look for looks in self.looks.values() for look in looks})
 
     def first_look(self, recipe: str) -> int:
         """Return the smallest look of a recipe's claims."""
@@ -113,7 +104,7 @@ class Experiment:
 
     @property
     def undecided(self) -> list[Outcome]:
-        """The claims without a verdict."""
+        """The outcomes that are undecided or not run."""
         return [outcome for outcome in self.outcomes if outcome.verdict not in DECIDED]
 
 
@@ -123,13 +114,13 @@ def arms_of(claim: Claim, recipe: str) -> set[str]:
 
 
 def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None]) -> str:
-    """Train look by look until all claims are decided, or seeds or hours are spent. Return one line on the end.
+    """Train look by look until all claims are decided, or seeds or hours are spent. Return a line on the outcome.
 
     Args:
         run_all: trains and evaluates runs; skips finished runs.
         log: called with one line before each look.
     """
-    for look in experiment.all_looks:
+    for look in sorted({look for looks in experiment.looks.values() for look in looks}):
         runs = experiment.needed(look)
         if not runs:
             continue
@@ -159,13 +150,16 @@ def _state(experiment: Experiment) -> str:
     left: dict[str, list[str]] = {}
     for outcome in undecided:
         has_gaps = any(finding.verdict == "not run" for finding in outcome.findings)
-        kind = "undecided" if open_parts(outcome) else "undecided, more seeds do not help"
-        left.setdefault("some numbers missing" if has_gaps else kind, []).append(name(outcome.claim.id, outcome.recipe))
+        reason = ", numbers are missing" if has_gaps else "" if open_parts(outcome) else ", more seeds do not help"
+        left.setdefault(f"undecided{reason}", []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:
-    """Print the seeds and hours that undecided claims need, from the runs in `folders`. Return False if it is empty."""
+    """Print the seeds and hours that undecided claims need, from the runs in `folders`.
+
+    Return False, and print nothing, if there are no runs.
+    """
     experiment.add(Batch(finished=list(folders)), look=0)
     if not experiment.done.finished:
         return False

@@ -14,11 +14,9 @@ def split(arguments: list[str], known: dict[str, str], command: str, needs: str)
         known: setting -> default.
         needs: the positional argument that the command needs, for the message; a trailing "..." allows several.
 
-    Returns:
-        The positional arguments, and `known` updated with the given settings.
+    Returns the positional arguments, and `known` updated with the given settings.
 
-    Raises:
-        UserError: an unknown setting, or a wrong number of positional arguments.
+    Raises UserError: an unknown setting, or a wrong number of positional arguments.
     """
     positional, settings = split_positional(arguments)
     given = dict(a.split("=", 1) for a in settings)
@@ -78,7 +76,7 @@ def flag(text: str, key: str) -> bool:
 
 def count(text: str, key: str) -> int:
     """Parse a whole number of 1 or more; raise UserError for anything else."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{key}={text} must be a whole number, 1 or more")
     return int(text)
 

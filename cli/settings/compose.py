@@ -42,6 +42,7 @@ _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -
 _checked: dict[str, Recipe] = {}  # recipes whose keys were checked
 LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 GROUPS = ("recipe", "data", "objective")
+Arms = dict[str, list[str]]  # name -> overrides
 CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
@@ -64,7 +65,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 
     Raises UserError: invalid arguments. After a sweep, raises UserError or Fault if any job failed.
     """
-    arguments, from_arm = _expand(arguments)
+    arguments, from_arm, arms = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
     _register(arguments)
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
@@ -76,7 +77,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     def job(config: DictConfig) -> None:
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
         try:
-            task(_to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm))
+            task(_to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm, arms))
         except (UserError, Fault) as error:
             if os.getpid() != parent:
                 raise  # Hydra's launcher sends it to the parent process
@@ -90,7 +91,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 
 def compose_run(overrides: list[str]) -> RunConfig:
     """Compose the config of one run. Raises UserError: invalid overrides."""
-    overrides, from_arm = _expand(overrides)
+    overrides, from_arm, arms = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
 
@@ -102,7 +103,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
         ConfigLoaderImpl._apply_overrides_to_config(_parse(values), config)
         return config
 
-    return _to_run_config(_translate_errors(composed), overrides, from_arm)
+    return _to_run_config(_translate_errors(composed), overrides, from_arm, arms)
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
@@ -112,7 +113,7 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     """
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
-    choices = dict(o.split("=", 1) for o in groups)
+    choices = {key_of(o): o.partition("=")[2] for o in groups}
     if "objective" not in choices or _sets_objective(choices["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
@@ -140,7 +141,9 @@ def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
     runs, overrides = split_positional(arguments)
     for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
         value = override.value()
-        runs += [str(run) for run in (value if isinstance(value, list) else [value]) if run is not None]
+        value = getattr(value, "list", value)  # checkpoint=a,b
+        found = value if isinstance(value, list) else [value]
+        runs += [str(getattr(run, "text", run)) for run in found if run is not None]  # `text` of a quoted string
     return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), runs
 
 
@@ -208,8 +211,11 @@ def recipe(name: str) -> Recipe:
     return found
 
 
-def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Return all arguments in Hydra's form, and the subset that comes from arm=NAME; load the plug-ins."""
+def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
+    """Return all arguments in Hydra's form, the keys that arm=NAME sets, and the recipe's arms; load the plug-ins.
+
+    The arms are None if the arguments do not name one known recipe.
+    """
     load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
     chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
     found = recipe(chosen) if chosen in recipes() else None
@@ -222,7 +228,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     load_plugins((found.plugins if found else []) if names is None else names)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
-    return [prefixed[a] for a in given], {prefixed[a] for a in from_arm}
+    return [prefixed[a] for a in given], set(map(key_of, from_arm)), found.arms if found else None
 
 
 def _with_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
@@ -236,23 +242,20 @@ def _with_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _parse(overrides: list[str]) -> list[Any]:
-    parsed = []
-    for override in overrides:
-        try:
-            parsed += _parse_one(override)
-        except HydraException as error:
-            if key_of(override) == "name":
-                check_value(RunConfig, "name", override.partition("=")[2])
-            raise UserError(
-                f"{override} is not of the form key=value; quote a value that contains = , : {{ }} or [ ] twice: "
-                f"\"key='value'\" ({mistakes.plain_line(error).partition(' See ')[0]})"
-            ) from error
-    return parsed
+    return [parsed for override in overrides for parsed in _parse_one(override)]
 
 
 @cache
 def _parse_one(override: str) -> list[Any]:
-    parsed: list[Any] = OverridesParser.create().parse_overrides([override])
+    try:
+        parsed: list[Any] = OverridesParser.create().parse_overrides([override])
+    except HydraException as error:
+        if key_of(override) == "name":
+            check_value(RunConfig, "name", override.partition("=")[2])
+        raise UserError(
+            f"{override} is not of the form key=value; put a value with = , : {{ }} or [ ] in two kinds of quotes: "
+            f"\"key='value'\" ({mistakes.plain_line(error).partition(' See ')[0]})"
+        ) from error
     return parsed
 
 
@@ -280,12 +283,12 @@ def _check_overrides(overrides: list[str]) -> None:
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
 
-def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
-    """Fill in recipe and name, check the values, and return the typed config."""
+def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
+    """Fill in recipe and name, check the values, and return the typed config; `from_arm`, `arms`: as `_expand`."""
     choices = dict(o.split("=", 1) for o in overrides if "=" in o)
     with_names.recipe = choices["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
-        parts = _name_parts([o for o in overrides if o not in from_arm], with_names.objective)
+        parts = _name_parts([o for o in overrides if key_of(o) not in from_arm], with_names.objective)
         with_names.name = "-".join([choices["recipe"], *parts])
         if len(with_names.name) > LONGEST_NAME:
             raise UserError(
@@ -303,7 +306,8 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     check_combinations(config)
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
         if name and name.startswith(OF_ARM):
-            lookup(recipe(config.recipe).arms, name.removeprefix(OF_ARM), f"model.{key}: arm of this recipe")
+            known = recipe(config.recipe).arms if arms is None else arms
+            lookup(known, name.removeprefix(OF_ARM), f"model.{key}: arm of this recipe")
     return config
 
 

@@ -74,7 +74,7 @@ def message_of(error: Exception, schema: type) -> str:
 
 
 def plain_line(error: BaseException) -> str:
-    """Return the error's text in one line, without OmegaConf's lines on types."""
+    """Return the error's text in one line, without the lines in which OmegaConf names keys and types."""
     lines = [part.strip() for part in str(error).splitlines() if part.strip()]
     return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))
 

@@ -70,7 +70,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
 
 
 def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:
-    """Return axis -> overrides of each point, the learning rate of the point included."""
+    """Return axis -> overrides of each point, including its learning rate if the recipe gives one."""
     if not isinstance(given, dict) or not isinstance(rates := given.pop("lr", {}), dict):
         raise UserError(f"recipe {path}: scale must be lines of the form AXIS: [VALUE, ...] and lr: {{AXIS: [...]}}")
     for axis in (*given, *rates):
@@ -98,18 +98,16 @@ def _are_overrides(given: object) -> bool:
 def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str], list[str]]:
     """Insert the overrides of an arm after arm=NAME; overrides given by the user replace those of the arm.
 
-    Returns:
-        All arguments, and the inserted overrides.
+    Returns all arguments, and the inserted overrides.
 
-    Raises:
-        UserError: an unknown arm, or several arms.
+    Raises UserError: an unknown arm, or several arms.
     """
     chosen = [a.removeprefix("arm=") for a in arguments if a.startswith("arm=")]
     if not chosen:
         return arguments, []
     if len(chosen) > 1 or "," in chosen[0]:
         raise UserError(
-            f"arm={','.join(chosen)} must be one name, also in a sweep: give each arm a command, or run all arms and "
+            f"arm={','.join(chosen)} must be one name, also in a sweep: run a command per arm, or all arms and "
             "seeds with clipx reproduce recipe=NAME"
         )
     if not arms:

@@ -2,6 +2,7 @@
 
 from importlib.resources import files
 from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 
 from cli.settings.compose import recipes
@@ -44,7 +45,7 @@ def filled(template: str, name: str) -> str:
 def cp(arguments: list[str]) -> None:
     """Run `clipx cp RECIPE FILE`: copy the recipe to a file, or to a folder under its own name.
 
-    Raises UserError: an unknown recipe, or a target without the suffix .yaml or that exists.
+    Raises UserError: an unknown recipe, or a target that exists or is not FILE.yaml in an existing folder.
     """
     if len(arguments) != 2:
         raise UserError("`clipx cp` needs RECIPE FILE.yaml")
@@ -59,8 +60,10 @@ def cp(arguments: list[str]) -> None:
 
 
 def _check_name(kind: str, name: str) -> None:
-    if not name.isascii() or not name.isidentifier() or name != name.lower():
-        raise UserError(f"clipx init {kind} {name}: the name must be lower-case letters, digits and _")
+    if not name.isascii() or not name.isidentifier() or name != name.lower() or iskeyword(name) or not name.strip("_"):
+        raise UserError(
+            f"clipx init {kind} {name}: the name must be lower-case letters, digits and _, and no keyword of Python"
+        )
     if kind == "recipe":
         taken = name in recipes()
     else:

@@ -51,10 +51,10 @@ complete -c clipx -f -a '(__clipx_complete)'
 ROOT = Path(__file__).parents[2]
 SOURCES = (  # files and folders; if one of them changes, the table is written again
     "recipes",
-    "clipx/config/schema.py",
-    "clipx/config/data_schema.py",
-    "clipx/config/presets.py",
+    "clipx/config",
     "clipx/objectives",
+    "clipx/theory",
+    "clipx/training/devices.py",
     "evaluation/tasks",
     "evaluation/datasets",
     "cli/main.py",
@@ -76,7 +76,14 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "against": ["samples", "flops", "hours", "pairs", "batch"],
         "least": [],
     },
-    "export": {"out": [], "ema": FLAGS, "hub": [], "licence": ["apache-2.0", "mit", "other"], "private": FLAGS},
+    "export": {
+        "soup": [],
+        "out": [],
+        "ema": FLAGS,
+        "hub": [],
+        "licence": ["apache-2.0", "mit", "other"],
+        "private": FLAGS,
+    },
     "reproduce": {
         **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "budget")},
         "until": ["decided"],
@@ -164,7 +171,6 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
 
 
 def _own_recipes(words: list[str]) -> dict[str, list[str]]:
-    """Return the recipes in --config-dir: name -> arms."""
     from cli.settings.arguments import split_config_dir
 
     files = [file for folder in split_config_dir(words)[0] for file in sorted(folder.glob("*.yaml"))]

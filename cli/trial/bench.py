@@ -142,10 +142,7 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
 
 
 def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
-    """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small.
-
-    Raises UserError: not even one pair fits.
-    """
+    """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small."""
     try:
         changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
         steps = {arm: timed_steps(config, device) for arm, config in changed.items()}

@@ -30,8 +30,8 @@ def check(config: RunConfig) -> None:
 
     With several processes, do the step of one process, on its share of the batch.
 
-    Raises UserError: a step needs more memory than is free (checked on a CPU before the model is built), or a file is
-    missing.
+    Raises UserError: a step needs more memory than is free, or a file is missing. If the run is on the CPU, the memory
+    is checked before the model is built.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes

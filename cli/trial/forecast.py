@@ -11,7 +11,7 @@ from clipx.training.forecast import PER_MACHINE, USABLE, Forecast, changes_that_
 def print_forecast(config: RunConfig, processes: int, name: str) -> None:
     """Print the memory of each GPU, the time of a step, the rate of the data loaders and the cost of the run.
 
-    Raises UserError: as `forecast` does; or a step does not fit, and the message names settings with which it fits.
+    Raises UserError: as `forecast` does, or if a step does not fit. The message then names changes that fit, if any.
     """
     found = forecast(config, processes, name)
     machines = f" in {ceil(processes / PER_MACHINE)} machines of {PER_MACHINE}" if processes > PER_MACHINE else ""
@@ -20,7 +20,7 @@ def print_forecast(config: RunConfig, processes: int, name: str) -> None:
         if size:
             print(f"  {part:<12}{size / 1e9:9.2f} GB")
     print(
-        f"memory        {found.cost.peak / 1e9:.2f} GB of each GPU, of {found.usable / 1e9:.1f} usable ({USABLE:.0%})"
+        f"memory        {found.cost.peak / 1e9:.2f} GB of each GPU; usable: {found.usable / 1e9:.1f} GB, {USABLE:.0%}"
     )
     time = found.time
     parts = {"towers": time.towers, "objective": time.objective, "links": time.links, "network": time.network}
@@ -30,10 +30,11 @@ def print_forecast(config: RunConfig, processes: int, name: str) -> None:
     print(f"loader        {rate:,.0f} images/s, {rate / processes:,.0f} for each GPU")
     print(f"run           {_run_cost(found)}")
     if not found.fits:
-        fitting = ", ".join(changes_that_fit(found, name)) or "no smaller batch either: use smaller towers"
+        changes = ", ".join(changes_that_fit(found, name))
+        advice = f"a step fits with one of: {changes}" if changes else "no smaller batch fits: use smaller towers"
         raise UserError(
             f"train.batch_size={config.train.batch_size} on {processes} x {name} needs {found.cost.peak / 1e9:.1f} GB "
-            f"of each GPU, of {found.usable / 1e9:.1f} usable; with these a step fits: {fitting}"
+            f"of each GPU, of {found.usable / 1e9:.1f} usable; {advice}"
         )
 
 

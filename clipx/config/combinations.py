@@ -10,8 +10,8 @@ def check_combinations(config: RunConfig) -> None:
     """Raise UserError if settings contradict each other."""
     if "keyword" in config.objective and not config.data.keywords:
         raise UserError(
-            "objective.keyword needs labels, but data.keywords is empty: set data.keywords to words, or to lists of "
-            "words: [numbers], [colours], [directions]"
+            "objective.keyword needs labels, but data.keywords is empty: set data.keywords to words, or to names "
+            "of word lists: numbers, colours, directions"
         )
     with_teacher = [term for term in TEACHER_TERMS if term in config.objective]
     if with_teacher and config.model.teacher is None:
@@ -32,7 +32,7 @@ def check_combinations(config: RunConfig) -> None:
 def check_parallel(config: RunConfig) -> None:
     """Raise UserError for settings that sharded weights do not support."""
     train = config.train
-    if train.parallel == "fsdp" and train.precision == "fp16":  # unscaling cannot mix shards and whole parameters
+    if train.parallel == "fsdp" and train.precision == "fp16":  # GradScaler cannot mix sharded and whole tensors
         raise UserError("train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16")
     if train.parallel == "fsdp" and train.compile:
         raise UserError("train.compile=true does not work with train.parallel=fsdp; allowed: false")
@@ -49,9 +49,9 @@ def check_batch_size(config: RunConfig, processes: int) -> None:
 
 
 def _check_length(config: RunConfig) -> None:
-    """Raise UserError unless one of train.epochs and train.samples is set, with a step or more, and all of the warm-up.
+    """Raise UserError if not exactly one of train.epochs and train.samples is set, or if the run is too short.
 
-    train.samples=0 is allowed: it saves the untrained model.
+    The run needs at least one step and room for the warm-up. train.samples=0 is allowed: it saves the untrained model.
     """
     train, schedule = config.train, config.schedule
     if (train.epochs is None) == (train.samples is None):

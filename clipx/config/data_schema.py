@@ -32,7 +32,7 @@ class ScenesConfig:
     irrelevant_numbers: float = setting(
         0.0, 'share of captions with an unrelated number, "photo two of ten" (paper 2)', SHARE
     )
-    noise: float = setting(0.0, "share of captions with a wrong colour or shape, or unrelated (paper 2)", SHARE)
+    noise: float = setting(0.0, "share of captions with a wrong colour or shape, or an unrelated text (paper 2)", SHARE)
     false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
     popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
     contents: int | None = setting(
@@ -69,13 +69,13 @@ class DataConfig:
     image_column: str = setting("image", "csv, tsv: column of paths, absolute or below root/split; hf: of images")
     caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
     urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
-    url_weights: list[float] = setting([], "webdataset: share of the samples drawn from each URL; empty: equal shares")
+    url_weights: list[float] = setting([], "webdataset: relative frequency of each URL; empty: all equal")
     num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)
     shuffle_buffer: int = setting(1000, "streams: shuffle buffer per worker and URL", AT_LEAST_1, unit="samples")
     decode: str = setting(
-        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, integer resize", choices=("exact", "fast")
+        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, resized by torch", choices=("exact", "fast")
     )
-    crop_scale: list[float] = setting([0.9, 1.0], "range of crops' area share; [1, 1]: central square", CROP_SCALE)
+    crop_scale: list[float] = setting([0.9, 1.0], "range of crop area / image area; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
     held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
     keywords: list[str] = setting([], "words that label captions (paper 2); numbers, colours, directions: word lists")
@@ -101,7 +101,7 @@ class DataConfig:
     evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
     kept: list[str] = setting(
         [],
-        "fine-tuning: names of the evaluation sets on which reports measure the loss; all other sets measure the gain",
+        "fine-tuning: names of evaluation sets on which reports measure the fall of scores; all others show the gain",
         resumable=True,
     )
     before_projection: bool = setting(

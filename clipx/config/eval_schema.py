@@ -58,7 +58,7 @@ class EvalConfig:
     ema: bool = setting(False, "use the averaged weights of train.ema")
     interpolate: list[float] = setting(
         [],
-        "alphas: evaluate (1 - alpha) start weights + alpha weights of the run; rows go to RUN/interpolated/ALPHA",
+        "alphas: evaluate the weights (1 - alpha) * start + alpha * trained; rows go to RUN/interpolated/ALPHA",
         SHARES,
     )
     force: bool = setting(False, "repeat finished evaluations")

@@ -1,4 +1,7 @@
-"""Axes of a ladder, the points of an experiment on scale (`clipx reproduce scale=AXIS`). Imports no slow library."""
+"""Axes of ladders. A ladder repeats a recipe at several points of one axis (`clipx reproduce scale=AXIS`).
+
+This module imports no slow library.
+"""
 
 # axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
 AXES: dict[str, tuple[str, ...]] = {
@@ -7,4 +10,4 @@ AXES: dict[str, tuple[str, ...]] = {
     "width": ("model.image.name", "model.text.name"),
     "batch": ("train.batch_size",),
 }
-MIN_POINTS = 4  # of a ladder
+MIN_POINTS = 4  # smallest number of points of a ladder

@@ -42,7 +42,7 @@ class TowerConfig:
     )
     pretrained: str | None = setting(
         None,
-        "published tag (hf: hub name), local file or folder, open_clip: also hf-hub:USER/NAME; null: random weights",
+        "published tag (hf: hub name), local file or folder; open_clip also: hf-hub:USER/NAME; null: random weights",
     )
     lr_factor: float = setting(1.0, "learning rate of the tower divided by optimizer.lr", AT_LEAST_0)
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
@@ -65,8 +65,8 @@ class TextTowerConfig(TowerConfig):
 
     context_length: int | None = setting(
         None,
-        "L, length of texts; null: the tower's own (hf: 77, small: 32 or 16); positions of start weights are cut or "
-        "stretched",
+        "L, length of texts; null: the tower's own (hf: 77, small: 32 or 16); position embeddings of start weights are "
+        "cut or stretched",
         CONTEXT_LENGTH,
         unit="tokens",
     )
@@ -108,7 +108,7 @@ class ModelConfig:
     )
     teacher: str | None = setting(
         None,
-        "frozen model for terms that need one (distill, ...): run directory, checkpoint or arm:NAME, as for init, "
+        "frozen model for terms that need one (distill, ...): run directory, checkpoint, arm:NAME (as for init), "
         "open_clip:NAME/TAG, open_clip:NAME/FILE or hf-hub:USER/NAME; it must take the same pixels and tokens",
     )
     embed_dim: int | None = setting(
@@ -117,7 +117,11 @@ class ModelConfig:
     projection_lr_factor: float = setting(
         1.0, "learning rate of separate projections (timm, hf, small) divided by optimizer.lr", AT_LEAST_0
     )
-    normalise: bool = setting(True, 'L2-normalise embeddings; false: paper 4\'s "Remove Normalization"')
+    normalise: str = setting(
+        "always",
+        'L2-normalise embeddings; never: paper 4\'s "Remove Normalization"; evaluation: not in training (CLIP-Refine)',
+        choices=("always", "evaluation", "never"),
+    )
     points: PointsConfig = field(default_factory=PointsConfig)
 
 
@@ -215,7 +219,7 @@ class TrainConfig:
     keep: int = setting(2, "number of latest checkpoints to keep", AT_LEAST_1, resumable=True)
     keep_optimizer: bool = setting(
         True,
-        "false: the checkpoint of a finished run drops the optimizer's state, two thirds of its size",
+        "false: the checkpoint after the last step lacks the optimizer's state, two thirds of the size",
         resumable=True,
     )
     keep_every: int | None = setting(
@@ -226,7 +230,7 @@ class TrainConfig:
     )
     copy_to: str | None = setting(None, "fsspec URL to upload checkpoints to; null: no upload", resumable=True)
     max_minutes: float | None = setting(
-        None, "wall-clock time after which the run saves and exits with 75", POSITIVE, unit="minutes", resumable=True
+        None, "wall-clock limit: the run then saves and exits with status 75", POSITIVE, unit="minutes", resumable=True
     )
     device: str = setting("auto", "auto: CUDA if present", choices=DEVICES, resumable=True)
     table_device: str = setting(
@@ -266,7 +270,9 @@ class LogConfig:
         resumable=True,
     )
     geometry_pairs: int = setting(512, "number of pairs that geometry measures use", at_least(2), resumable=True)
-    geometry_on: str = setting("held_out", "source of these pairs", choices=("held_out", "train"), resumable=True)
+    geometry_on: str = setting(
+        "held_out", "source of the pairs that geometry measures use", choices=("held_out", "train"), resumable=True
+    )
     evaluate_every: int = setting(
         0,
         "interval of zero-shot, retrieval and pair accuracy on data.evaluation, also at the last step; 0: never",

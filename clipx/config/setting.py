@@ -20,12 +20,12 @@ Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, 
 
 
 def at_least(low: float) -> Rule:
-    """Return the rule of a finite number >= low."""
+    """Return the rule that allows finite numbers >= low."""
     return lambda v: low <= v < math.inf, f"{low:g} or more"
 
 
 def between(low: float, high: float) -> Rule:
-    """Return the rule of a number in low..high, both included."""
+    """Return the rule that allows numbers in low..high, both included."""
     return lambda v: low <= v <= high, f"{low:g}..{high:g}"
 
 
@@ -83,7 +83,7 @@ def setting(
 
     Args:
         default: a list is copied for each config; omegaconf's MISSING: the user must set a value.
-        rule: which values are allowed, for example a range; None (unset) always is.
+        rule: which values are allowed, for example a range; the value None (unset) is always allowed.
         choices: the allowed names of clipx itself; empty if names are checked elsewhere, such as data sources.
         resumable: the setting may differ when a run is resumed, because it does not change what the run computes,
             apart from batch statistics, dropout draws and rounding.
@@ -141,7 +141,10 @@ def check_key(schema: type, key: str) -> None:
 
 
 def suggest_key(schema: type, key: str) -> str:
-    """Return "" for a known key, else a hint: names close to its first unknown part, or that a setting has no parts."""
+    """Return "" for a known key, else a hint.
+
+    The hint suggests similar names, or says that the key goes on after the name of a setting, which has no parts.
+    """
     node: Any = schema
     prefix = ""
     for part in key.split("."):

@@ -119,7 +119,7 @@ class Sampler:
     rank: int
     world_size: int
     held_out: float = 0.0  # share of the samples that are never trained on
-    block: int = 0  # neighbouring ids that are read together (data.block), see EpochOrder
+    block: int = 0  # number of neighbouring ids that are read together (data.block), see EpochOrder
     image_of: Ids | None = field(default=None, compare=False)  # [num_samples], see split_held_out
 
     def __post_init__(self) -> None:

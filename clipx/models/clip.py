@@ -59,12 +59,12 @@ class ClipModel(nn.Module):
     def penultimate_features(self, image: Tensor) -> Tensor:
         """Return features before the projection, float32 [b, width], for linear probes (paper 5, table 2, "bef").
 
-        Raises UserError if the tower pools and projects in one step.
+        Raises UserError for a type of tower that FEATURES lacks.
         """
         if type(self.image) not in FEATURES:
             raise UserError(
                 f"data.before_projection=true: {type(self.image).__name__} has no features before a projection; "
-                "allowed: vision transformers of open_clip, towers of timm, and towers with point sets"
+                "allowed: open_clip's own vision transformers, towers of timm: and small:, and towers with point sets"
             )
         return FEATURES[type(self.image)](self.image, image).float()
 
@@ -72,7 +72,7 @@ class ClipModel(nn.Module):
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
 
         One call returns all four, because DDP must see every parameter in its forward pass. Scale and bias are copies,
-        because FSDP registers hooks on all outputs, which would stay on a parameter.
+        because FSDP registers hooks on all outputs, and a hook on the parameter itself would stay.
         """
         scale = self.temperature(progress).to(image.device).clone()
         bias = None if self.bias is None else self.bias.clone()
@@ -89,21 +89,19 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     if config.train.grad_checkpointing:
         grad_checkpointing.enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
         grad_checkpointing.enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
-    head = _build_head(config, image.embed_dim)
-    if config.model.points.kernel != "none":
+    head: Head
+    if config.model.points.kernel == "none":
+        head = SinglePointHead(config.model.normalise)
+    elif config.model.normalise != "always":
+        given = f"model.normalise={config.model.normalise}"
+        raise UserError(f"{given} needs model.points.kernel=none: points of a set always have unit length")
+    else:
+        head = KernelHead(config.model.points, image.embed_dim, config.seed)
         _to_point_towers(config, image, text)
     frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
     inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
     return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
-
-
-def _build_head(config: RunConfig, embed_dim: int) -> Head:
-    if config.model.points.kernel == "none":
-        return SinglePointHead(config.model.normalise)
-    if not config.model.normalise:
-        raise UserError("model.normalise=false needs model.points.kernel=none: points of a set always have unit length")
-    return KernelHead(config.model.points, embed_dim, config.seed)
 
 
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:

@@ -26,8 +26,8 @@ def enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
         SWITCHES[type(tower)](tower)
     except (KeyError, AttributeError, AssertionError, NotImplementedError, ValueError) as error:  # not supported
         raise UserError(
-            f"train.grad_checkpointing=true: {setting} does not support gradient checkpointing; transformers of "
-            "open_clip and most timm: and hf: towers do"
+            f"train.grad_checkpointing=true: {setting} does not support gradient checkpointing; open_clip's "
+            "transformers do, and so do most towers of timm: and hf:"
         ) from error
 
 

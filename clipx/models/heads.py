@@ -1,4 +1,4 @@
-"""Heads: map the outputs of the towers to one vector per sample, whose dot product is the similarity."""
+"""Heads: map the outputs of the towers to one vector per sample; dot products of these vectors are similarities."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,27 +20,33 @@ Embed = Callable[[Any], Tensor]  # output of a tower -> [b, E] float32
 
 
 class SinglePointHead:
-    """CLIP: one point per sample, of unit length if `normalise`."""
+    """CLIP: one point per sample; `normalise` (always, evaluation or never) says when it has unit length."""
 
     draws = 1  # number of embedding functions that an evaluation compares
 
-    def __init__(self, normalise: bool) -> None:
-        self.cosine = normalise  # True if the vectors have unit length
+    def __init__(self, normalise: str) -> None:
+        self.cosine = normalise != "never"  # True if an evaluation compares vectors of unit length
+        self.normalise = normalise
 
     def training(self, progress: Progress) -> Embed:
         """Return the embedding function of a training step."""
-        return self._embed
+        return _unit_length if self.normalise == "always" else _any_length
 
     def evaluation(self, draw: int) -> Embed:
         """Return the embedding function for evaluation, `draw` in 0..draws-1."""
-        return self._embed
+        return _unit_length if self.cosine else _any_length
 
     def provenance(self) -> dict[str, str]:
         """Return the settings that change embeddings, besides weights and architecture; empty for cosine similarity."""
         return {} if self.cosine else {"similarity": "dot product"}
 
-    def _embed(self, features: Tensor) -> Tensor:
-        return F.normalize(features.float(), dim=-1) if self.cosine else features.float()
+
+def _unit_length(features: Tensor) -> Tensor:
+    return F.normalize(features.float(), dim=-1)
+
+
+def _any_length(features: Tensor) -> Tensor:
+    return features.float()
 
 
 class KernelHead:

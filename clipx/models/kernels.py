@@ -59,8 +59,7 @@ def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tens
         beta: [D].
         reduce: mean (a factor 1/K) or sum over the points; UserError for another name.
 
-    Returns:
-        [b, d + D] in the dtype of the points, differentiable in points and weights (not in omega and beta).
+    Returns [b, d + D] in the dtype of the points, differentiable in points and weights (not in omega and beta).
     """
     points = F.normalize(point_set.points, dim=-1)
     weights = point_set.weights * lookup(REDUCTIONS, reduce, "model.points.reduce")(points.shape[1])

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 from clipx import distributed
-from clipx.models.clip import ClipModel
+
+if TYPE_CHECKING:
+    from clipx.models.clip import ClipModel
 
 T = TypeVar("T")
 
@@ -31,17 +33,12 @@ BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 
 
 class Parallel:
-    """The model of a single process.
+    """The model of a single process."""
 
-    Attributes:
-        model: holds the weights that are trained, or this process's part of them.
-        wrapped: the module to call in a training step.
-        whole: the model to evaluate, inside `gathered` only.
-    """
-
-    def __init__(self, model: ClipModel) -> None:
-        self.model = self.whole = model
-        self.wrapped: nn.Module = model
+    def __init__(self, model: "ClipModel") -> None:
+        self.model = model  # holds the weights that are trained, or this process's part of them
+        self.whole = model  # the model to evaluate, inside `gathered` only
+        self.wrapped: nn.Module = model  # the module to call in a training step
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return the context of micro-batches before the last, whose gradients need not be averaged yet."""
@@ -52,7 +49,7 @@ class Parallel:
         return nullcontext()
 
     def clip_grad_norm_(self, max_norm: float | None) -> Tensor:
-        """Scale the gradient to at most this norm (None: leave it), and return its norm [] before."""
+        """Scale the gradient to at most this norm (None: leave it), and return the norm [] that it had before."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = self._norm([p.grad for p in parameters if p.grad is not None])
         if max_norm is not None:
@@ -66,9 +63,9 @@ class Parallel:
 class Replicated(Parallel):
     """All weights on every process."""
 
-    def __init__(self, model: ClipModel, averages: nn.Module | None, device: torch.device) -> None:
+    def __init__(self, model: "ClipModel", averages: nn.Module | None, device: torch.device) -> None:
         super().__init__(model)
-        self.replica = DistributedDataParallel(model, gradient_as_bucket_view=True)  # saves a copy of all gradients
+        self.replica = DistributedDataParallel(model, gradient_as_bucket_view=True)  # avoids a copy of all gradients
         self.wrapped = self.replica
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -78,7 +75,7 @@ class Replicated(Parallel):
 class Sharded(Parallel):
     """A part of the weights on each process. Parameters without dimension (temperature, bias) stay on all of them."""
 
-    def __init__(self, model: ClipModel, averages: nn.Module | None, device: torch.device) -> None:
+    def __init__(self, model: "ClipModel", averages: nn.Module | None, device: torch.device) -> None:
         """`averages`: the averaged weights, if there are any; they are sharded like the model."""
         super().__init__(model)
         self.whole = deepcopy(model).requires_grad_(False)
@@ -111,15 +108,15 @@ class Sharded(Parallel):
             parameter.data = parameter.data.new_empty(0)
 
 
-# train.parallel -> function of the model, its averaged weights and the device, with several processes
-KINDS: dict[str, Callable[[ClipModel, nn.Module | None, torch.device], Parallel]] = {
+# train.parallel, for several processes -> function of the model, its averaged weights and the device
+KINDS: dict[str, Callable[["ClipModel", nn.Module | None, torch.device], Parallel]] = {
     "ddp": Replicated,
     "fsdp": Sharded,
 }
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the numbered blocks of the towers that contain no further block."""
+    """Return the numbered blocks of the towers, without blocks that contain further ones."""
     named = {name: module for name, module in model.named_modules() if re.search(f"{BLOCK.pattern}$", f"{name}.")}
     return [module for name, module in named.items() if not any(other.startswith(f"{name}.") for other in named)]
 
@@ -138,7 +135,7 @@ def gather_shards(tree: T) -> T:
 
 
 def shard_like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Return this process's part of a tensor that belongs to a parameter, if that is sharded and of the same shape."""
+    """Return this process's part of `whole` if `parameter` is sharded and has the same shape, else all of `whole`."""
     if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
         return whole
     mesh, placements = parameter.device_mesh, parameter.placements

@@ -7,7 +7,7 @@ A learned 1/tau is a function of the parameter nu; every parameterisation starts
     softplus     1/tau = log(1 + exp(nu))    paper 4, section 4.1 "TR"
     identity     1/tau = nu                  paper 4, appendix C
 
-nu is clamped after each step to keep 1/tau within its bounds. Clamping 1/tau itself would give no gradient at a bound.
+nu is clamped after each step to keep 1/tau within its bounds. A clamp of 1/tau would give no gradient beyond them.
 """
 
 import math

@@ -49,7 +49,6 @@ def build(terms: dict[str, dict[str, object]], num_samples: int) -> Objective:
         terms: name -> parameters; `weight` (default 1.0) multiplies the term.
         num_samples: n, number of training pairs.
 
-    Raises:
-        UserError: no term, an unknown term or parameter, or a value of the wrong type or out of range.
+    Raises UserError: no term, an unknown term or parameter, or a value of the wrong type or out of range.
     """
     return build_objective(TERMS, terms, num_samples)

@@ -19,8 +19,8 @@ TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term
 NEEDS = {  # input that a term may declare in `needs` -> how to provide this input
     "bias": "a learned logit bias: set temperature.bias=-10, or in your own loop Embeddings(bias=...)",
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
-    "group": "groups of pairs that are positives of each other: set data.captions=each (coco, csv, tsv) or "
-    "data=scenes, or in your own loop Embeddings(group=...)",
+    "group": "groups of pairs that are positives of each other: set data.captions=each (coco, karpathy, csv, tsv) "
+    "or data=scenes, or in your own loop Embeddings(group=...)",
     "negative_text": "negative captions: use data.source=scenes, or shards with a list `negatives` in .json, or in "
     "your own loop Embeddings(negative_text=...)",
     "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "
@@ -43,13 +43,13 @@ class Columns(Protocol):
 
     def max(self, column: str) -> float:
         """Return the largest value of a column over all samples."""
-        ...
 
 
 class Term:
     """A loss over the global batch.
 
     Each `__init__` parameter of a subclass, except `num_samples`, is a setting `objective.TERM.PARAMETER`.
+    `__init__` raises UserError for a value that is unknown or out of range.
 
     Attributes:
         columns: per-sample values that the term keeps, column name -> initial value.
@@ -112,8 +112,7 @@ class Objective:
             rows: column -> [B], read from a `clipx.sample_table.SampleTable`; only for terms with columns.
             progress: position in the run, for terms that need it.
 
-        Raises:
-            UserError: a term needs an input that is not given; the message names both.
+        Raises UserError: a term needs an input that is not given; the message names both.
         """
         given = vars(embeddings) | {"progress": progress}
         rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
@@ -158,7 +157,6 @@ class Objective:
 
 
 def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows) -> None:
-    """Raise UserError if the term needs an input that is not given."""
     for need in term.needs:
         if given[need] is None:
             raise UserError(f"objective.{name} needs {NEEDS[need]}")

@@ -20,10 +20,7 @@ from clipx.types import Embeddings, Progress
 
 
 class DclTerm(Term):
-    """Mean over the batch and both directions; 0 for B = 1, which has no negatives.
-
-    Raises UserError if tau_plus is not in [0, 1).
-    """
+    """Mean over the batch and both directions; 0 for B = 1, which has no negatives."""
 
     def __init__(self, tau_plus: float = 0.1) -> None:
         if not 0 <= tau_plus < 1:

@@ -27,10 +27,7 @@ DENOMINATORS = {"own": False, "same_label": True}  # True: D_i sums over all tex
 
 
 class KeywordTerm(Term):
-    """Sum over labelled images, divided by B; an image without a true negative adds 0.
-
-    Raises UserError for an unknown g or denominator.
-    """
+    """Sum over labelled images, divided by B; an image without a true negative adds 0."""
 
     needs = ("label",)
 
@@ -52,7 +49,7 @@ class KeywordTerm(Term):
 
 
 def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
-    """Return the embeddings of the pairs where the mask, bool [B], is True; of optional fields only label and bias."""
+    """Return the pairs where the mask, bool [B], is True, with label and bias but without the other optional fields."""
     label = None if embeddings.label is None else embeddings.label[mask]
     image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
     return Embeddings(image, text, embeddings.scale, label=label, bias=embeddings.bias, part=part)

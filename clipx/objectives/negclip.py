@@ -7,8 +7,8 @@
 with x = image, y = text, y' = Embeddings.negative_text [B, E], s = x @ y.T and n = x @ y'.T. Images choose among all
 captions and all negatives of the batch, true captions among all images.
 
-The authors also put similar images into one batch, as further pairs; batches are not part of this term. Twice the
-matrix products of `clip`.
+The authors also put similar images into one batch, as further pairs; this term does not choose batches. It takes twice
+as many matrix products as `clip`.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Mean similarity of positive or of negative pairs, without a softmax (paper 1).
 
     positive  R  = -1/B sum_i s_ii                   section 6; weight lambda = 0.1
-    negative  R- =  1/(B^2 - B) sum_{i != j} s_ij    appendix C.2; weight 0.1 (the paper: 0.1/(B^2 - B) times the sum)
+    negative  R- =  1/(B^2 - B) sum_{i != j} s_ij    appendix C.2; weight 0.1
 
 with s = image @ text.T [B, B], without the temperature. On unit vectors R is half the mean squared distance of a
 positive pair, minus 1. The sum of all s_ij is the dot product of the summed embeddings, which avoids the B x B matrix.

@@ -7,9 +7,9 @@ ListMLE, the negative log-likelihood of an order pi under the Plackett-Luce mode
     inmodal      M(X_i., order of Y_i.) + M(Y_i., order of X_i.)     X = image @ image.T / tau, Y = text @ text.T / tau
 
 with s = image @ text.T / tau [B, B], its rows s_i. and its columns s_.i. An order goes from the largest to the smallest
-value and gets no gradient. The authors' code averages both kinds over i and adds them to CLIP's loss, times w / (32 B).
-In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times w / (32 B), where
-w = 1 without `ramp`.
+value and gets no gradient. The authors' code averages both kinds over i and adds w / (32 B) times these averages to
+CLIP's loss. In epoch e = 1 ... T, w = min(2, 3 (e - 1) / (T - 1)). This term is the sum of both averages times
+w / (32 B), where w = 1 without `ramp`.
 
 The authors' code shuffles equal scores, subtracts the row's largest score and adds 1e-10 inside the logarithm. Here
 equal scores keep their order in the batch, and nothing is added. The gradient has a closed form, with k(j) the place of
@@ -35,7 +35,7 @@ from clipx.utils.products import dot_products
 
 LIST_WEIGHT = 1 / 32  # from the authors' code
 SLOPE, LARGEST = 3.0, 2.0  # of w, from the authors' code
-SMALLEST = -600.0  # lower bound of a score minus the row's largest; with unit vectors and tau = 0.01 it is above -200
+SMALLEST = -600.0  # lower bound of l_j - max l; with unit vectors and tau = 0.01, l_j - max l is at least -200
 
 
 class RankTerm(Term):
@@ -45,9 +45,6 @@ class RankTerm(Term):
         crossmodal: rank the similarities between image and text.
         inmodal: rank the similarities within each modality.
         ramp: let w grow over the epochs, as in the authors' code; false: w = 1.
-
-    Raises:
-        UserError: crossmodal and inmodal are both false.
     """
 
     needs = ("progress",)
@@ -78,7 +75,10 @@ class RankTerm(Term):
 
 
 class _ListMle(torch.autograd.Function):
-    """sum over rows of M(scores, descending order of ranked_by); both [b, B]. In float64, because e^l spans e^200."""
+    """Sum over rows of M(scores, descending order of ranked_by), both [b, B].
+
+    Computed in float64, because e^l varies by a factor of up to e^200 at tau = 0.01.
+    """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, ranked_by: Tensor) -> Tensor:

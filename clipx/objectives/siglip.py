@@ -23,10 +23,7 @@ POSITIVES = {"pair": False, "group": True}  # True: y_ij = 1 within groups
 
 
 class SiglipTerm(Term):
-    """Loss summed over all B^2 pairs, divided by B.
-
-    Raises UserError for an unknown value of `positives`.
-    """
+    """Loss summed over all B^2 pairs, divided by B."""
 
     needs: tuple[str, ...] = ("bias",)
 

@@ -34,13 +34,13 @@ from clipx.utils.products import add_product_, current_precision, product
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 
-MAX_KERNEL_WIDTH = 1024  # for a larger E the Triton kernels compute 3 times as many products as torch's tiles, or more
+MAX_KERNEL_WIDTH = 1024  # for a larger E the Triton kernels compute at least 3 times as many products as torch's tiles
 RowLoss = Callable[..., Tensor]  # (rows, *inputs) -> sum of the loss over these rows
 ROW_TENSORS = 8  # tiles that a RowLoss holds at a time (a rough estimate); together they take TILE_BYTES
 
 
 class Exclude(NamedTuple):
-    """Excludes the pairs (i, j) with equal ids, or with different ids if `equal` is False. Ids None: i and j."""
+    """Excludes the pairs (i, j) with equal ids (different ids if `equal` is False); without ids, the pairs (i, i)."""
 
     ids: Tensor | None = None  # int64 [B]
     equal: bool = True
@@ -69,7 +69,11 @@ EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
 
 
 def triton_tiles(image: Tensor) -> ModuleType | None:
-    """Return the module of Triton kernels; None: use torch's tiles. In fp32 these should be faster, see the module."""
+    """Return the module of Triton kernels, or None if the tiles of torch are to be used.
+
+    The kernels need a GPU with Triton and float32 embeddings. They are expected to be slower than the tiles if
+    train.loss_precision is fp32, or if E is above MAX_KERNEL_WIDTH.
+    """
     usable = image.dtype == torch.float32 and current_precision() != "fp32" and image.shape[1] <= MAX_KERNEL_WIDTH
     if not usable or not can_use_triton(image.device):
         return None
@@ -201,8 +205,8 @@ def log_sums(
     kernels = triton_tiles(image)
     write = kernels.log_sums if kernels else _log_sums_in_tiles
     write(image, text, scale, reductions, part, results)
-    # adds up the processes' sums over images; collects the sums over texts, which are -inf here for the images of the
-    # other processes
+    # adds up the processes' sums over images; collects the sums over texts, where each process has -inf for the images
+    # of the others
     largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
     return part.sum((results - largest).exp()).log() + largest
 
@@ -238,11 +242,10 @@ def softmax_gradients(
     part: Part = ALL_ROWS,
     factors: Sequence[Tensor] = (),
 ) -> tuple[InputGradients, Tensor]:
-    """Compute the gradient of sum_k sum_i weights_ki sums_ki and, with `factors`, sum_i factors_ki p_ij.
+    """Compute the gradient of sum_k sum_i weights_ki sums_ki; with `factors`, also the sums sum_i factors_ki p_ij.
 
-    An anchor i is an image for dim = 1 and a text for dim = 0; j is on the other side. Reduction k has for each anchor
-    the softmax over j, p_ij = exp(z_ij - sums_ki). Here z_ij is the logit of i and j (for dim = 0 of text i and image
-    j), with `exclude` and `offset`.
+    An anchor i is an image for dim = 1 and a text for dim = 0; j is on the other side. For each anchor, reduction k has
+    the softmax over j, p_ij = exp(z_ij - sums_ki), where z_ij is the logit of i and j after `offset` and `exclude`.
 
     Args:
         inputs: image, text, scale.
@@ -251,8 +254,7 @@ def softmax_gradients(
         part: the images that this process computes.
         factors: weights of the anchors in the sums of p_ij, [B] for each reduction; empty: no such sums.
 
-    Returns:
-        The gradients, and sum_i factors_ki p_ij for each j, [K, B]; zeros without factors.
+    Returns the gradients, and sum_i factors_ki p_ij for each j, [K, B]; zeros without factors.
     """
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)

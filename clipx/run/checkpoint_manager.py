@@ -7,9 +7,10 @@ from pathlib import Path
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.run import checkpoint
-from clipx.run.checkpoint import TrainState, checkpoints, step_of
+from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.remote import RemoteCheckpointStore
 from clipx.run.retention import RetentionPolicy
+from clipx.run.train_state import TrainState
 from clipx.run.uploader import CheckpointUploader
 
 BEST = "best"  # link in checkpoints/ to the best checkpoint
@@ -41,7 +42,7 @@ class CheckpointManager:
             self.upload_newest()  # even if it was uploaded before: the run's other files may have changed
         if self.uploader:
             self.uploader.close()
-        if error_type is None:  # after an error the run ends at once; pending uploads restart on resume
+        if error_type is None:  # after an error the run ends at once; the newest checkpoint is uploaded on resume
             self._finish_uploads_and_prune()
 
     def upload_newest(self) -> None:
@@ -76,7 +77,7 @@ class CheckpointManager:
             self.upload_newest()
 
     def _finish_uploads_and_prune(self) -> None:
-        """Wait on all ranks until rank 0's uploads have ended, and prune the checkpoint that was being uploaded.
+        """Wait on all ranks until rank 0's uploads have ended, then delete checkpoints kept only for their upload.
 
         The other ranks wait at most POLL_SECONDS at a time, because a wait must not exceed the process group's timeout.
         They do not end before rank 0, because the launcher would end rank 0 soon afterwards.

@@ -13,7 +13,7 @@ from yaml import YAMLError
 
 from clipx import distributed
 from clipx.config.schema import OF_ARM, PUBLISHED, RunConfig
-from clipx.config.setting import settings_of
+from clipx.config.setting import check, settings_of
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints, resolve
 from clipx.utils.files import write_text
@@ -53,8 +53,17 @@ def other_run(config: RunConfig, name: str) -> Path:
     arm = name.removeprefix(OF_ARM)
     if arm == name:
         return Path(name)
-    settings = config.name.removeprefix(f"{config.recipe}-{config.arm}")
-    return Path(config.runs) / f"{config.recipe}-{arm}{settings}" / f"s{config.seed}"
+    return Path(config.runs) / name_of_arm(arm, config.recipe, config.arm, config.name) / f"s{config.seed}"
+
+
+def name_of_arm(other: str, recipe: str, arm: str, name: str) -> str:
+    """Return the name of the run of the arm `other` with the same overrides as the run `name` of `arm`.
+
+    If the user chose `name`, it does not show the overrides, and the result is the name of `other` without overrides.
+    """
+    default = f"{recipe}-{arm}" if arm else recipe
+    overrides = name.removeprefix(default) if name.startswith(default) else ""
+    return f"{recipe}-{other}{overrides}"
 
 
 def earlier_runs(config: RunConfig) -> list[Path]:
@@ -71,7 +80,7 @@ def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
     run = other_run(config, name)
     if not run.exists() and name.startswith(OF_ARM):
         first = f"clipx train recipe={config.recipe} arm={name.removeprefix(OF_ARM)} seed={config.seed}"
-        raise UserError(f"{key}={name}: {run} does not exist; train it first: {first}")
+        raise UserError(f"{key}={name}: {run} does not exist; train it first, with the same overrides: {first}")
     return resolve(run, key)
 
 
@@ -82,7 +91,7 @@ def claim(config: RunConfig) -> Path:
     """
     run = directory(config)
     if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else no step was done yet
-        refuse_changes(_read_config(run), config, str(run))
+        refuse_changes(read_config(run), config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))
     return run
 
@@ -101,17 +110,19 @@ def refuse_changes(old: RunConfig, config: RunConfig, where: str) -> None:
 def load_config(run: Path) -> RunConfig:
     """Read the config of a run directory, and load its plug-ins.
 
-    Raises UserError: config.yaml is missing or unreadable, or a plug-in cannot be imported.
+    Raises UserError: config.yaml is missing or unreadable, a value is not allowed, or a plug-in cannot be imported.
     """
-    config = _read_config(run)
+    config = read_config(run)
     try:
         load_plugins(config.plugins)
+        check(config)
     except UserError as error:
         raise UserError(f"{run / 'config.yaml'}: {error}") from error
     return config
 
 
-def _read_config(run: Path) -> RunConfig:
+def read_config(run: Path) -> RunConfig:
+    """Read the config of a run directory without checking its values. Raises UserError: it is missing or unreadable."""
     path = run / "config.yaml"
     if not path.is_file():
         raise UserError(f"{run} is not a run directory (it has no config.yaml)")

@@ -57,7 +57,7 @@ def _current(device: torch.device) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
-        "triton": version("triton") if can_use_triton(device) else None,  # its kernels, if they can be used
+        "triton": version("triton") if can_use_triton(device) else None,  # None: its kernels cannot be used
         "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
         "git_changes": bool(_git("status", "--porcelain")),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

@@ -1,7 +1,7 @@
 """Initial weights of a run: random, published, or those of another run (model.init).
 
-With start weights, image size, normalisation and tokenizer stay as they were for these weights, unless
-model.force_inputs=true.
+Published weights and those of another run are start weights. The run keeps their image size, normalisation and
+tokenizer: a setting that changes one of them is refused, unless model.force_inputs=true.
 """
 
 from dataclasses import replace
@@ -33,8 +33,8 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
     With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
-    `clip.build_model`, if model.init is not a good checkpoint or is of another model, or if the run has other inputs
-    than the start weights.
+    `clip.build_model`, and also if model.init is not a good checkpoint or is of another model, or if the run has other
+    inputs than the start weights.
     """
     if resuming:
         return clip.build_model(config, pretrained=False)
@@ -47,7 +47,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
         if own.image_size != image.size:
             raise UserError(
                 f"model.image.size={image.size}: the weights model.image.pretrained={image.pretrained} take "
-                f"{own.image_size} pixels; leave it out, or set {FORCE}"
+                f"{own.image_size} pixels; leave model.image.size out, or set {FORCE}"
             )
     return model
 
@@ -55,7 +55,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
 def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
     """Return `key` (init or teacher) -> checkpoint and SHA-256 of its weights, for environment.json.
 
-    Return {} if model.init or model.teacher names no run.
+    Return {} if this setting, model.init or model.teacher, names no run.
     """
     name = {"init": config.model.init, "teacher": config.model.teacher}[key]
     if name is None or name.startswith(PUBLISHED):
@@ -67,7 +67,7 @@ def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
 def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -> None:
     """Raise UserError if a model would get other pixels or tokens in this run than it expects.
 
-    `setting` names that model in the message, `remedy` ends it.
+    `setting` names that model in the message; the message ends with `remedy`.
     """
     for key in PIXELS:
         expected, given = vars(theirs)[key], vars(ours)[key]
@@ -109,16 +109,14 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
 def _with_own(
     weights: dict[str, Tensor], model: clip.ClipModel, config: RunConfig, start: RunConfig
 ) -> dict[str, Tensor]:
-    """Return start weights, with the run's own temperature or bias where it does not continue that of the start run.
+    """Return the start weights; a temperature or bias that does not continue is replaced by the run's own.
 
     The temperature continues if both runs learn it with the same parameterisation; a fixed tau is a setting of the run.
     The bias continues if both runs have one.
     """
     ours, theirs = config.temperature, start.temperature
-    continues = ours.kind == theirs.kind == "learned" and (ours.parameterisation, ours.s) == (
-        theirs.parameterisation,
-        theirs.s,
-    )
+    same_function = (ours.parameterisation, ours.s) == (theirs.parameterisation, theirs.s)
+    continues = ours.kind == theirs.kind == "learned" and same_function
     own: tuple[str, ...] = () if continues else ("temperature.",)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
     kept = {key: value for key, value in model.state_dict().items() if key.startswith(own)}

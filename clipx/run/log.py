@@ -10,6 +10,7 @@ from typing import Any
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.run import directory
 from clipx.run.sinks import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
@@ -26,10 +27,12 @@ class RunLog:
         self.total_steps = total_steps
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start(f"{config.name}/s{config.seed}", total_steps, step)
-        if self.active:
+        diverged = self.active and directory.read_divergence(run) is not None  # it repeats no steps
+        if self.active and not diverged:
             _cut_after(self.path, step)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
-        self.tensorboard = TensorBoard(run / "tensorboard", step) if self.active and config.log.tensorboard else None
+        writes_events = self.active and config.log.tensorboard and not diverged
+        self.tensorboard = TensorBoard(run / "tensorboard", step) if writes_events else None
 
     def __enter__(self) -> "RunLog":
         self.bar.__enter__()

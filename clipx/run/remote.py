@@ -1,7 +1,7 @@
-"""Remote checkpoint storage (train.copy_to): upload, list, restore.
+"""Remote checkpoint storage (train.copy_to): upload, prune, restore.
 
-<train.copy_to>/<name>/s<seed>/ has the layout of the run directory: FILES and checkpoints/step_XXXXXXXX. A checkpoint's
-checkpoint.json is uploaded last; a copy without it is incomplete and ignored.
+<train.copy_to>/<name>/s<seed>/ has the layout of the run directory: config.yaml, HISTORY and checkpoints/step_XXXXXXXX.
+A checkpoint's checkpoint.json is uploaded last; a copy without it is incomplete and ignored.
 """
 
 import json
@@ -19,7 +19,6 @@ from clipx.run.retention import RetentionPolicy
 from clipx.utils.files import new_folder, write_text
 
 HISTORY = ("log.jsonl", WANDB_ID, "environment.json", directory.OUTCOME)  # restored with a checkpoint
-FILES = ("config.yaml", *HISTORY)
 
 
 class RemoteCheckpointStore:
@@ -31,12 +30,15 @@ class RemoteCheckpointStore:
         self.policy = RetentionPolicy(config)
 
     def upload(self, path: Path) -> None:
-        """Upload a checkpoint folder, unless the remote copy is equal, and the current FILES.
+        """Upload config.yaml, a checkpoint folder and the HISTORY files. Skip a checkpoint whose remote copy is equal.
 
         Raises whatever the file system raises.
         """
+        self.fs.makedirs(self.root, exist_ok=True)
+        # first, because `restore` compares the settings before it uses a checkpoint
+        self.fs.put_file(str(self.run / "config.yaml"), f"{self.root}/config.yaml")
         self._upload_checkpoint(path)
-        for name in FILES:
+        for name in HISTORY:
             if (self.run / name).exists():
                 self.fs.put_file(str(self.run / name), f"{self.root}/{name}")
             elif self.fs.exists(f"{self.root}/{name}"):  # outcome.json of a run that was resumed
@@ -65,28 +67,33 @@ class RemoteCheckpointStore:
             self.fs.put_file(str(file), f"{target}/{file.name}")
 
     def restore(self) -> list[str]:
-        """Download the newest good copy if the run directory has no checkpoint; return lines for the log.
+        """Download the newest good copy if it is newer than all checkpoints of the run directory.
+
+        So a run continues on a machine with an older run directory. Returns lines for the log.
 
         Raises UserError: the copies belong to a run with other settings, or the storage cannot be read.
         """
-        if checkpoints(self.run):
-            return []
+        local = max(map(step_of, checkpoints(self.run)), default=-1)
         notes: list[str] = []
         try:
-            steps = sorted(self._metrics(), reverse=True)
+            steps = sorted((step for step in self._metrics() if step > local), reverse=True)
             if steps:
                 self._refuse_other_settings()
             for step in steps:
                 try:
-                    self._download(step)
+                    self._download(step, replace=local >= 0)
                 except UserError as error:
                     notes.append(f"skipped: {error}")
                     continue
-                return [*notes, f"{self.run} had no checkpoint: restored the copy {self._remote_path(step)}"]
+                found = "no checkpoint" if local < 0 else f"no checkpoint after step {local}"
+                return [*notes, f"{self.run} had {found}: restored the copy {self._remote_path(step)}"]
         except UserError:
             raise
         except Exception as error:  # every file system has its own error types
-            raise UserError(f"train.copy_to: {self.root} cannot be read: {one_line(error)}") from error
+            unreadable = f"train.copy_to: {self.root} cannot be read: {one_line(error)}"
+            if local < 0:
+                raise UserError(unreadable) from error
+            notes.append(unreadable)
         return notes
 
     def _remote_path(self, step: int) -> str:
@@ -111,20 +118,28 @@ class RemoteCheckpointStore:
                 continue
         return metrics
 
-    def _download(self, step: int) -> None:
-        """Download a checkpoint and missing HISTORY files; raise UserError if the copy is corrupt."""
+    def _download(self, step: int, replace: bool) -> None:
+        """Download a checkpoint and missing HISTORY files; `replace`: all of them.
+
+        Raises UserError: the copy is corrupt.
+        """
         with new_folder(checkpoint.folder(self.run, step)) as temporary:
             for path in self.fs.ls(self._remote_path(step), detail=False):
                 self.fs.get_file(path, str(temporary / Path(path).name))
             checkpoint.verify(temporary)
+            copied = [name for name in HISTORY if self.fs.exists(f"{self.root}/{name}")]
+            # read here, so that an error leaves the run directory as it is
+            history = {name: self.fs.cat_file(f"{self.root}/{name}").decode() for name in copied}
         for name in HISTORY:
-            if not (self.run / name).exists() and self.fs.exists(f"{self.root}/{name}"):
-                write_text(self.run / name, self.fs.cat_file(f"{self.root}/{name}").decode())
+            if replace:
+                (self.run / name).unlink(missing_ok=True)
+            if name in history and not (self.run / name).exists():
+                write_text(self.run / name, history[name])
 
     def _refuse_other_settings(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             self.fs.get_file(f"{self.root}/config.yaml", f"{folder}/config.yaml")
-            directory.refuse_changes(directory.load_config(Path(folder)), self.config, f"train.copy_to: {self.root}")
+            directory.refuse_changes(directory.read_config(Path(folder)), self.config, f"train.copy_to: {self.root}")
 
 
 def open_remote_store(config: RunConfig, run: Path) -> RemoteCheckpointStore | None:

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 
 from clipx.errors import UserError, one_line
 
-WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and send it later with `wandb sync`"
+WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and upload the run later with `wandb sync`"
 
 
 def check_wandb(key: str, mode: str) -> None:
-    """Raise UserError if W&B is not installed, or the setting `key` is online and this machine has no API key of W&B.
+    """Raise UserError if W&B is needed but not installed, or if `mode` is online and this machine has no W&B API key.
 
-    Fast, because wandb is not imported. If W&B has a settings file here, nothing is refused: `wandb.init` checks later.
+    `key` is the setting that holds `mode`. Fast, because wandb is not imported. If W&B has a settings file here, no API
+    key is required: `wandb.init` checks later.
     """
     if mode != "off" and find_spec("wandb") is None:
         raise UserError(f"{key}={mode} needs the extra `wandb`: pip install -e '.[wandb]' in the checkout")
@@ -36,15 +37,9 @@ def check_wandb(key: str, mode: str) -> None:
 
 
 def start_wandb(key: str, mode: str, **options: Any) -> Any:
-    """Start or resume a W&B run.
+    """Start or resume a W&B run; `key` is the setting that holds `mode`, `options` are passed to wandb.init.
 
-    Args:
-        key: name of the setting that holds `mode`, for the message.
-        mode: online or offline.
-        options: further arguments of wandb.init.
-
-    Raises:
-        UserError: there is no API key, or the server refuses the run.
+    Raises UserError: there is no API key, or the server refuses the run.
     """
     import wandb
 
@@ -65,7 +60,7 @@ class TensorBoard:
             raise UserError(
                 "log.tensorboard=true needs the extra `tensorboard`: pip install -e '.[tensorboard]' in the checkout"
             ) from error
-        self._writer: Any = SummaryWriter(folder, purge_step=step + 1 if step else None, flush_secs=10)
+        self._writer: Any = SummaryWriter(folder, purge_step=step + 1 if step else 0, flush_secs=10)
 
     def log(self, step: int, row: Mapping[str, Any]) -> None:
         """Write all numbers of a row: `loss`, `terms/clip`, `geometry/gap`, ..."""

@@ -1,8 +1,9 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments. free_embeddings.py is
-missing there, because `clipx theory` adds it together with the objectives.
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments. free_embeddings.py,
+which also contains its `draw`, is not in THEORY: it needs the objectives, and clipx.theory does not import them.
+`clipx theory` adds it.
 """
 
 from collections.abc import Callable, Mapping

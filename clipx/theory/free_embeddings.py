@@ -14,6 +14,7 @@ next concept.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Annotated, Protocol
 
 import torch
@@ -181,8 +182,8 @@ def train(
 def evaluate(image: Tensor, text: Tensor, scale: Tensor, joint: JointDistribution) -> dict[str, float]:
     """Compute gap, uniformity, mean margin, retrieval accuracy (all concepts, rarer half) and distance to the bound.
 
-    The distance to the bound is InfoNCE + I(X; Y) in nats, for the similarity g = scale * s (`excess`) and for the best
-    scale (`best tau`), with the cosine similarities s.
+    The distance to the bound is InfoNCE + I(X; Y) in nats. With the cosine similarities s, it is computed for the
+    similarity g = scale * s (`excess`) and for the best scale (`best tau`).
     """
     s, other = image @ text.T, joint.concept[:, None] != joint.concept
     own = s.diagonal()[:, None]
@@ -224,7 +225,8 @@ def draw(result: FreeEmbeddingResult) -> Figures:
     lines = {"retrieval": (chance, "chance", ":"), "rare half": (chance, "chance", ":"), "best tau": (0, "bound", "--")}
     figure, grid = panels(len(PANELS), width=1.75, height=1.3 + 0.27 * len(names))
     for axes, (key, title) in zip(grid, PANELS.items(), strict=True):
-        for label, colour, marker in zip(temperatures, ordered_colours(len(temperatures)), "os^Dv*Px", strict=False):
+        colours, markers = ordered_colours(len(temperatures)), cycle("os^Dv*Px")
+        for label, colour, marker in zip(temperatures, colours, markers, strict=False):
             trials = [trial for trial in result.trials if trial.temperature == label]
             rows = [names.index(trial.objective) for trial in trials]
             values = [trial.metrics[key] for trial in trials]

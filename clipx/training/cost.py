@@ -1,7 +1,7 @@
 """FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
 
 A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale, so that `clipx
-reproduce dry=true` is fast. `python -m tests.bench.counted` writes it, and a test compares it.
+reproduce dry=true` is fast. `python -m tests.bench.counted` writes it, and a test counts a part of it again.
 """
 
 import csv
@@ -33,7 +33,7 @@ VALUE = 4  # bytes of a float32
 CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
-SHARDED = ("weights", "gradients", "optimizer", "averages")  # kinds of memory that FSDP divides by the processes
+SHARDED = ("weights", "gradients", "optimizer", "averages")  # kinds of memory that FSDP splits over the processes
 COUNTED = Path(__file__).with_name("counted.csv")
 
 
@@ -55,7 +55,7 @@ class StepCost:
 
     @property
     def peak(self) -> int:
-        """Bytes of all tensors at that moment."""
+        """Bytes of all tensors at the peak."""
         return sum(self.memory.values())
 
 
@@ -103,14 +103,11 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     """Count a step of one of `processes` processes, on its share of the global batch.
 
     Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead.
-    The FLOPs and bytes of a term that depends on values, such as the labels of `keyword`, are those of `clip`, an upper
-    bound.
+    A term whose shapes depend on values, such as the labels of `keyword`, is counted as `clip`, an upper bound.
 
-    Args:
-        on_gpu: True for the larger tiles of GPUs, and for AdamW's temporary tensors there.
+    `on_gpu`: count the larger tiles of GPUs, and the temporary tensors of SGD's weight decay there.
 
-    Raises:
-        UserError: as `build_model`.
+    Raises UserError: as `build_model`.
     """
     train = config.train
     pairs = ceil(train.batch_size / processes)
@@ -158,7 +155,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
 def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> list[Tensor]:
     """Allocate DDP's buckets, or what FSDP holds whole: weights and gradients of two blocks and of all other modules.
 
-    Of two blocks, because FSDP gathers the next block during the computation of a block.
+    Two blocks, because FSDP gathers the next block while it computes one.
     """
     if shards > 1:
         sizes = [sum(p.numel() for p in block.parameters()) for block in parallel.blocks(model)]
@@ -171,7 +168,7 @@ def _optimizer_step(model: nn.Module, config: RunConfig, live: "LiveBytes", on_g
     """Allocate the moments, as the first step does; return a function that does the update of a later step."""
     update = optimizer.build_optimizer(model, config)
     for group in update.param_groups:
-        group["foreach"] = on_gpu  # torch's default: all parameters in one operation on GPUs, one by one on CPUs
+        group["foreach"] = on_gpu  # torch's default for SGD: all parameters in one operation on GPUs; AdamW is fused
         for parameter in group["params"]:
             parameter.grad = torch.empty_like(parameter)
 
@@ -195,7 +192,9 @@ def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) ->
     teacher = None
     if config.model.teacher is not None:
         teacher = TeacherEmbeddings(torch.empty_like(image), torch.empty_like(text), torch.ones(()))
-    embeddings = Embeddings(image, text, scale, ids, ids, bias, _FirstRows(pairs), ids, teacher, text)
+    part = Part()  # of rank 0, without communication
+    part.rows = slice(0, pairs)
+    embeddings = Embeddings(image, text, scale, ids, ids, bias, part, ids, teacher, text)
     on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * VALUE) for kind in ("cuda", "cpu"))
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
     for name, settings in config.objective.items():
@@ -212,13 +211,6 @@ def _trace_term(terms: dict[str, Any], embeddings: Embeddings) -> None:
     objective(embeddings, rows, Progress(1, 2, 1, 2)).total.backward()  # type: ignore[no-untyped-call]
 
 
-class _FirstRows(Part):
-    """The part of rank 0, without communication."""
-
-    def __init__(self, pairs: int) -> None:
-        self.rows = slice(0, pairs)
-
-
 def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
     """Move each parameter's gradient to the phase `gradients` as soon as it is complete."""
 
@@ -233,23 +225,18 @@ def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all living tensors that were created in the `with` block, by the phase that created them.
 
-    Of the phases in SHARDED it counts the share of one of `shards` processes.
+    For phases in SHARDED, counts the share of one process: the bytes divided by `shards`.
 
     torch.distributed._tools.mem_tracker finds the same peak (a test compares them), but takes eight times as long.
     FLOPs are counted here too, because torch's counter keeps the tensors of checkpointed layers alive.
-
-    Attributes:
-        flops: of all operations so far.
-        phase: name under which new tensors are counted.
-        at_peak: phase -> bytes at the moment of the largest sum so far.
     """
 
     def __init__(self, shards: int = 1) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.shards = shards
-        self.flops = 0
-        self.phase = ""
-        self.at_peak: Counter[str] = Counter()
+        self.flops = 0  # of all operations so far
+        self.phase = ""  # name under which new tensors are counted
+        self.at_peak: Counter[str] = Counter()  # phase -> bytes at the moment of the largest sum so far
         self._now: Counter[str] = Counter()
         self._total = self._peak = 0
         self._phase_of: dict[int, str] = {}

@@ -13,7 +13,7 @@ class Device:
     link: float  # bytes/s in one direction to the other GPUs of a machine: NVLink, or 16 lanes of PCIe 4.0
 
     def peak(self, precision: str) -> float:
-        """Return the FLOP/s of a value of `train.precision`."""
+        """Return the peak FLOP/s at `precision`, a value of `train.precision`."""
         return {"fp32": self.fp32, "tf32": self.bf16 / 2}.get(precision, self.bf16)
 
 

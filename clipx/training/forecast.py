@@ -1,17 +1,17 @@
-"""Forecast of a run on GPUs that are not here: memory of a GPU, time of a step, and what to change if it does not fit.
+"""Forecast of a run on GPUs that are not here: memory of a GPU, time of a step, and changes that make a step fit.
 
 With N GPUs in machines of G GPUs each, a step takes the sum of
 
     towers      FLOPs of a GPU / (peak of train.precision x TOWER_SHARE)
     objective   FLOPs of a GPU / (float32 peak x OBJECTIVE_SHARE)
-    links       bytes through a GPU's link in its machine / (its bandwidth x LINK_SHARE)
+    links       bytes through a GPU's link inside its machine / (bandwidth of the link x LINK_SHARE)
     network     bytes through a machine's network card / NETWORK, with several machines
 
-DDP averages the gradients of p parameters in a ring: 2 (k - 1) / k x 4 p bytes pass through each link of k = min(N, G)
-GPUs, or of k = N / G machines. FSDP gathers the weights before each forward and each backward pass, and scatters the
-gradients after each backward pass: (k - 1) / k x 4 p bytes each time. The objective gathers both embeddings and sums
-the gradient of the texts: 3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The sum assumes no
-overlap, so the times of links and network are upper bounds.
+DDP averages the gradients of p parameters in a ring of k members, each of which sends 2 (k - 1) / k x 4 p bytes:
+k = min(N, G) GPUs for links, k = N / G machines for network. FSDP gathers the weights before each forward and each
+backward pass, and scatters the gradients after each backward pass: (k - 1) / k x 4 p bytes each time. The objective
+gathers both embeddings and sums the gradient of the texts: 3 x 4 B E (N - 1) / N bytes, with batch size B and embedding
+width E. The total assumes no overlap, so the times of links and network are upper bounds.
 """
 
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ from clipx.training.devices import DEVICES, Device
 from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup
 
-# Assumed, not measured here:
-TOWER_SHARE = 0.35  # of the peak that the towers reach; `make bench-train` measures yours
-OBJECTIVE_SHARE = 0.5  # of the float32 peak that the objective reaches
-LINK_SHARE = 2 / 3  # of a link's bandwidth that an all-reduce reaches
+# Assumed, not measured here (except OF_LIBRARIES):
+TOWER_SHARE = 0.35  # share of the peak that the towers reach; `make bench-train` measures yours
+OBJECTIVE_SHARE = 0.5  # share of the float32 peak that the objective reaches
+LINK_SHARE = 2 / 3  # share of a link's bandwidth that an all-reduce reaches
 NETWORK = 20e9  # bytes/s of an all-reduce between machines, per machine (network of 200 Gbit/s)
 PER_MACHINE = 8  # G
 USABLE = 0.93  # share of a GPU's memory that tensors can use; the rest: CUDA, libraries' workspaces, fragments
@@ -129,11 +129,13 @@ def total_steps(config: RunConfig, pairs: int | None) -> int | None:
     """Return the number of steps of a run, or None if it depends on an unknown number of pairs."""
     if pairs is None and config.train.samples is None:
         return None
-    return Sampler(pairs or config.train.batch_size, config.train, 0, 0, 1, config.data.held_out).total_steps
+    # the number of pairs does not matter with train.samples
+    num_samples, held_out = (config.train.batch_size, 0.0) if pairs is None else (pairs, config.data.held_out)
+    return Sampler(num_samples, config.train, 0, 0, 1, held_out).total_steps
 
 
 def changes_that_fit(found: Forecast, name: str) -> list[str]:
-    """Return at most one change of each setting with which a step fits, as text with its memory and time."""
+    """Return for each setting the first change that makes a step fit, if any, as text with memory and relative time."""
     lines = []
     for tried in _changes(found.config, found.processes):
         for change in tried:
@@ -179,6 +181,6 @@ def check_memory(config: RunConfig, device: torch.device) -> str:
     if not on_gpu and here > free:
         raise UserError(
             f"train.batch_size={config.train.batch_size} needs {need}, but {free / 1e9:.1f} GB are free; try a smaller "
-            "one, train.accumulation=8 or train.grad_checkpointing=true"
+            "batch, train.accumulation=8 or train.grad_checkpointing=true"
         )
     return f"{need}, {free / 1e9:.1f} GB are free"

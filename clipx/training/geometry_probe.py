@@ -28,7 +28,7 @@ Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, p
 def build_probe(config: RunConfig, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
     """Build the probe, which all ranks must call after each step.
 
-    It returns {} except on rank 0, every log.geometry_every steps.
+    It returns the geometry only on rank 0 and every log.geometry_every steps, otherwise {}.
 
     Raises UserError if there are no pairs to measure.
     """
@@ -69,7 +69,7 @@ class GeometryProbe:
     def measure(self, progress: Progress) -> dict[str, float]:
         """Return the geometry of normalised features and, as `loss`, the InfoNCE of the pairs.
 
-        The InfoNCE uses the run's temperature, and normalises features only if the run does (model.normalise).
+        The InfoNCE uses the run's temperature, and normalised features unless model.normalise=never.
         """
         was_training = self.model.training
         self.model.eval()
@@ -101,7 +101,7 @@ class GeometryProbe:
 def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
     """Return the sample ids of the pairs to measure: held-out or training pairs, depending on log.geometry_on.
 
-    Raises UserError if no pairs are held out.
+    Raises UserError if held-out pairs are to be measured, but there are none.
     """
     train, held_out = split_held_out(len(pairs), config.data.held_out, pairs.image_of())
     if config.log.geometry_on == "held_out":

@@ -1,4 +1,4 @@
-"""Gradient of a step: one pass, or two passes over micro-batches that keep all negatives (train.accumulation).
+"""Gradient of a step: in one pass, or in two over micro-batches, with all negatives of the batch (train.accumulation).
 
 Two passes, with N micro-batches on each rank (gradient cache: Gao et al. 2021, "Scaling Deep Contrastive Learning
 Batch Size under Memory Limited Setup"):
@@ -35,8 +35,7 @@ LossFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # local output
 def backward(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
     """Add the gradient of the global batch's loss to the parameters; in fp16 it is multiplied by the scaler's factor.
 
-    Returns:
-        The loss, and the scale 1/tau [] used in it.
+    Returns the loss, and the scale 1/tau [] used in it.
     """
     passes = _one_pass if components.config.train.accumulation == 1 else _two_passes
     return passes(components, batch, progress, loss_fn)

@@ -17,16 +17,16 @@ from clipx.utils.registry import lookup
 Groups = list[dict[str, Any]]
 
 INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
-# progress after the warm-up in 0..1, and schedule.cooldown -> factor on the learning rate
+# (progress after the warm-up in 0..1, schedule.cooldown) -> factor on lr - min_lr
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
     "constant": lambda progress, cooldown: 1.0,
-    "cooldown": lambda progress, cooldown: min(1.0, (1 - progress) / cooldown),  # linear to 0 over the last share
+    "cooldown": lambda progress, cooldown: min(1.0, (1 - progress) / cooldown),  # linear to 0 in the last `cooldown`
 }
 
 
 def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
-    """Build the optimizer, with one parameter group per component of the model, layer and weight decay.
+    """Build the optimizer, with a parameter group for each model component, layer and kind (decay or no_decay).
 
     Components are image, text, their projections and temperature; groups per layer exist with layer_decay only. Gains,
     biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
@@ -74,7 +74,7 @@ def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
 
 
 def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Return a log line if the run is shorter than its warm-up, because check_combinations may not know its length."""
+    """Return a log line if the run is shorter than its warm-up; check_combinations may not know the number of steps."""
     warmup = warmup_steps(config, steps_per_epoch)
     if not 0 < total_steps < warmup:
         return []

@@ -15,8 +15,8 @@ from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
 from clipx.models.parallel import KINDS, Parallel
 from clipx.objectives.base import NEEDS
-from clipx.run.checkpoint import TrainState
 from clipx.run.initial_weights import build_initial_model
+from clipx.run.train_state import TrainState
 from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher
@@ -65,8 +65,8 @@ def build_components(
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None
-    if config.train.ema is not None:  # a copy of the model, so before it is sharded
-        ema = ModelEmaV3(model, config.train.ema, foreach=config.train.parallel != "fsdp")  # not for shards
+    if config.train.ema is not None:  # this copies the model, so it must precede the sharding
+        ema = ModelEmaV3(model, config.train.ema, foreach=config.train.parallel != "fsdp")  # no foreach on shards
     parallel = _parallelise(model, ema, config, device)
     teacher = None
     if "teacher" in objective.needs:

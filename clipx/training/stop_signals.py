@@ -50,7 +50,7 @@ class StopMonitor:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if self.received == signal.SIGINT:  # the user does not want to wait for the save
-                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process without cleaning up
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third Ctrl-C ends the process without cleanup
                 if distributed.rank() == 0:
                     os.write(2, b"\nclipx: stopped\n")
                 raise KeyboardInterrupt

@@ -43,16 +43,17 @@ class Teacher:
 def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
     """Load model.teacher: a run, checkpoint or arm, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
 
-    The teacher normalises its embeddings only if this run does (model.normalise).
+    The teacher normalises its embeddings only if this run does in training (model.normalise=always), and its own run
+    does in evaluation.
 
     Raises UserError: no such model, missing or corrupt weights, or inputs that differ from the student's.
     """
-    name = config.model.teacher
+    name, normalise = config.model.teacher, config.model.normalise == "always"
     assert name is not None
     if name.startswith(PUBLISHED):
-        teacher, inputs = _load_published(name, device, config.model.normalise)
+        teacher, inputs = _load_published(name, device, normalise)
     else:
-        teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, config.model.normalise)
+        teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, normalise)
     check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
     return teacher
 
@@ -78,7 +79,7 @@ def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[T
 def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path)
     config = directory.load_config(path.parent.parent)
-    config.model.normalise = config.model.normalise and normalise
+    config.model.normalise = "always" if normalise and config.model.normalise != "never" else "never"
     model = clip.build_model(config, pretrained=False)
     checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)

@@ -18,19 +18,23 @@ UNKNOWN_SIZE = 1_000_000  # assumed number of pairs if it is unknown before the 
 
 
 def generated_batch(components: TrainComponents) -> Batch:
-    """Return random images and texts with different, random sample ids and without keyword labels.
+    """Return random images and texts with distinct random sample ids, without keyword labels.
 
-    It has train.batch_size pairs; every two neighbours form a group. Texts have the full length, because towers also
-    compute padding.
+    There are train.batch_size pairs; pairs 0 and 1 form a group, pairs 2 and 3 the next. Texts have the full length,
+    because towers also compute padding.
     """
     size, device = components.config.train.batch_size, components.device
     inputs, stride = components.state.model.inputs, components.state.table.num_samples // size
+    shape = (size, inputs.context_length)
+    needs_negatives = "negative_text" in components.state.objective.needs
+    negatives = torch.randint(1, 100, shape, device=device) if needs_negatives else None
     return Batch(
         sample_id=stride * torch.arange(size, device=device) + torch.randint(stride, (size,), device=device),
         image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
-        text=torch.randint(1, 100, (size, inputs.context_length), device=device),  # all vocabularies are larger
+        text=torch.randint(1, 100, shape, device=device),  # all vocabularies are larger
         label=torch.zeros(size, dtype=torch.int64, device=device),
         group=torch.arange(size, device=device) // 2,
+        negative_text=negatives,
     )
 
 

@@ -19,11 +19,7 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16":
 def choose_device(name: str, key: str = "train.device") -> torch.device:
     """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
 
-    Args:
-        key: name of the setting, for the error message.
-
-    Raises:
-        UserError: an unknown name, or cuda on a machine without a GPU.
+    `key` is the setting that holds `name`. Raises UserError: an unknown name, or cuda on a machine without a GPU.
     """
     one_of(name, ("auto", "cpu", "cuda"), key)
     if name == "cuda" and not torch.cuda.is_available():
@@ -40,7 +36,7 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
 def autocast(precision: str, device: torch.device) -> Iterator[None]:
     """Set one of PRECISIONS in the block, for the towers' forward pass.
 
-    The backward pass repeats the dtypes of the forward pass, so it needs only the block `tf32`.
+    The backward pass uses the dtypes of the forward pass, so it needs no autocast. It does need the block `tf32`.
     """
     dtype = PRECISIONS[precision]
     with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None), tf32(precision == "tf32"):
@@ -49,7 +45,7 @@ def autocast(precision: str, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 in the block. It rounds inputs of float32 products and convolutions to 10 mantissa bits.
+    """Allow or forbid TF32 in the block. TF32 rounds inputs of float32 products and convolutions to 10 mantissa bits.
 
     Both flags are always set, because PyTorch's defaults differ: off for matrix products, on for convolutions.
     """

@@ -28,8 +28,7 @@ def reachable() -> bool:
 def quiet_hub(fetching: bool) -> Iterator[None]:
     """Suppress logging in the block; hub clients use only the local cache if the hub cannot be reached.
 
-    Args:
-        fetching: True if a download may be needed; only then check if the hub can be reached.
+    `fetching`: True if a download may be needed; only then check if the hub can be reached.
     """
     from huggingface_hub import constants
 

@@ -1,9 +1,9 @@
-"""Locks, so that two commands do not write the same files; they work on one machine, between machines and over NFS.
+"""Locks that keep two commands from writing the same files: on one machine, between machines and over NFS.
 
 The lock is filelock's SoftFileLease: a file that its owner, a process, creates exclusively and refreshes in a thread.
 If the owner was killed on this machine, the next process takes the lock at once. An owner on another machine counts as
 dead after STALE seconds without a refresh. The waiting process measures this time, so the machines' clocks may differ.
-`hold` also writes the owner's process, start time and SLURM job to a second file, for messages.
+`hold` also writes a second file for messages: the owner's process, machine and SLURM job, and when it took the lock.
 """
 
 import json
@@ -39,16 +39,21 @@ def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
     Raises UserError: another process holds the lock; the message says which one, on which machine and since when.
     """
     lease, owner = _lease(path, doing), path.with_name(f"{path.name}.owner")
-    with _writable(path.parent):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _acquire(lease, owner, doing, instead)
         try:
             if dead := _read(owner):
                 _say(f"{doing} by {_name(dead)}, which is dead: taking over")
-            write_text(owner, json.dumps(_this_process()) + "\n")
+            now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            job = os.environ.get("SLURM_JOB_ID", "")
+            own = {"pid": os.getpid(), "host": socket.gethostname(), "machine": _machine(), "job": job, "since": now}
+            write_text(owner, json.dumps(own) + "\n")
         except BaseException:
             lease.release()
             raise
+    except OSError as error:
+        raise UserError(f"{path.parent} cannot be written: {error.strerror}") from error
     try:
         yield
     finally:
@@ -72,15 +77,6 @@ def _lease(path: Path, doing: str) -> SoftFileLease:
     return SoftFileLease(
         path, lease_duration=STALE, heartbeat_interval=BEAT, on_compromise=end, thread_local=False, poll_interval=0.02
     )
-
-
-@contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    """Replace the OSError of a folder that cannot be written by a UserError that names the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> None:
@@ -110,9 +106,10 @@ def _try_to_take(lease: SoftFileLease) -> bool:
 
 
 def _signs_of_life(path: Path) -> tuple[int, int] | None:
-    """Return inode and time of the lock file, which a refresh changes; None if there is no file.
+    """Return inode and modification time of the lock file; None if there is no file.
 
-    The file is opened, because only then does NFS ask the server for both.
+    A refresh changes the time, a new owner the inode. The file is opened, because only then does NFS ask the server for
+    both.
     """
     try:
         with path.open() as file:
@@ -120,12 +117,6 @@ def _signs_of_life(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_ino, state.st_mtime_ns
-
-
-def _this_process() -> dict[str, Any]:
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    host, job = socket.gethostname(), os.environ.get("SLURM_JOB_ID", "")
-    return {"pid": os.getpid(), "host": host, "machine": _machine(), "job": job, "since": now}
 
 
 def _machine() -> str:

@@ -26,9 +26,8 @@ def check_room(needed: int, folder: Path, what: str) -> None:
     memory, disk = free_memory(torch.device("cpu")), shutil.disk_usage(folder).free
     if needed > (disk if memory is None else min(memory, disk)):
         free = "" if memory is None else f"{memory / 2**20:,.0f} MiB of memory, and "
-        raise UserError(
-            f"{what} needs {needed / 2**20:,.0f} MiB; free are {free}{disk / 2**20:,.0f} MiB on the disk of {folder}"
-        )
+        free += f"{disk / 2**20:,.0f} MiB on the disk of {folder}"
+        raise UserError(f"{what} needs {needed / 2**20:,.0f} MiB, but only {free} are free")
 
 
 def _free_on_machine() -> int | None:

@@ -48,8 +48,7 @@ def load_plugins(modules: Iterable[str]) -> None:
 
     Python searches the current folder for modules too, as the last folder of its path.
 
-    Raises:
-        UserError: a module cannot be imported or has no table, or a name is already in the table.
+    Raises UserError: a module cannot be imported or has no table, or a name is already in the table.
     """
     _load_installed()
     for name in modules:

@@ -1,4 +1,4 @@
-"""Matrix products of the objective. `train.loss_precision` rounds their inputs; they are summed in float32.
+"""Matrix products of the objective: inputs are rounded according to `train.loss_precision`, and sums are float32.
 
     fp32   inputs as they are
     tf32   inputs rounded to a 10-bit mantissa, on GPUs
@@ -25,7 +25,7 @@ _precision = "fp32"  # not a context variable: on a GPU, backward runs in anothe
 
 @contextmanager
 def loss_precision(name: str) -> Iterator[None]:
-    """Set the precision of `product` and `add_product_` in the block, one of LOSS_PRECISIONS.
+    """Set the precision (one of LOSS_PRECISIONS) of `product` and `add_product_` in the block.
 
     Raises UserError for an unknown name.
     """
@@ -40,7 +40,7 @@ def loss_precision(name: str) -> Iterator[None]:
 
 
 def current_precision() -> str:
-    """Return the precision of the block."""
+    """Return the precision that `loss_precision` has set; fp32 outside its blocks."""
     return _precision
 
 

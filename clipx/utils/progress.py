@@ -10,14 +10,10 @@ EVERY = 30.0  # seconds between lines if stderr is not a terminal
 
 
 class ProgressBar:
-    """Progress of a task, or of several tasks one after the other.
-
-    Args:
-        active: if False, print nothing. Only one rank should be active.
-        transient: remove the bar at the end.
-    """
+    """Progress of a task, or of several tasks one after the other."""
 
     def __init__(self, active: bool = True, transient: bool = True) -> None:
+        """`active`: if False, print nothing; only one rank should be active. `transient`: remove the bar at the end."""
         self.console = Console(stderr=True, quiet=not active)
         self.is_bar = sys.stderr.isatty()
         self._bar = Progress(

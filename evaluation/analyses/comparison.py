@@ -43,7 +43,7 @@ GEOMETRY: dict[str, MetricReader] = {
     "margin": MARGIN,
 }
 MIN_SEEDS = 3  # fewest seeds that give an interval
-ERROR = 0.05  # rate of false orders among equal methods, over all pairs together
+ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
 SHOWN = 4  # names listed in a message about left-out runs
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
@@ -83,7 +83,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the mean 0 (paired t-test); 1 without an interval."""
+        """Two-sided p-value of "the true mean is 0" (paired t-test); 1 without an interval."""
         if self.low is None or self.high is None:
             return 1.0
         if self.low == self.high:  # the same difference in every seed
@@ -99,7 +99,7 @@ class Method:
 
     name: str
     label: str  # the name without the part that all names of the comparison share
-    settings: str  # objective, then the settings that differ from most other methods
+    settings: str  # objective, then the settings whose value is not the most common one
     values: dict[str, BySeed]  # task, key of GEOMETRY or MEAN -> values; left out if no run has a value
     sets: dict[str, BySeed]  # "TASK DATASET" -> values, for every data set that at least one run has
     runs: list[Run]
@@ -140,8 +140,8 @@ class MethodComparison:
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.
 
-        Holm's method is applied to all pairs of methods: if all methods are equal, any of the ranks is restricted in
-        at most 5% of the comparisons.
+        Holm's method is applied to all pairs of methods: if all methods are equal, at most 5% of such rankings put any
+        method before another.
         """
         place = self.ranked.index(method)
         better, worse = self._signs[:, place].tolist().count(1), self._signs[place].tolist().count(1)
@@ -205,7 +205,7 @@ def compare(
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     """Drop runs without settings or training steps, merge groups with equal settings, and keep one run per seed."""
     unknown, failed, repeated = list[str](), list[str](), list[str]()
-    merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
+    merged: dict[str, dict[int, tuple[str, Run]]] = {}  # settings -> seed -> name and run
     labels: dict[str, str] = {}
     for group in groups:
         for run in group.runs:
@@ -216,19 +216,20 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                 failed.append(name)
             else:
                 key = repr((settings_of_method(run), _conditions(run)))
-                by_seed = merged.setdefault(key, {})
                 labels.setdefault(key, group.label)
-                twin = by_seed.get(run.seed)
-                if twin is None or (run.results and not twin.results):
-                    by_seed[run.seed] = run
-                if twin is not None:
-                    repeated.append(f"{name} ({labels[key]}/s{run.seed})")
+                by_seed = merged.setdefault(key, {})
+                kept, dropped = by_seed.get(run.seed, (name, run)), (name, run)
+                if run.results and not kept[1].results:
+                    kept, dropped = dropped, kept
+                by_seed[run.seed] = kept
+                if dropped[1] is not kept[1]:
+                    repeated.append(f"{dropped[0]} ({kept[0]})")
     left_out = {
         "no config.yaml": unknown,
         "failed starts without a training step": failed,
         "same settings and seed as another run": repeated,
     }
-    usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
+    usable = [RunGroup(labels[key], [by_seed[s][1] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
     return usable, [LeftOut(reason, names) for reason, names in left_out.items() if names]
 
 
@@ -249,7 +250,7 @@ def estimate(values: BySeed) -> Estimate | None:
 def _conditions(run: Run) -> dict[str, str]:
     settings = _all_settings(run)
     found = {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
-    samples = run.environment.get("data")  # hash of the training data; data.root may have other samples on other days
+    samples = run.environment.get("data")  # hash of the training data: the files in data.root may change
     return found | ({"training samples": str(samples)} if samples else {})
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from pyarrow import compute
 
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
@@ -58,7 +57,7 @@ class Pair:
         return np.flatnonzero(right & ~wrong)
 
     def count(self, a: bool, b: bool) -> int:
-        """Return the number of items on which model a is right (`a` True) or wrong (False), and model b as in `b`."""
+        """Return the number of items that model a has right if `a`, else wrong, and b has right if `b`, else wrong."""
         return int(((self.a.right == a) & (self.b.right == b)).sum())
 
     @property
@@ -69,8 +68,8 @@ class Pair:
     def difference(self) -> tuple[float, float, float]:
         """Return a - b as a fraction of the items, and its 95% interval: paired bootstrap over the units.
 
-        If all units have the same difference, usually 0, a bootstrap interval has zero width. The interval is then the
-        difference +- the largest share of units that can differ from it (exact binomial).
+        If all units have the same difference, usually 0, a bootstrap interval would have zero width. So the interval
+        is then the difference +- the largest share of units that can have another difference (exact binomial).
         """
         summed, sizes = self._by_unit()
         values = summed / sizes
@@ -94,10 +93,8 @@ class Pair:
 def pair_up(a: Path, b: Path, limited: bool = False) -> list[Pair]:
     """Return a Pair for each metric that both models have on the same items, in the order of `a`.
 
-    Args:
-        a: a run directory, whose last evaluation counts, or a checkpoint folder in a run directory.
-        b: likewise.
-        limited: include the items of `clipx eval limit=N`.
+    `a` and `b` are run directories, whose last evaluations count, or checkpoint folders in them. `limited`: include the
+    items of `clipx eval limit=N`.
 
     Raises UserError: a run is missing or has no items, or the two have no items in common.
     """
@@ -116,7 +113,7 @@ def _names(answers: dict[tuple[str, ...], Answers]) -> str:
 
 
 def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Answers]:
-    """Return the answers in a run directory by KEY; the last evaluation of a metric counts.
+    """Return KEY -> answers of a run directory or checkpoint folder; the last evaluation of a metric counts.
 
     Raises UserError: `path` holds no run, several runs, or no items.
     """
@@ -145,13 +142,12 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
 
 
 def _only_run(path: Path) -> Path:
-    """Return the one run at or below `path`. Raises UserError if there is none, or more than one."""
     runs = list(reader.run_folders(path))
     if not runs:
         raise UserError(f"no run at or below {path}; {reader.HINT}")
     if len(runs) > 1:
         shown = ", ".join(map(str, sorted(runs, key=reader.natural_order)[:SHOWN]))
-        raise UserError(f"{path} holds {len(runs)} runs, but diff compares two: give one of {shown}")
+        raise UserError(f"{path} holds {len(runs)} runs, but diff needs one on each side: give one of {shown}")
     return runs[0]
 
 
@@ -159,14 +155,8 @@ def _groups(table: pa.Table) -> list[tuple[tuple[str, ...], pa.Table]]:
     """Return (values of KEY, rows) for each combination of KEY and hashes, in the order of the rows."""
     by = [*KEY, "hashes"]
     words = pa.table({name: table[name].cast(pa.string()) for name in by})
-    groups = []
-    for row in words.group_by(by, use_threads=False).aggregate([]).to_pylist():
-        same = [compute.equal(words[name], row[name]) for name in by]
-        chosen = same[0]
-        for one in same[1:]:
-            chosen = compute.and_(chosen, one)
-        groups.append((tuple(row[name] for name in KEY), table.filter(chosen)))
-    return groups
+    rows = words.group_by(by, use_threads=False).aggregate([]).to_pylist()
+    return [(tuple(row[name] for name in KEY), table.filter(items.mask(words, row))) for row in rows]
 
 
 def _answers(table: pa.Table) -> Answers:

@@ -15,12 +15,15 @@ from statistics import fmean
 import numpy as np
 
 from clipx.config.schema import OF_ARM
+from clipx.run import directory
 from evaluation.analyses.comparison import Estimate, estimate
+from evaluation.claims.measures import canonical_name
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
 from evaluation.runs import results
 from evaluation.runs.description import setting
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
+from evaluation.types import Result
 
 INTERPOLATED = "interpolated"  # folder in a run directory, with one results folder per alpha
 Scores = dict[str, float]  # "TASK DATASET" -> score, or change of the score
@@ -72,10 +75,16 @@ class FineTuning:
     """The fine-tuned arms of one recipe."""
 
     recipe: str
-    new: list[str]  # "TASK DATASET" of the new sets
+    new: list[str]  # "TASK DATASET" of the new sets, with canonical names
     kept: list[str]
     arms: list[FineTuned]  # largest gain minus loss first
-    left_out: list[Path]  # runs whose start run is not among the runs, or that share no set with the other runs
+    left_out: list[Path]  # runs without a scored start run; all runs if they share no new or no kept set
+    names: dict[str, str]  # canonical name of a data set -> name in the results
+
+    def display(self, name: str) -> str:
+        """Return "TASK DATASET" with the data set's name in the results."""
+        task, _, dataset = name.partition(" ")
+        return f"{task} {self.names[dataset]}"
 
 
 def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
@@ -94,8 +103,8 @@ def start_of(run: Run, known: dict[Path, Run]) -> Run | None:
     init = str(setting(run, "model", "init"))
     path = Path(init)
     if init.startswith(OF_ARM):
-        recipe, arm = setting(run, "recipe"), setting(run, "arm")
-        name = f"{recipe}-{init.removeprefix(OF_ARM)}{run.name.removeprefix(f'{recipe}-{arm}')}"
+        recipe, arm = str(setting(run, "recipe")), str(setting(run, "arm") or "")
+        name = directory.name_of_arm(init.removeprefix(OF_ARM), recipe, arm, run.name)
         path = run.path.resolve().parent.parent / name / run.path.name
     elif path.parent.name == "checkpoints":
         path = path.parent.parent
@@ -107,19 +116,30 @@ def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) ->
     starts: dict[Path, Sides] = {}  # fine-tuned run -> scores of its start run
     for run in runs:
         start = start_of(run, known)
-        # with the config of `run`, because only that must name the kept sets
-        if start and all(scores := _scores(replace(run, results=start.results))):
+        # use the config of `run`: that of the start run may lack data.kept
+        if start and all(scores := _scores(replace(run, results=_start_rows(run, start)))):
             starts[run.path] = scores
     every = [*starts.values(), *(_scores(run) for run in runs if run.path in starts)]
     new, kept = (sorted(set.intersection(*(set(of[side]) for of in every))) if every else [] for side in (0, 1))
     labels = short_names([group.label for group in groups])
     arms = []
     for label, group in zip(labels, groups, strict=True):
-        curves = {run.seed: _curve(run, starts[run.path], new, kept) for run in group.runs if run.path in starts}
-        if curves and new and kept:
-            arms.append(FineTuned(label, curves))
+        scored = [run for run in group.runs if run.path in starts]
+        if scored and new and kept:
+            arms.append(FineTuned(label, {run.seed: _curve(run, starts[run.path], new, kept) for run in scored}))
     arms.sort(key=lambda arm: -arm.mean(lambda change: change.net).value)
-    return FineTuning(recipe, new, kept, arms, [run.path for run in runs if run.path not in starts or not arms])
+    left_out = [run.path for run in runs if run.path not in starts or not arms]
+    names = {canonical_name(row.dataset): row.dataset for run in runs for row in run.results}
+    return FineTuning(recipe, new, kept, arms, left_out, names)
+
+
+def _start_rows(run: Run, start: Run) -> list[Result]:
+    """Return the results of the start weights, which may be those of an earlier checkpoint of the start run."""
+    init = run.environment.get("init", {})  # recorded at the start of training
+    folder = start.path / results.INTERMEDIATE / Path(str(init.get("checkpoint", ""))).name
+    digest = str(init.get("sha256", ""))[:16]
+    earlier = [row for row in results.read(folder / results.RESULTS) if results.LIMIT not in row.hashes]
+    return [row for row in [*start.results, *earlier] if digest in ("", row.hashes.get("checkpoint"))]
 
 
 def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[float, Change]:

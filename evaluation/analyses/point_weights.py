@@ -26,7 +26,7 @@ SIDE = 56  # width and height of an image in the artifact, px
 
 
 def evaluate(checkpoint: Path, out: Path) -> None:
-    """Write out/artifacts/weights-DATA.json. Models with a single point and runs without captions are skipped.
+    """Write out/artifacts/weights-DATA.json. Skip single-point models, and runs without an evaluation set of captions.
 
     Raises UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
     """

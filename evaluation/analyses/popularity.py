@@ -54,13 +54,9 @@ def evaluate(
     Args:
         checkpoint: a run directory or checkpoint folder.
         out: folder of the results. If it stores rows with the same hashes, they are returned.
-        encoder: the checkpoint's model.
-        cache_dir: folder for embeddings.
-        loading: batching and device of the embedding.
         force: measure even if `out` stores the rows; cached embeddings are still used.
 
-    Raises:
-        UserError: the checkpoint is missing or corrupt.
+    Raises UserError: the checkpoint is missing or corrupt.
     """
     folder = checkpoints.resolve(checkpoint)
     manifest = checkpoints.verify(folder)

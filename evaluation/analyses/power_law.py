@@ -7,8 +7,8 @@ because with four points a law with b would have as many parameters as points.
 Intervals: each seed gives one whole curve, and an estimate is a function of the mean curve. To first order, the error
 of the estimate is the mean over the seeds of h . (curve of the seed - expected curve), with h the gradient of the
 estimate with respect to the K mean errors. The mean curve replaces the expected one; each seed's term is then called
-its influence. The interval is Student's t, from the spread of the n influences, for log a, log -c, log(1 + b / x[0]), d
-and the law's values. It stays valid if the runs of a seed are correlated, and if the noise differs between points. This
+its influence. For log a, log -c, log(1 + b / x[0]), d and the law's values, the interval is Student's t with the spread
+of the influences. It stays valid if the runs of a seed are correlated, and if the noise differs between points. This
 is a linearised bootstrap over seeds with Student's quantile, which is right for few seeds. The percentile bootstrap
 covers too rarely with eight seeds: `python -m tests.bench.scaling` prints the coverage of both.
 """
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from evaluation.statistics import t_quantile
 
 Array = NDArray[np.float64]
-MIN_FOR_B = 5  # points from which b is fitted
+MIN_FOR_B = 5  # fewest points with which b is fitted
 MIN_SEEDS = 3  # fewest seeds that give an interval
 C_RANGE = (0.01, 3.0)  # of -c
 CELLS = 41  # of the grid, in each direction
-MISFIT = 0.01  # p-value of the residuals below which the law does not fit
-BEYOND = 4.0  # a crossover is searched up to this factor beyond the largest point
+MISFIT = 0.01  # the law does not fit if the p-value of its residuals is below this
+BEYOND = 4.0  # crossovers are searched up to this multiple of the largest point
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95% interval. An end of 0 or infinity lies outside the range that was searched."""
+    """An estimate with its 95% interval."""
 
     value: float
     low: float
@@ -48,19 +48,13 @@ class Interval:
 class PowerLaw:
     """A fitted law. Its parameters are the height log(a x0^c), log -c, s = log(1 + b / x[0]) and d.
 
-    The height is the log of the error above d where x + b = x0, the geometric mean of the points.
-
-    Args:
-        x: scales [K], ascending.
-        errors: one curve per seed [n, K].
-        parameters: the four numbers above.
-        problem: why the law should not be used; "" if it fits.
+    The height is log(error - d) at x + b = x0; x0 is the geometric mean of the points.
     """
 
-    x: Array
-    errors: Array
-    parameters: Array
-    problem: str
+    x: Array  # scales [K], ascending
+    errors: Array  # one curve per seed [n, K]
+    parameters: Array  # the four numbers above
+    problem: str  # why the law should not be used; "" if it fits
 
     @property
     def with_b(self) -> bool:
@@ -101,14 +95,14 @@ class PowerLaw:
         return _law(self.parameters, x, self.x)
 
     def influences(self, gradients: Array) -> Array:
-        """Return the influence of each seed on estimates [estimates, n], from their gradients [estimates, 4]."""
+        """Return the influences [estimates, n] of the n seeds on estimates with these gradients [estimates, 4]."""
         free = [0, 1, 2, 3] if self.with_b else [0, 1, 3]
         weights = gradients[:, free] @ np.linalg.pinv(_jacobian(self.parameters, self.x, self.x)[:, free])
         influences: Array = weights @ (self.errors - self.errors.mean(0)).T
         return influences
 
     def influences_at(self, x: Array) -> Array:
-        """Return the influence of each seed on the law's errors at x [len(x), n]."""
+        """Return the influences [len(x), n] of the seeds on the law's errors at x."""
         return self.influences(_jacobian(self.parameters, x, self.x))
 
     def predict(self, x: float) -> Interval:
@@ -132,7 +126,7 @@ def fit_power_law(x: Array, errors: Array) -> PowerLaw:
 
     mean = errors.mean(0)
     with_b = len(x) >= MIN_FOR_B
-    top = math.log1p(float(x[-1] / x[0])) if with_b else 1e-12
+    top = math.log1p(float(x[-1] / x[0])) if with_b else 1e-12  # least_squares needs bounds that differ
     bounds = ([-np.inf, math.log(C_RANGE[0]), 0.0, 0.0], [np.inf, math.log(C_RANGE[1]), top, 1.0])
     found = optimize.least_squares(
         lambda p: _law(p, x, x) - mean,
@@ -144,12 +138,15 @@ def fit_power_law(x: Array, errors: Array) -> PowerLaw:
         xtol=1e-12,
         gtol=1e-12,
     )
-    parameters = found.x * (1, 1, with_b, 1)  # without b, s is 0; least_squares needs a range
+    parameters = found.x * (1, 1, with_b, 1)  # without b, s is exactly 0
     return PowerLaw(x, errors, parameters, _problem(x, errors, parameters))
 
 
 def difference(first: PowerLaw, second: PowerLaw, x: Array) -> tuple[Array, Array, Array]:
-    """Return the errors of `first` minus those of `second` at x, and the 95% band; row i of both is the same seed."""
+    """Return the errors of `first` minus those of `second` at x, and the ends of the 95% band.
+
+    Row i of the two laws' `errors` must belong to the same seed.
+    """
     value = first.at(x) - second.at(x)
     error = standard_error(first.influences_at(x) - second.influences_at(x))
     half = t_quantile(len(first.errors) - 1) * error
@@ -204,7 +201,7 @@ def _jacobian(parameters: Array, x: Array, points: Array) -> Array:
 
 
 def _start(x: Array, mean: Array, top: float) -> Array:
-    """Return the parameters of the best law on a grid over (c, s), with the best a and d >= 0 of each."""
+    """Return the parameters of the best law on a grid over (c, s), with the best a and d >= 0 at each grid point."""
     steepness, s = np.meshgrid(
         np.linspace(math.log(C_RANGE[0]), math.log(C_RANGE[1]), CELLS),
         np.linspace(0, top, CELLS if len(x) >= MIN_FOR_B else 1),
@@ -223,7 +220,6 @@ def _start(x: Array, mean: Array, top: float) -> Array:
 
 
 def _problem(x: Array, errors: Array, parameters: Array) -> str:
-    """Return why a law should not be used; "" if it fits."""
     from scipy import stats
 
     mean, (n, points) = errors.mean(0), errors.shape
@@ -247,7 +243,6 @@ def _centre(points: Array) -> float:
 
 
 def _bounded(function: Callable[[float], float], value: float) -> float:
-    """Return function(value), infinity if it is too large for a float."""
     try:
         return function(value)
     except OverflowError:

@@ -189,7 +189,7 @@ def _num_train(run: Run, config: RunConfig) -> int | None:
 
 
 def _tower_sizes(config: RunConfig) -> Values:
-    """Return the numbers of tokens and the embedding size. Only a vision transformer has image tokens."""
+    """Return the numbers of tokens and the embedding size; image tokens are known only for open_clip's own ViTs."""
     try:
         with torch.device("meta"):  # allocates nothing, however large the towers
             image, text = build_towers(config.model, load=False)
@@ -201,7 +201,9 @@ def _tower_sizes(config: RunConfig) -> Values:
 
 
 def _scene_values(config: RunConfig) -> Values:
-    """Return labelled pairs and false negatives per sampled training batch, and the spread of the popularity.
+    """Return the mean numbers of labelled pairs and false negatives in sampled training batches, and the spread.
+
+    The spread is the popularity of the most frequent concept, divided by that of the rarest.
 
     A false negative is an image i and a caption j != i of the same batch if the caption is true of the image.
     """

@@ -1,7 +1,8 @@
 """Ladders: the same arms and seeds at several points of samples, data, width or batch (`clipx reproduce scale=AXIS`).
 
-A ladder is read from the runs' settings. Its runs share the recipe and all axes but one, and each arm has a run at
-every point. The error is 1 - the mean of the tasks that all its runs have, over the data sets that all of them share.
+A ladder is read from the runs' settings. Its runs share the recipe and the values of all axes but one, and each arm has
+a run at every point. The error is 1 - the mean score over the tasks that all runs of the ladder have. A task's score is
+its mean over the data sets that all these runs share.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
 from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, paired, rankable, shared_values
 from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law
-from evaluation.runs.description import last, processor_hours, sample_flops, setting, settings_text
+from evaluation.runs.description import last, processor_hours, setting, settings_text, training_flops
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
@@ -26,6 +27,13 @@ AGAINST = {  # quantity on the x axis -> its name in figures
     "hours": "hours of training steps x processes",
     "pairs": "training pairs",
     "batch": "batch size",
+}
+QUANTITIES: dict[str, Callable[[Run], float]] = {  # key of AGAINST -> function that reads it; 0 if a run lacks it
+    "samples": lambda run: last(run, "samples") or 0.0,
+    "flops": training_flops,
+    "hours": processor_hours,
+    "pairs": lambda run: float(setting(run, "data", "scenes", "num_train") or 0),
+    "batch": lambda run: float(setting(run, "train", "batch_size") or 0),
 }
 OF_AXIS = {"samples": "samples", "data": "pairs", "width": "flops", "batch": "batch"}  # axis -> default quantity
 LEAST = 0.01  # smallest effect of interest
@@ -48,40 +56,29 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ArmErrors:
-    """One arm of a ladder.
-
-    Args:
-        x: the quantity at each point, mean over the seeds.
-        errors: one dictionary seed -> error per point.
-        law: None if the points, the seeds or x do not allow a fit; then `problem` says why.
-        problem: why there is no law, or why it should not be used; "" if it fits.
-    """
+    """One arm of a ladder."""
 
     arm: str
-    x: list[float]
-    errors: list[BySeed]
-    law: PowerLaw | None
+    x: list[float]  # the quantity at each point, mean over the seeds
+    errors: list[BySeed]  # seed -> error at each point
+    law: PowerLaw | None  # None if there is no fit
     held_out: HeldOut | None
-    problem: str
+    problem: str  # why there is no law, or why it should not be used; "" if it fits
 
 
 @dataclass(frozen=True)
 class Gain:
-    """An arm against the reference, paired by seed: error of the reference - error of the arm.
-
-    Args:
-        at: the gain at each point, with its interval over the common seeds.
-        laws: laws of the reference and of the arm over their common seeds; None if one of them has none.
-    """
+    """An arm against the reference, paired by seed: error of the reference - error of the arm."""
 
     arm: str
     x: list[float]  # of the reference
-    at: list[Estimate]
+    at: list[Estimate]  # the gain at each point, over the common seeds
+    # of the reference and the arm, over their common seeds; None if these are too few or one of the two has a `problem`
     laws: tuple[PowerLaw, PowerLaw] | None
 
     @property
     def crossover(self) -> Interval | None:
-        """Scale at which the gain changes its sign for the last time; None without laws, or if it does not."""
+        """Scale at which the gain changes its sign for the last time; None without laws or without such a change."""
         return crossover(*self.laws) if self.laws else None
 
 
@@ -106,12 +103,12 @@ def find_ladders(
 
     Args:
         by: score, MEAN or a task.
-        against: key of AGAINST; "" for that of each axis in OF_AXIS.
+        against: key of AGAINST; "" for the default of each axis (OF_AXIS).
         axis: only ladders along this axis; "" for all.
-        reference: arm that the others are compared with; "" for `clip`, or without it the first arm.
+        reference: arm that the others are compared with; "" for `clip`, or the first arm if there is no `clip`.
 
-    Raises:
-        UserError: a reference that no ladder has, a quantity that does not grow, or no common seed.
+    Raises UserError: a reference that no ladder has, too few points or no task that all arms of a ladder share, a
+    quantity that does not grow, or no common seed.
     """
     ladders, left_out = [], list[str]()
     for (recipe, along, _), arms in _by_axis(runs).items():
@@ -132,11 +129,11 @@ def find_ladders(
                 ladders.append(_ladder(recipe, along, whole, by, against or OF_AXIS[along], reference))
     if reference and not ladders:
         raise UserError(f"reference={reference} is an arm of no ladder of these runs")
-    return ladders, [*dict.fromkeys(left_out)]  # a run belongs to several axes
+    return ladders, [*dict.fromkeys(left_out)]  # a run may be left out along several axes
 
 
 def refuse_short(runs: list[Run], axis: str = "") -> None:
-    """Raise UserError with the most points that an arm of these runs has along an axis ("": any)."""
+    """Raise UserError; the message names the arm with the most points along `axis` ("": along any axis)."""
     found = [
         (len(points), along, arm)
         for (_, along, _), arms in _by_axis(runs).items()
@@ -145,8 +142,8 @@ def refuse_short(runs: list[Run], axis: str = "") -> None:
     ]
     most, along, arm = max(found, default=(0, axis or "samples", "an arm"))
     raise UserError(
-        f"no ladder: {arm} has {most} of the {MIN_POINTS} or more points of {along} that it needs, with results; "
-        f"clipx reproduce recipe=R scale={along} trains them"
+        f"no ladder: {arm} has {most} of the {MIN_POINTS} or more points of {along} that it needs (only runs with "
+        f"results count); clipx reproduce recipe=R scale={along} trains them"
     )
 
 
@@ -181,7 +178,7 @@ def _ladder(recipe: str, axis: str, arms: dict[str, Points], by: str, against: s
     if len(shared) < MIN_POINTS:
         raise UserError(f"{recipe} along {axis}: the arms share {len(shared)} points, a ladder needs {MIN_POINTS}")
     reference = reference or ("clip" if "clip" in arms else next(iter(arms)))
-    quantity = _quantities()[against]
+    quantity = QUANTITIES[against]
     x_of = {point: fmean(map(quantity, arms[reference][point])) for point in shared}
     points = sorted(shared, key=x_of.__getitem__)
     errors, score = _errors(arms, points, by)
@@ -198,42 +195,26 @@ def _ladder(recipe: str, axis: str, arms: dict[str, Points], by: str, against: s
     return Ladder(recipe, axis, points, against, score, reference, found, gains)
 
 
-def _quantities() -> dict[str, Callable[[Run], float]]:
-    """Return the functions that read the quantities of AGAINST; 0 if a run lacks one."""
-    known: dict[str, float] = {}  # settings of the model -> FLOPs of a sample
-
-    def flops(run: Run) -> float:
-        key = repr((setting(run, "model"), setting(run, "train", "batch_size"), setting(run, "train", "accumulation")))
-        if key not in known:
-            known[key] = sample_flops(run) or 0.0
-        return known[key] * (last(run, "samples") or 0.0)
-
-    return {
-        "samples": lambda run: last(run, "samples") or 0.0,
-        "flops": flops,
-        "hours": processor_hours,
-        "pairs": lambda run: float(setting(run, "data", "scenes", "num_train") or 0),
-        "batch": lambda run: float(setting(run, "train", "batch_size") or 0),
-    }
-
-
 def _errors(arms: dict[str, Points], points: list[str], by: str) -> tuple[dict[str, list[BySeed]], str]:
-    """Return arm -> errors at each point, and the names of the tasks."""
     groups = [RunGroup(f"{arm} {point}", arms[arm][point]) for arm in arms for point in points]
     readers = rankable([run for group in groups for run in group.runs])
-    wanted = TASKS if by == MEAN else {by: readers[by]}
+    wanted = TASKS if by == MEAN else {task: reader for task, reader in readers.items() if task == by}
     measured = {task: shared_values(reader, groups) for task, reader in wanted.items()}
     tasks = [task for task, of_groups in measured.items() if all(of_groups)]
     if not tasks:
         raise UserError(f"by={by}: no task has been evaluated at all points of all arms; run clipx eval on the runs")
-    errors = iter(
+    errors = [
         {
             seed: 1 - fmean(measured[task][at][seed] for task in tasks)
             for seed in sorted(set.intersection(*(set(measured[task][at]) for task in tasks)))
         }
         for at in range(len(groups))
-    )
-    return {arm: [next(errors) for _ in points] for arm in arms}, ", ".join(tasks)
+    ]
+    if not all(errors):
+        where = groups[errors.index({})].label
+        raise UserError(f"{where}: no seed has results of all of {', '.join(tasks)}; run clipx eval on the runs")
+    remaining = iter(errors)
+    return {arm: [next(remaining) for _ in points] for arm in arms}, ", ".join(tasks)
 
 
 def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:

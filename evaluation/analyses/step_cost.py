@@ -23,7 +23,7 @@ from statistics import median
 from evaluation.claims.types import Verdict
 
 FIRST_LOOK = 10  # blocks
-ERROR = 0.05  # probability that an interval of any arm at any look misses the true ratio
+ERROR = 0.05  # probability that any interval at any look misses its true ratio; without a bound: for each arm
 Times = dict[str, list[float]]  # arm -> seconds of a step in each block
 
 
@@ -56,12 +56,11 @@ def time_in_turns(
 ) -> tuple[dict[str, StepCost], Times]:
     """Time blocks until every ratio is decided, `seconds` have passed or `blocks` are done.
 
+    Returns the cost of each arm except the reference, and all times.
+
     Args:
         steps: arm -> function that does a step and returns its seconds; must contain the reference.
-        bound: largest ratio that holds; None: no ratio is decided, so time until the end.
-
-    Returns:
-        The cost of each arm except the reference, and all times.
+        bound: largest ratio with the verdict `holds`; None: no ratio is decided, so time until the end.
     """
     times: Times = {arm: [] for arm in steps}
     order, end, looks = random.Random(0), clock() + seconds, 0

@@ -1,8 +1,9 @@
 """Assessment of claims: from the runs of a recipe to estimates, findings and outcomes. verdict.py has the rule."""
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -35,7 +36,7 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
             continue
         by_recipe = [assess(claim, recipe, evidence) for recipe in claim.recipes]
         run = [outcome for outcome in by_recipe if outcome.verdict != "not run"]
-        found += run or by_recipe[-1:]  # names the command of the last recipe, which is the smallest
+        found += run or by_recipe[-1:]  # "not run" for the last recipe, the smallest: its note names the command
     return found
 
 
@@ -64,17 +65,14 @@ def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
     return f"the design stored before the first seed differs: {ours[0]}" if ours else ""
 
 
+@dataclass(frozen=True)
 class _Assessor:
-    """Assesses the comparisons of one claim on the runs of one recipe.
+    """Assesses the comparisons of one claim on the runs of one recipe."""
 
-    Args:
-        looks: numbers of seeds at which the claim is judged.
-        error: one-sided error rate of each look.
-    """
-
-    def __init__(self, recipe: str, evidence: Evidence, looks: tuple[int, ...], error: float) -> None:
-        self.recipe, self.evidence, self.looks, self.error = recipe, evidence, looks, error
-        self.arms = evidence.runs.get(recipe, {})
+    recipe: str
+    evidence: Evidence
+    looks: tuple[int, ...]  # numbers of seeds at which the claim is judged
+    error: float  # one-sided error rate of each look
 
     def finding(self, comparison: Comparison) -> Finding:
         """Return the finding of one comparison at the largest look that its seeds allow."""
@@ -94,25 +92,27 @@ class _Assessor:
         common = self._seeds_with_numbers(comparison, arms)
         if not common:
             return _not_run(comparison, self._missing_numbers(comparison, arms, note))
-        look = look_at(self.looks, _seeds_without_gap(arms))
+        shared = set.intersection(*(set(seeds) for seeds in arms.values()))
+        without_gap = next(seed for seed in itertools.count() if seed not in shared)  # seeds before the first gap
+        look = look_at(self.looks, without_gap)
         if not look or not set(range(look)) <= set(common):
             return self._too_few(comparison, arms, common, look, note)
         if look < min(len(common), self.looks[-1]):
             ahead = look_after(self.looks, look)
             note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
         if lacking := self._lacking(comparison, arms, range(look)):
-            return Finding(comparison.label, "undecided", look, None, comparison.least, joined(lacking, note))
+            return _undecided(comparison, look, lacking, note)
         estimate = self._estimate(comparison, arms, look)
         if isinstance(estimate, str):
-            return Finding(comparison.label, "undecided", look, None, comparison.least, joined(estimate, note))
+            return _undecided(comparison, look, estimate, note)
         return judge(comparison, estimate, look, self.error, note)
 
     def _available(self, comparison: Comparison) -> dict[str, Seeds]:
-        """Return the arms of the comparison that have runs."""
+        arms = self.evidence.runs.get(self.recipe, {})
         if comparison.arms == (ANY,):
-            all_runs = {seed: run for seeds in self.arms.values() for seed, run in seeds.items()}
+            all_runs = {seed: run for seeds in arms.values() for seed, run in seeds.items()}
             return {ANY: all_runs} if all_runs else {}
-        return {arm: self.arms[arm] for arm in comparison.arms if arm in self.arms}
+        return {arm: arms[arm] for arm in comparison.arms if arm in arms}
 
     def _read(self, comparison: Comparison, arms: dict[str, Seeds], seed: int) -> list[list[dict[str, float]]]:
         """Return [arm][measure] -> data set -> value for one seed."""
@@ -134,14 +134,18 @@ class _Assessor:
             for (arm, seed), found in names.items():
                 if missing := sorted(every - found):
                     return (
-                        f"{arms[arm][seed].path} lacks {missing[0]}, which others have: evaluate all on the same sets"
+                        f"{arms[arm][seed].path} lacks {missing[0]}, which other runs have: "
+                        "evaluate all runs on the same sets"
                     )
         return ""
 
     def _too_few(
         self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str
     ) -> Finding:
-        """Return an undecided finding, because a look at n seeds uses seeds 0 to n - 1 and some of them are missing."""
+        """Return an undecided finding: a look at n seeds uses seeds 0 to n - 1, and some of them are missing.
+
+        `not run` if the seeds give no finite effect.
+        """
         wanted = look or self.looks[0]
         reason = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {wanted} are needed"
         if len(common) >= wanted:
@@ -156,7 +160,7 @@ class _Assessor:
             if not math.isfinite(mean):
                 return _not_run(comparison, joined(NO_NUMBER, note))
             estimate = Estimate(mean, math.nan, math.nan, 1.0, 1.0)
-        return Finding(comparison.label, "undecided", len(common), estimate, comparison.least, joined(reason, note))
+        return replace(_undecided(comparison, len(common), reason, note), estimate=estimate)
 
     def _estimate(self, comparison: Comparison, arms: dict[str, Seeds], look: int) -> Estimate | str:
         """Return the estimate from seeds 0 to `look` - 1, or the reason why there is none."""
@@ -186,16 +190,16 @@ class _Assessor:
     def _look_of_expected_divergence(
         self, comparison: Comparison, arms: dict[str, Seeds], diverged: dict[str, int]
     ) -> int:
-        """Return the largest look if exactly the seeds of `diverging_arm` diverged, and all other arms have numbers.
+        """Return the largest look if `diverging_arm` diverged in all its seeds and no other arm in any; otherwise 0.
 
-        Otherwise return 0.
+        The look counts only seeds in which all other arms have numbers.
         """
         loser = comparison.diverging_arm
         if not loser or diverged != {loser: len(arms[loser])}:
             return 0
         others = {arm: seeds for arm, seeds in arms.items() if arm != loser}
         common = set(self._seeds_with_numbers(comparison, others)) & set(arms[loser])
-        return look_at(self.looks, next(seed for seed in range(len(common) + 1) if seed not in common))
+        return look_at(self.looks, next(seed for seed in itertools.count() if seed not in common))
 
     def _missing_numbers(self, comparison: Comparison, arms: dict[str, Seeds], divergence: str) -> str:
         """Explain why no seed has an effect: a run has no numbers, or the arms share no seed."""
@@ -214,10 +218,8 @@ def _not_run(comparison: Comparison, note: str) -> Finding:
     return Finding(comparison.label, "not run", least=comparison.least, note=note)
 
 
-def _seeds_without_gap(arms: dict[str, Seeds]) -> int:
-    """Return the number of seeds 0, 1, 2, ... that all arms have, up to the first missing one."""
-    shared = set.intersection(*(set(seeds) for seeds in arms.values()))
-    return next(seed for seed in range(len(shared) + 1) if seed not in shared)
+def _undecided(comparison: Comparison, seeds: int, *notes: str) -> Finding:
+    return Finding(comparison.label, "undecided", seeds, least=comparison.least, note=joined(*notes))
 
 
 def _means(readings: Sequence[list[list[dict[str, float]]]]) -> list[list[tuple[float, ...]]]:

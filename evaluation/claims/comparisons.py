@@ -100,7 +100,7 @@ def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: flo
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:
-    """Effect: logarithm of `other`'s variance over seeds, divided by the variance of `stable`; must exceed 0."""
+    """Effect: log(variance of `other` / variance of `stable`), both over the seeds; must exceed 0."""
     label = f"log variance ratio {other} / {stable}, {label}"
     return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], 0.0, "variance")
 

@@ -1,4 +1,4 @@
-"""Designs of experiments: the claims of a recipe and the looks, the numbers of seeds at which they are judged.
+"""Designs of experiments: the claims of a recipe, and its looks (numbers of seeds at which the claims are judged).
 
 A design is stored before the first seed.
 """
@@ -45,23 +45,14 @@ def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Design:
-    """The design of one recipe's experiment.
-
-    Args:
-        recipe: name of the recipe.
-        recipe_hash: hash of the recipe's settings and the user's overrides.
-        arms: names of the arms.
-        looks: numbers of seeds at which the claims are judged.
-        claims: claim id -> label of each part -> its arms, measures and bound as text.
-        sets: evaluation sets, KIND:FOLDER or NAME:FOLDER; results on other sets do not count. Empty: all count.
-    """
+    """The design of one recipe's experiment."""
 
     recipe: str
-    recipe_hash: str
+    recipe_hash: str  # of the recipe's settings and the user's overrides
     arms: tuple[str, ...]
-    looks: tuple[int, ...]
-    claims: Mapping[str, Mapping[str, str]]
-    sets: tuple[str, ...] = ()
+    looks: tuple[int, ...]  # numbers of seeds at which the claims are judged
+    claims: Mapping[str, Mapping[str, str]]  # claim id -> label of each part -> its arms, measures and bound as text
+    sets: tuple[str, ...] = ()  # KIND:FOLDER or NAME:FOLDER; results on other sets do not count; empty: all count
 
     def changes(self, other: "Design") -> list[str]:
         """Return one text per difference of `other` from this design."""

@@ -35,12 +35,7 @@ def mean_estimate(comparison: Comparison, effects: list[float], error: float) ->
 
 
 def t_test(mean: float, se: float, df: float, comparison: Comparison) -> tuple[float, float, float]:
-    """Return the p-values `p_above`, `p_below` and `p_inside` of an Estimate.
-
-    Args:
-        se: standard error of the mean.
-        df: degrees of freedom of Student's t.
-    """
+    """Return `p_above`, `p_below` and `p_inside` from a mean, its standard error and its degrees of freedom."""
     from scipy import special
 
     def p_at_most(bound: float) -> float:
@@ -71,10 +66,7 @@ def rank_estimate(comparison: Comparison, rho: float, arms: int, error: float, s
     The kind `rank` has the bound 0, tested by permuting the arms: without a relation, all orders of the arms are
     assumed to be equally likely. The interval, and the test of the kind `weak_rank`, use Fisher's z with the standard
     error of Bonett and Wright (2000). Noise weakens a correlation, so `weak_rank` tests the correlation
-    divided by `share` (Spearman 1904).
-
-    Args:
-        share: geometric mean of the reliabilities of x and y.
+    divided by `share`, the geometric mean of the reliabilities of x and y (Spearman 1904).
     """
     from scipy import special
 
@@ -100,7 +92,7 @@ def _standard_error(rho: float, arms: int) -> float:
 
 @cache
 def null_correlations(arms: int) -> Array:
-    """Return rank correlations of `arms` arms with random orders of them. The first is set to 1: no p-value is 0."""
+    """Return rank correlations of random orders of `arms` arms with one order. The first is 1, so `p_above` > 0."""
     ranks = np.arange(arms) - (arms - 1) / 2
     shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1)
     shuffled[0] = ranks
@@ -112,9 +104,7 @@ def reliability(values: Array) -> float:
     """Return the share of the variance between the arms' means that does not come from the seeds; 0 if negative.
 
     Noise makes the correlation of two measures' means weaker than the correlation of their true values.
-
-    Args:
-        values: [arms, seeds].
+    `values` are [arms, seeds].
     """
     centred = values - values.mean(0)  # without the effect of a seed that all arms share
     between = float(centred.mean(1).var(ddof=1))
@@ -126,9 +116,7 @@ def variance_estimate(comparison: Comparison, values: Array, error: float) -> Es
     """Estimate log(variance of the second arm / variance of the first arm), variances over seeds.
 
     The F test is exact for independent arms. It is conservative here, because arms with the same seeds vary together.
-
-    Args:
-        values: [2, n], values by arm and seed.
+    `values` are [2, n], by arm and seed.
     """
     from scipy import special
 

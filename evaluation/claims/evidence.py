@@ -2,8 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -71,7 +70,8 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
                 paths_of_same = [str(run.path) for run in same]
                 left_out.append(f"left out, recipe={recipe} with other settings: {_first(paths_of_same)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
-    return Evidence(found, _stated(paths), left_out, _missing_objects(paths), drawn, designs)
+    histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
+    return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs)
 
 
 def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: list[str]) -> list[Run]:
@@ -79,7 +79,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
 
     For runs and results that are left out, add messages to `left_out`.
     """
-    # arms may have other settings of the data, and so other samples
+    # arms may differ in their data settings, and so in their samples
     samples = _most_common((settings_text(run, "data."), run.environment.get("data")) for run in runs)
     usual, other_data = list[Run](), list[str]()
     for run in runs:
@@ -120,11 +120,11 @@ def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 
 def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
-    """Return True if a data set is one of the design's, or the run's training data; always if `sets` is empty."""
+    """Return True if a data set is in `sets`, the run's training data or HELD_OUT; always if `sets` is empty."""
     dataset = dataset.partition(", ")[0]
     names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER
     known = {HELD_OUT, *map(canonical_name, [*names, str(setting(run, "data", "name"))])}
-    of_split = any(dataset.endswith(f"/{name}") for name in names)  # FOLDER is `test`, for flickr8k/test
+    of_split = any(dataset.endswith(f"/{name}") for name in names)  # a set in FOLDER `test` has the name PARENT/test
     return not sets or canonical_name(dataset) in known or of_split
 
 
@@ -158,43 +158,34 @@ def _files(paths: list[Path], name: str) -> list[Path]:
     return sorted({file.resolve() for path in paths for file in path.rglob(name)})
 
 
-def _missing_objects(paths: list[Path]) -> list[int] | None:
-    for file in _files(paths, HISTOGRAM):
-        with _damage_as_user_error(file):
-            return [int(count) for count in json.loads(file.read_text())["histogram"]]
-    return None
-
-
 def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
     """Return claim id -> findings from every claims.json: [{claim, statement, measured, expected, verdict}, ...].
 
     Entries with the key `settings` are skipped: they were computed with the user's own settings, not the paper's.
     """
     stated: dict[str, list[Finding]] = {}
-    for file in _files(paths, STATED):
-        with _damage_as_user_error(file):
-            for entry in json.loads(file.read_text()):
-                if not entry.get("settings"):
-                    stated.setdefault(str(entry["claim"]), []).append(_stated_finding(entry))
+    for findings in _parsed(paths, STATED, lambda rows: [_stated_finding(e) for e in rows if not e.get("settings")]):
+        for claim, finding in findings:
+            stated.setdefault(claim, []).append(finding)
     return stated
 
 
-@contextmanager
-def _damage_as_user_error(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is corrupt ({error!r}): delete it and run its command again") from error
+def _parsed(paths: list[Path], name: str, parse: Callable[[Any], Any]) -> Iterator[Any]:
+    for file in _files(paths, name):
+        try:
+            yield parse(json.loads(file.read_text()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{file} is corrupt ({error!r}): delete it and run its command again") from error
 
 
-def _stated_finding(entry: dict[str, Any]) -> Finding:
+def _stated_finding(entry: dict[str, Any]) -> tuple[str, Finding]:
     verdict, measured, expected = entry["verdict"], entry["measured"], entry["expected"]
     if verdict not in VERDICTS:
         raise ValueError(f"verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
     note = f"measured {_short(measured)}, expected {_short(expected)}"
     if isinstance(measured, dict) and isinstance(expected, dict):
         note = "; ".join(f"{name}: {_short(value)}, expected {expected.get(name)}" for name, value in measured.items())
-    return Finding(str(entry["statement"]), verdict, note=note)
+    return str(entry["claim"]), Finding(str(entry["statement"]), verdict, note=note)
 
 
 def _short(value: object) -> str:

@@ -22,7 +22,7 @@ class MetricReader:
     without: tuple[str, ...] = ()  # data sets to leave out
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read only the rows under protocol=paper; False: only the others
-    pool: int | None = None  # retrieval: read only rows from a pool of this many images; None: from all
+    pool: int | None = None  # retrieval: read only rows of a pool of this many images; None: only rows of all images
     per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
@@ -88,7 +88,7 @@ class SideReader:
 
 @dataclass(frozen=True)
 class SpreadOfMean:
-    """Standard deviation, over draws of a point-set model's random features, of its mean zero-shot accuracy.
+    """Standard deviation of a point-set model's mean zero-shot accuracy between draws of its random features.
 
     All data sets use the same draws, so each draw has one mean accuracy over the data sets.
     """

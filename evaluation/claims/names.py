@@ -2,7 +2,7 @@
 
 from evaluation.claims.measures import CombinedReader, MetricReader, SideReader
 
-# a data set's name in the papers -> its canonical names (measures.canonical_name) under all folder names in use
+# a data set's name in the papers -> canonical name (measures.canonical_name) of each folder name in use
 ALIASES: dict[str, tuple[str, ...]] = {
     "ImageNet": ("imagenet", "imagenet1k"),
     "Aircraft": ("aircraft", "fgvcaircraft"),

@@ -1,4 +1,7 @@
-"""Power of the rule in verdict.py: how many seeds decide a comparison, and which distance from s they detect."""
+"""Power of the rule in verdict.py: how many seeds decide a comparison, and which distance from s they detect.
+
+s is the smallest effect of interest.
+"""
 
 import numpy as np
 

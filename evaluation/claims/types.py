@@ -9,7 +9,7 @@ from evaluation.runs.reader import Run
 Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
 OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
-OWN = "own"  # in the id of a claim of our own, where the others have the number of their paper
+OWN = "own"  # first part of the id of a claim of our own; a paper's claim has the number of the paper there
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -19,9 +19,8 @@ class Measure(Protocol):
     def read(self, run: Run) -> dict[str, float]:
         """Return the values by name, usually one per data set; {} if the run lacks them.
 
-        The quantity is the mean of the values. Runs are compared on the names that all of them have.
+        The quantity is the mean of the values. A comparison is undecided if the names differ between its runs.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ class Estimate:
     p_below: float  # p-value of "the true effect is at least s"
     p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
     spread: float | None = None  # standard deviation of the effect over seeds
-    two_sided: bool = (
-        False  # of the comparison; p_above and p_below are then p-values about the effect's absolute value
-    )
+    two_sided: bool = False  # as in Comparison; if True, p_above and p_below are about the effect's absolute value
 
 
 @dataclass(frozen=True)

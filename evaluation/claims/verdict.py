@@ -1,6 +1,6 @@
 """The rule that turns estimates into verdicts. docs/claims.md explains it without formulas.
 
-A larger effect supports the claim. Its smallest value of interest s is fixed with the claim, before any run:
+A larger effect supports the claim. The smallest effect of interest s is fixed with the claim, before any run:
 
     holds           the effect is larger than s
     equivalent      the effect lies between -s and s: if it exists, it is too small to matter
@@ -9,14 +9,15 @@ A larger effect supports the claim. Its smallest value of interest s is fixed wi
     not run         there is nothing to measure
 
 s = 0 requires a gain of any size. A negative s allows a loss, if it is smaller than |s|. Only differences between arms
-with s > 0 can be `equivalent`. A two-sided claim, one of our own, holds if the effect is larger than s or smaller than
--s; each of the two has the error rate of one direction. It is refuted only by `equivalent`.
+with s > 0 can be `equivalent`. A two-sided claim (as all claims of our own are) holds if the effect is larger than s or
+smaller than -s; each side has the error rate of one direction. It is refuted only by `equivalent`.
 
 Looks: a claim is judged at 3, 5, 8, 12 and 20 seeds (by default) and at no other number, so that a user may add seeds
 until the claim is decided. Each of the five looks has an error rate of 0.5% in each direction, together 2.5% at most.
 The intervals are therefore 99% intervals.
 
-A look at n seeds uses seeds 0 to n - 1. A seed in which a compared arm diverged leaves the part undecided.
+A look at n seeds uses seeds 0 to n - 1. If a compared arm diverged in some of these seeds, the verdict on the
+comparison is `undecided`; if no seed at all has numbers of every compared arm, `not run`.
 
 Parts: the comparisons of a claim. The claim holds if all parts hold, and is refuted if one part is refuted. To keep the
 error rate of a refutation, the p-values of the parts are adjusted by Holm's method. A report also marks the verdicts
@@ -38,11 +39,9 @@ REFUTED = ("does not hold", "equivalent")
 
 
 def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "") -> Finding:
-    """Return the finding of one comparison, without regard to the other parts of its claim.
+    """Return the finding of one comparison at a look with `seeds` seeds and the one-sided error rate `error`.
 
-    Args:
-        seeds: number of seeds at this look.
-        error: one-sided error rate of this look.
+    The other parts of its claim do not matter here.
     """
     verdict = verdict_of(estimate, error)
     found = Finding(comparison.label, verdict, seeds, estimate, comparison.least, note)
@@ -86,8 +85,9 @@ def overall(verdicts: list[Verdict]) -> Verdict:
 def p_value(findings: list[Finding], error: float) -> float | None:
     """Return the p-value of a claim's verdict over all looks; None if no part has an estimate.
 
-    It is the smaller p-value of two verdicts, times the number of looks. The p-value of `holds` is the largest of the
-    parts, that of a refutation the smallest after Holm's method. A part without an estimate has the p-value 1.
+    It is the smaller of the p-values of `holds` and of a refutation, times the number of looks. The p-value of `holds`
+    is the largest of the parts' p-values, that of a refutation the smallest after Holm's method. A part without an
+    estimate has the p-value 1.
     """
     if all(finding.estimate is None for finding in findings):
         return None
@@ -107,7 +107,7 @@ def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
 def holm(p_values: list[float]) -> list[float]:
     """Return p-values adjusted by Holm's method (1979) for the number of tests.
 
-    statsmodels' `multipletests` gives the same, but takes a third of a second, for a garbage collection in every call.
+    statsmodels' `multipletests` gives the same, but takes a third of a second, because every call collects garbage.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0

@@ -24,7 +24,13 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 class Images(Sequence[Image]):
     """RGB images by index; picklable."""
 
-    fingerprint: str  # changes with the content
+    def __init__(self, length: int, fingerprint: str) -> None:
+        """`fingerprint` changes with the content."""
+        self.length = length
+        self.fingerprint = fingerprint
+
+    def __len__(self) -> int:
+        return self.length
 
     @abstractmethod
     def at(self, index: int) -> Image:
@@ -46,12 +52,9 @@ class ShardImages(Images):
     """Images in webdataset shards."""
 
     def __init__(self, spec: str, shards: Shards) -> None:
+        super().__init__(len(shards), shards.content_hash())
         self.spec = spec
         self.shards = shards
-        self.fingerprint = shards.content_hash()
-
-    def __len__(self) -> int:
-        return len(self.shards)
 
     def at(self, index: int) -> Image:
         try:
@@ -64,7 +67,7 @@ class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(self, spec: str, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None) -> None:
-        """The fingerprint is a hash of each file's path relative to `root`, size and modification time.
+        """The fingerprint is a hash of `boxes`, and of each file's path relative to `root`, size and modification time.
 
         `boxes`: the part of each image that is used; None: all.
 
@@ -79,10 +82,7 @@ class FileImages(Images):
             raise UserError(f"datasets={spec}: {error.filename} is missing") from None
         names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
         files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
-        self.fingerprint = content_hash(files if boxes is None else [files, boxes])
-
-    def __len__(self) -> int:
-        return len(self.paths)
+        super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:
         path = self.paths[index]
@@ -100,12 +100,9 @@ class SomeImages(Images):
     """A subset of another set of images."""
 
     def __init__(self, images: Images, chosen: list[int]) -> None:
+        super().__init__(len(chosen), content_hash([images.fingerprint, chosen]))
         self.images = images
         self.chosen = chosen
-        self.fingerprint = content_hash([images.fingerprint, chosen])
-
-    def __len__(self) -> int:
-        return len(self.chosen)
 
     def at(self, index: int) -> Image:
         return self.images.at(self.chosen[index])
@@ -116,11 +113,8 @@ class ArrayImages(Images):
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         """`pixels`: uint8 [n, H, W, 3]."""
+        super().__init__(len(pixels), content_hash(hashlib.sha256(pixels.data).hexdigest()))
         self.pixels = pixels
-        self.fingerprint = content_hash(hashlib.sha256(pixels.data).hexdigest())
-
-    def __len__(self) -> int:
-        return len(self.pixels)
 
     def at(self, index: int) -> Image:
         return Pillow.fromarray(self.pixels[index])

@@ -165,7 +165,7 @@ class Captioned(_WithCaptions):
         Raises UserError: no image has a caption, or a pool is larger than the set.
         """
         if not any(captions):
-            raise UserError(f'datasets={spec}: no sample has a caption, neither .json with "captions" nor .txt')
+            raise UserError(f'datasets={spec}: no sample has a caption; shards have .txt, or "captions" in .json')
         if settings.limit is not None:
             chosen = draw(len(images), settings.limit)
             images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
@@ -175,7 +175,7 @@ class Captioned(_WithCaptions):
         all_captions = [caption for of_image in captions for caption in of_image]
         super().__init__(spec, short, split, images, all_captions, {"captions": content_hash(captions)})
         self.protocol = settings.protocol
-        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # else equal to the whole set
+        self.pools = tuple(pool for pool in settings.pools if pool < len(images))  # a pool of all images is the set
         self._counts = torch.tensor([len(of_image) for of_image in captions])
 
     def image_of_caption(self, split: str) -> Tensor:
@@ -184,7 +184,7 @@ class Captioned(_WithCaptions):
 
 
 class ManyToMany(Captioned):
-    """Images with captions; for some of them, all captions or images that fit are known (ECCV Caption, CxC)."""
+    """Images with captions; for some images and some captions, all right answers are known (ECCV Caption, CxC)."""
 
     kind: Kind = "many_to_many"
 
@@ -198,9 +198,9 @@ class ManyToMany(Captioned):
         settings: Settings,
         positives: dict[str, Answers],
     ) -> None:
-        """`positives`: for each source, direction -> query -> its right answers, as indices under settings.limit.
+        """`positives`: source -> direction (image_to_text, text_to_image) -> query -> its right answers.
 
-        The directions are image_to_text and text_to_image. The index -1 stands for an answer that no one can find.
+        Queries and answers are indices of images or captions kept by settings.limit; -1: a right answer not in the set.
         """
         super().__init__(spec, short, split, images, captions, settings)
         self._hashes["positives"] = content_hash(positives)
@@ -234,7 +234,7 @@ class Associations(_WithCaptions):
 
 
 class _Categorised(_WithCaptions):
-    """Items of a category each; all items have the same number of images, and the same number of captions."""
+    """Items with one category each; all have the same number of images, and the same number of captions."""
 
     def __init__(
         self,
@@ -249,13 +249,13 @@ class _Categorised(_WithCaptions):
         both_ways: bool = False,
         averaged: frozenset[str] | None = None,
     ) -> None:
-        """Of n items, item i has the category `categories[i]`, and the i-th of n equal parts of images and captions.
+        """Item i has the category `categories[i]`, and the i-th of len(categories) equal parts of images and captions.
 
         Args:
             limit: number of items to draw; None: all.
             chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
-            both_ways: pairs: score also the choice of captions by image, and both choices together (Winoground).
-            averaged: choices: the categories over whose accuracies the mean is reported; None: each is reported.
+            both_ways: for pairs: also score the choice of the caption for each image, and both choices together.
+            averaged: for choices: report the mean accuracy of these categories; None: report every category.
         """
         items = len(categories)
         each_images, self.answers = len(images) // items, len(captions) // items
@@ -280,7 +280,7 @@ def _members(items: list[int], each: int) -> list[int]:
 
 
 class MinimalPairs(_Categorised):
-    """Minimal pairs: two images and two captions each, which differ in one visual detail; its kind is the category.
+    """Minimal pairs: two images and two captions each, which differ little; the kind of difference is the category.
 
     Images and captions 2p and 2p+1 form pair p.
     """

@@ -19,7 +19,7 @@ from evaluation.datasets.layouts.shards import open_wds
 from evaluation.datasets.layouts.winogavil import open_winogavil
 from evaluation.types import Settings
 
-Reader = Callable[[str, Path, str, int], Split]  # spec, root, the set's own name of the split, number of classes
+Reader = Callable[[str, str, Path, str, int], Split]  # name, spec, root, own name of the split, number of classes
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,25 @@ class Classes:
     """A set of images with classes."""
 
     what: str  # description in `clipx ls data`
-    parts: dict[str, str]  # split -> a file or folder below root that exists if the split does
+    markers: dict[str, str]  # split -> a file or folder below root that exists if the split does
     read: Reader
     prompts: str  # key in clip-benchmark's table of templates
     names: str = ""  # key in clip-benchmark's table of class names; "" if the data set has a list of names
-    part_of: dict[str, str] = field(default_factory=dict)  # split -> the data set's own name of it, if different
+    own_names: dict[str, str] = field(default_factory=dict)  # split -> the data set's own name of it, if different
     get: str = ""  # where to get the data set; "" if `clipx data pull` downloads it
 
     @property
     def place(self) -> str:
         """The file or folder below root that must exist."""
-        return self.parts["test"]
+        return self.markers["test"]
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
         """Open the set. Raises UserError: the test split is missing, or the set's class names cannot be read."""
         require(spec, name, root, self.place, self.get)
         names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
         readers = {
-            split: partial(self.read, spec, root, self.part_of.get(split, split), len(names))
-            for split, marker in self.parts.items()
+            split: partial(self.read, name, spec, root, self.own_names.get(split, split), len(names))
+            for split, marker in self.markers.items()
             if (root / marker).exists()
         }
         return Labelled(spec, name, names, prompts.templates_of(self.prompts), readers, settings)
@@ -66,18 +66,6 @@ class Placed:
         opened = self.layout(spec, root / self.place, settings)
         opened.short = name
         return opened
-
-
-def _torchvision(
-    what: str,
-    name: str,
-    parts: dict[str, str],
-    read: Callable[..., Split],
-    key: str = "",  # Classes.prompts; "": same as `name`
-    names: str = "",
-    get: str = "",
-) -> Classes:
-    return Classes(what, parts, partial(read, name), key or name, names, get=get)
 
 
 def _splits(path: str, names: str = "train test") -> dict[str, str]:
@@ -147,34 +135,27 @@ NAMED: dict[str, Classes | Placed] = {
         "caltech101",
         "caltech101",
     ),
-    "cifar10": _torchvision("10 classes, 32 px", "cifar10", _splits("cifar-10-batches-py"), vision.arrays),
-    "cifar100": _torchvision("100 classes, 32 px", "cifar100", _splits("cifar-100-python"), vision.arrays),
-    "stl10": _torchvision("10 classes, 96 px", "stl10", _splits("stl10_binary"), vision.arrays),
-    "food101": _torchvision("101 dishes", "food101", _splits("food-101/meta/{}.json"), vision.files),
-    "cars": _torchvision("196 models", "cars", _splits("stanford_cars/cars_{}"), vision.files, get=CARS),
-    "aircraft": _torchvision(
-        "100 variants (metric: mean per class)", "aircraft", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"
+    "cifar10": Classes("10 classes, 32 px", _splits("cifar-10-batches-py"), vision.arrays, "cifar10"),
+    "cifar100": Classes("100 classes, 32 px", _splits("cifar-100-python"), vision.arrays, "cifar100"),
+    "stl10": Classes("10 classes, 96 px", _splits("stl10_binary"), vision.arrays, "stl10"),
+    "food101": Classes("101 dishes", _splits("food-101/meta/{}.json"), vision.files, "food101"),
+    "cars": Classes("196 models", _splits("stanford_cars/cars_{}"), vision.files, "cars", get=CARS),
+    "aircraft": Classes("100 variants (metric: mean per class)", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"),
+    "flowers102": Classes(
+        "102 flowers (metric: mean per class)", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
     ),
-    "flowers102": _torchvision(
-        "102 flowers (metric: mean per class)",
-        "flowers102",
-        _splits("flowers-102/jpg", ALL),
-        vision.files,
-        "flowers",
-        "flowers",
+    "eurosat": Classes(
+        "10 kinds of land use; split drawn by us", _splits("eurosat/2750"), vision.drawn, "eurosat", "eurosat"
     ),
-    "eurosat": _torchvision(
-        "10 kinds of land use; split drawn by us", "eurosat", _splits("eurosat/2750"), vision.drawn, names="eurosat"
-    ),
-    "dtd": _torchvision("47 textures", "dtd", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files),
-    "pets": _torchvision(
+    "dtd": Classes("47 textures", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files, "dtd"),
+    "pets": Classes(
         "37 breeds (metric: mean per class)",
-        "pets",
         {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
         vision.pets,
-        names="pets",
+        "pets",
+        "pets",
     ),
-    "sun397": _torchvision("397 scenes; split drawn by us", "sun397", _splits("SUN397", ALL), vision.drawn),
+    "sun397": Classes("397 scenes; split drawn by us", _splits("SUN397", ALL), vision.drawn, "sun397"),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
     "clevr_distance": _shards(
         "distance of the nearest object in CLEVR, 6 ranges", "wds_vtab-clevr_closest_object_distance"
@@ -211,22 +192,22 @@ NAMED: dict[str, Classes | Placed] = {
         "5,000 images, 5 captions or more",
         "mscoco/dataset_coco.json",
         open_karpathy,
-        f"val2014 from cocodataset.org in mscoco/, {KARPATHY}",
+        f"val2014/ of cocodataset.org and {KARPATHY}, both in ROOT/mscoco",
     ),
     "flickr30k": Placed(
         "1,000 images, 5 captions",
         "flickr30k/dataset_flickr30k.json",
         open_karpathy,
-        f"flickr30k-images (on request, shannon.cs.illinois.edu) in flickr30k/, {KARPATHY}",
+        f"flickr30k-images (on request, shannon.cs.illinois.edu) and {KARPATHY}, both in ROOT/flickr30k",
     ),
     "flickr8k": Placed(
         "1,000 images, 5 captions",
         "flickr8k/dataset_flickr8k.json",
         open_karpathy,
-        f"Flicker8k_Dataset in flickr8k/, {KARPATHY}",
+        f"Flicker8k_Dataset and {KARPATHY}, both in ROOT/flickr8k",
     ),
     "eccv_caption": Placed(
-        "all right answers on COCO's 5,000 images: ECCV Caption and CxC (metrics: mAP@R, corrected R@1)",
+        "COCO's 5,000 test images, all matches annotated by ECCV Caption and CxC (metrics: mAP@R, corrected R@1)",
         "eccv_caption",
         open_eccv,
         "eccv_caption/data/*.json of github.com/naver-ai/eccv-caption in ROOT/eccv_caption; it also needs mscoco",
@@ -248,13 +229,13 @@ NAMED: dict[str, Classes | Placed] = {
         "Flickr30k's captions against four with words exchanged", "ARO-Flickr-Order", "aro_flickr_order"
     ),
     "sugar_crepe": Placed(
-        "7,512 images with a right and a wrong caption, 7 kinds of changes",
+        "7,512 choices between a right and a wrong caption, 7 kinds of changes",
         "sugar_crepe",
         open_sugar_crepe,
         "data/*.json of github.com/RAIVNLab/sugar-crepe and val2017/ of cocodataset.org, both in ROOT/sugar_crepe",
     ),
     "winoground": Placed(
-        "400 pairs of images and captions of the same words",
+        "400 minimal pairs; both captions have the same words",
         "winoground",
         open_winoground,
         f"{_hub('facebook/winoground', 'winoground')}, then data/images.zip unpacked in its folder",
@@ -263,7 +244,7 @@ NAMED: dict[str, Classes | Placed] = {
         "3,568 cues with 5 to 12 images, of which some are right",
         "winogavil/winogavil_dataset.csv",
         open_winogavil,
-        "assets/ of github.com/WinoGAViL/WinoGAViL-experiments, after its download-images.py, in ROOT/winogavil",
+        "assets/ of github.com/WinoGAViL/WinoGAViL-experiments, after running download-images.py, in ROOT/winogavil",
     ),
     "mmvp": Placed(
         "135 minimal pairs, 9 visual patterns",
@@ -275,7 +256,7 @@ NAMED: dict[str, Classes | Placed] = {
 
 
 def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
-    """Raise UserError if `root/marker` is missing; the message says how to get the set, from `get` if it is not ""."""
+    """Raise UserError if `root/marker` is missing; the message has `get`, or `clipx data pull` if `get` is ""."""
     if not (root / marker).exists():
         source = get.replace("ROOT", str(root))
         how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"
@@ -290,10 +271,11 @@ def present(name: str, root: Path) -> bool:
 def pull(name: str, root: Path) -> None:
     """Download a set with torchvision into the folder where `clipx eval` looks for it.
 
-    Raises UserError: the name is unknown, or torchvision cannot download the set; the message names the source.
+    Raises UserError: the name is unknown, or the set is not in DOWNLOADS (the message says where to get it). Does not
+    catch torchvision's errors of a failed download.
     """
     known = lookup(NAMED, name, "clipx data pull")
     if name not in vision.DOWNLOADS:
-        raise UserError(f"{name} cannot be pulled: {known.get.replace('ROOT', str(root))}")
+        raise UserError(f"{name} cannot be pulled; it comes from {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
     vision.DOWNLOADS[name](str(root))

@@ -36,7 +36,7 @@ MAX_FILES = 100  # sets in a folder with more files are not kept: each opening l
 _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
 PROTOCOLS = {
     "corrected": "counts hits exactly",
-    "paper": "scores one caption per image and counts the others as hits, as paper 1",
+    "paper": "as paper 1's evaluator, which scores one caption per image and counts all others as hits",
 }
 
 

@@ -5,7 +5,6 @@ scores with different prompts cannot be compared.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -32,7 +31,8 @@ def templates_of(key: str) -> Templates:
     if key == "imagenet1k":
         from open_clip import zero_shot_metadata as metadata
 
-        return Templates(_filled(metadata.OPENAI_IMAGENET_TEMPLATES), _filled(metadata.SIMPLE_IMAGENET_TEMPLATES))
+        both = (metadata.OPENAI_IMAGENET_TEMPLATES, metadata.SIMPLE_IMAGENET_TEMPLATES)
+        return Templates(*([template("{c}") for template in templates] for templates in both))
     # the usual alternative to clip-benchmark's "a picture of {c} objects"
     simple = "a photo of {c} objects." if key == "clevr_count_all" else PLAIN
     return Templates(published_templates(key), [simple])
@@ -75,10 +75,6 @@ def check_prompts(spec: str, classnames: list[str], templates: list[str]) -> Non
     for template in templates:
         if "{c}" not in template:
             raise UserError(f"datasets={spec}: prompt {template!r} lacks {{c}} for the class name")
-
-
-def _filled(templates: tuple[Callable[[str], str], ...]) -> list[str]:
-    return [template("{c}") for template in templates]
 
 
 @cache

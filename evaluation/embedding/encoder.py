@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,6 @@ def from_checkpoint(
     """Return the encoder of a checkpoint folder (or of the last one in a run directory), and the run directory.
 
     Args:
-        path: the run directory or checkpoint folder.
-        device: the device of the towers.
-        precision: the precision of the towers.
         averaged: use the averaged weights of train.ema.
         features_eval: number of random features, instead of the run's.
         alpha: use (1 - alpha) start weights + alpha weights of the checkpoint.
@@ -59,9 +57,10 @@ def from_checkpoint(
     if alpha is not None:
         name += f", alpha {alpha:g}"
         digest = interpolate(model, config, run, digest, alpha) or _digest_of_weights(model)
-    _to_device(model, device)
+    model.to(device).to(memory_format=torch.channels_last).eval()
     encoder = of_model(model, name, digest, config.seed, device, precision)
-    image, text = _LastBatch(model.image), _LastBatch(model.text)
+    # The towers' last outputs are cached, so that draws 1, 2, ... of the head share one forward pass per batch.
+    image, text = (lru_cache(maxsize=1)(partial(tower)) for tower in (model.image, model.text))
     for draw in range(1, model.head.draws):
         head = model.head.evaluation(draw)
         encoder.image_variants[f"draw {draw}"] = _prepared(_compose(head, image), device, precision)
@@ -99,7 +98,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
     digest = _digest_of_weights(model)
-    _to_device(model, device)
+    model.to(device).to(memory_format=torch.channels_last).eval()
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
 
@@ -137,10 +136,6 @@ def _encoder(
     )
 
 
-def _to_device(model: nn.Module, device: torch.device) -> None:
-    model.to(device).to(memory_format=torch.channels_last).eval()
-
-
 def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
     """Wrap `encode`: no gradients, towers on `device` in `precision`, float32 output on the CPU."""
     one_of(precision, PRECISIONS, "precision")
@@ -153,21 +148,7 @@ def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
     return prepared
 
 
-class _LastBatch:
-    """A tower that caches its last output, which all draws of the head use."""
-
-    def __init__(self, tower: Callable[[Tensor], Any]) -> None:
-        self.tower = tower
-        self.batch: Tensor | None = None
-        self.output: Any = None
-
-    def __call__(self, batch: Tensor) -> Any:
-        if batch is not self.batch:
-            self.batch, self.output = batch, self.tower(batch)
-        return self.output
-
-
-def _compose(head: Callable[[Any], Tensor], tower: _LastBatch) -> Encode:
+def _compose(head: Callable[[Any], Tensor], tower: Callable[[Tensor], Any]) -> Encode:
     return lambda batch: head(tower(batch))
 
 

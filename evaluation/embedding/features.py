@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
 from clipx.data.loading.watchdog import start_process_group
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
 from clipx.utils.progress import ProgressBar
 from evaluation import types
@@ -29,7 +29,7 @@ from evaluation.embedding.kept_inputs import kept
 from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
-Pixels = tuple[Tensor | None, str]  # (image or batch of images, ""), or (None, error message)
+Pixels = tuple[Tensor | None, UserError | Fault | None]  # (image or batch of images, None), or (None, error)
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,9 @@ def extract(
 ) -> Features:
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
-    Args:
-        encoder: its functions `image` and `text` take tensors on `loading.device`.
-        dataset_by_name: keys are `Dataset.name`, as in the requests.
-        requests: repeated requests are extracted once.
-        cache_dir: folder for one safetensors file per request.
+    Keys of `dataset_by_name` are `Dataset.name`, as in the requests. `cache_dir` gets a safetensors file per request.
 
-    Raises:
-        UserError: a corrupt image or an embedding that is not finite; the message names the data set.
+    Raises UserError: a corrupt image or an embedding that is not finite; the message names the data set.
     """
     features: Features = {}
     with ProgressBar() as progress:
@@ -83,7 +78,7 @@ def fill_cache(
 ) -> None:
     """Fill the cache with embeddings. All ranks must call this with the same requests; each embeds a part.
 
-    Each rank takes whole batches, the same as a single process, so that the embeddings are equal.
+    The batches are those of a single process, so that the embeddings are the same; each rank takes some of the batches.
 
     Raises UserError: like `extract`, on all ranks.
     """
@@ -217,34 +212,37 @@ def _check_finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -
         raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {where}: use an earlier checkpoint")
 
 
+@dataclass(frozen=True)
 class _Preprocessed(Dataset[Pixels]):
     """Images that the loader's processes decode and preprocess."""
 
-    def __init__(self, images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor]) -> None:
-        self.images = images
-        self.rows = rows
-        self.preprocess = preprocess
+    images: Sequence[Image]
+    rows: range
+    preprocess: Callable[[Image], Tensor]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Pixels:
         try:
-            return self.preprocess(self.images[self.rows[index]]), ""
-        except UserError as error:  # raised here, the loader would add a traceback to its message
-            return None, str(error)
+            return self.preprocess(self.images[self.rows[index]]), None
+        except (UserError, Fault) as error:  # if it were raised here, the loader would add a traceback to the message
+            return None, error
 
 
 def _collate(samples: list[Pixels]) -> Pixels:
-    problem = next((problem for _, problem in samples if problem), "")
+    problem = next((problem for _, problem in samples if problem), None)
     pixels = [image for image, _ in samples if image is not None]
-    return (None, problem) if problem else (torch.stack(pixels), "")
+    return (None, problem) if problem else (torch.stack(pixels), None)
 
 
 def _image_batches(
     images: Sequence[Image], rows: range, preprocess: Callable[[Image], Tensor], loading: Loading
 ) -> Iterable[Tensor]:
-    """Yield batches, without the global random state and the signal handlers of a training run in this process."""
+    """Yield batches, without drawing from the global random state of a training run in this process.
+
+    Signals to the run's process group do not reach the loader's processes.
+    """
     loader = DataLoader(
         _Preprocessed(images, rows, preprocess),
         loading.batch_size,
@@ -254,13 +252,13 @@ def _image_batches(
         generator=torch.Generator(),
     )
     for batch, problem in loader:
-        if batch is None:
-            raise UserError(problem)
+        if problem:
+            raise problem
+        assert batch is not None
         yield batch
 
 
 def _read(path: Path) -> Tensor | None:
-    """Return the cached embeddings; None if the file is missing or corrupt."""
     if not path.is_file():
         return None
     try:
@@ -281,7 +279,7 @@ def _write(path: Path, embeddings: Tensor) -> None:
 
 
 def _remove_oldest(cache_dir: Path) -> None:
-    """Remove the least recently used files until at most `$CLIPX_FEATURES_GB` (10) are left.
+    """Remove the least recently used files until at most $CLIPX_FEATURES_GB gigabytes (default 10) are left.
 
     The embeddings for one evaluation of a point-set model take a gigabyte.
     """

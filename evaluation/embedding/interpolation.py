@@ -1,7 +1,7 @@
-"""Weights between those from which a run started and its own (WiSE-FT: Wortsman et al. 2022, arXiv 2109.01903).
+"""Weights between a run's start weights and its trained weights (WiSE-FT: Wortsman et al. 2022, arXiv 2109.01903).
 
-All floating-point tensors are interpolated, running statistics of batch norms included; they are not measured again for
-the new weights. Integer buffers, such as counts of batches, are those of the run.
+All floating-point tensors are interpolated, including the running statistics of batch norms, which are not measured
+again for the new weights. Integer buffers, such as counts of batches, are those of the run.
 """
 
 from pathlib import Path

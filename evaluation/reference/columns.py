@@ -10,7 +10,7 @@ from evaluation.runs.results import LIMIT
 from evaluation.tasks.zeroshot import SPLIT
 from evaluation.types import Result
 
-TOLERANCE = 0.01  # relative, of the number of items: copies of a data set differ by a few
+TOLERANCE = 0.01  # allowed relative difference in the number of items: copies of a data set differ by a few
 OWN = "own"
 PAPER = ", paper protocol"  # suffix of a split's name under protocol=paper
 
@@ -91,7 +91,7 @@ COLUMNS = (
     _set("FMoW", "fmow", 0, OWN, "worst_group_top1"),
     _set("GeoDE", "geode", 0, OWN, "worst_group_top1"),
     _set("Dollar Street", "dollarstreet", 0, OWN, "worst_group_top5"),
-    # 3,563 cues in all; the number of those with 10 or 12 candidates is not published
+    # DataComp lists 3,563 cues; it does not say how many have 10 or 12 candidates
     Column("WinoGAViL", ("winogavil",), "associations", "jaccard/10-12", 0),
     *(
         Column(f"{title} {target} retr. R@{k}", names, "retrieval", f"{metric}_recall@{k}", items)

@@ -12,9 +12,9 @@ from clipx.utils.registry import did_you_mean
 
 FILE = Path(__file__).parent / "open_clip.csv.gz"
 FACTS = ("name", "pretrained", "params (M)", "FLOPs (B)", "image_mparams", "image_gflops")  # other columns: results
-# Training data -> number of pairs, for models whose tag does not give the samples seen. Their epochs are in the tag
-# (laion400m_e31), or 32: CLIP (Radford et al. 2021, section 2.5) and open_clip's YFCC models (docs/PRETRAINED.md). For
-# cc12m no number of epochs is published; 32 is assumed.
+# Training data -> number of pairs, for models whose tag does not give the samples seen. The number of epochs is in the
+# tag (laion400m_e31), else 32: published for CLIP (Radford et al. 2021, section 2.5) and for open_clip's YFCC models
+# (docs/PRETRAINED.md), assumed for cc12m.
 PAIRS = {"openai": 400e6, "laion400m": 407e6, "yfcc15m": 15e6, "cc12m": 12e6}
 EPOCHS = 32
 

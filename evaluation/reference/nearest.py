@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation.reference.columns import Column, counterpart
@@ -47,11 +46,6 @@ def compare(row: Result, model: PublishedModel) -> Comparison | None:
     return Comparison(model, column, row.value - model.values[column.title], column.obstacle(row))
 
 
-def references(run: Run, named: Sequence[PublishedModel] = ()) -> list[PublishedModel]:
-    """Return the named models; if none is named, the nearest one."""
-    return list(named) or [nearest(run)]
-
-
 def nearest(run: Run) -> PublishedModel:
     """Return the published model nearest to a run; if the run evaluates published weights, their own model.
 
@@ -91,5 +85,4 @@ def _samples(run: Run) -> float | None:
 
 
 def _log_distance(ours: float | None, theirs: float | None) -> float:
-    """Return |log(ours / theirs)|; infinite if one is unknown."""
     return abs(math.log(ours / theirs)) if ours and theirs else math.inf

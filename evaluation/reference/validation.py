@@ -29,7 +29,7 @@ MODELS = (
     "open_clip:ViT-B-32/laion2b_s34b_b79k",
 )
 
-COPIES = {  # data set -> CLIP-benchmark's copy, used for the published values: clip-benchmark/COPY on the hub
+COPIES = {  # data set -> COPY: the published values were measured on clip-benchmark/COPY of the hub
     "imagenet": "wds_imagenet1k",
     "cifar10": "wds_vtab-cifar10",
     "cifar100": "wds_vtab-cifar100",
@@ -132,7 +132,6 @@ def _find_dataset(name: str, root: Path) -> str:
 
 
 def _row_name(spec: str) -> str:
-    """Return the data set's name in result rows."""
     kind, _, folder = spec.partition(":")
     return short_name(Path(folder)) if kind == "wds" else kind
 
@@ -155,5 +154,8 @@ def _show(numbers: list[ValidatedNumber], missing: list[str]) -> None:
     for entry in missing:
         console.print(f"missing: {entry}", markup=False, highlight=False)
     agreed = sum(number.verdict == "agrees" for number in numbers)
-    summary = f"{agreed} of {len(numbers)} numbers agree within {100 * TOLERANCE:.1f} points"
+    summary = (
+        f"{agreed} of {len(numbers)} numbers agree: within {100 * TOLERANCE:.1f} points, or within our 95% interval if "
+        "the test split is our own"
+    )
     console.print(summary if numbers else "nothing was checked", highlight=False)

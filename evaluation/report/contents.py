@@ -21,7 +21,7 @@ from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summaris
 from evaluation.runs.reader import Run, limited_note
 
 MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
-MAX_NAMES = 3  # of methods or recipes in the title; with more methods, a study of the papers starts with the claims
+MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
 FOOTER = (
     "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With several seeds this must "
     "hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
@@ -54,7 +54,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
     task_section = Section("Task details", task_details(shown, metrics))
     examples_section = Section("Retrieval examples", retrieval_examples(shown))
     if len(groups) > MAX_DETAILED:
-        note = f"Of the first {MAX_DETAILED} of {len(groups)} methods. For others, give their folders to clipx report."
+        note = f"Shown: the first {MAX_DETAILED} of {len(groups)} methods. For others, give clipx report their folders."
         for section in (task_section, examples_section):
             section.blocks[:0] = [Text(note, "muted")] if section.blocks else []
     sections = [
@@ -73,7 +73,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
 
 
 def title(groups: list[RunGroup]) -> str:
-    """Return the methods' names; with more than MAX_NAMES methods the recipes' names, or counts if those are many."""
+    """Return the names of the methods, or else of the recipes, if there are at most MAX_NAMES; otherwise counts."""
     if len(groups) <= MAX_NAMES:
         return ", ".join(group.label for group in groups)
     recipes = list(dict.fromkeys(str(group.runs[0].config.get("recipe") or group.label) for group in groups))

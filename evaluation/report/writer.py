@@ -31,7 +31,8 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    # a row per result; compare: per method and metric; diff: per item that only one model has right; scaling: per run
+    # report: a row per result; compare: per method and metric; diff: per item that only one model has right;
+    # scaling: per run
     csv: Path
     figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
@@ -92,7 +93,7 @@ def _write(document: Document, table: list[list[object]], out: Path, name: str, 
 
 
 def results_table(runs: list[Run], out: Path, published: Published) -> list[list[object]]:
-    """Return a header and all result rows: run, folder from `out`, fields of Result, published values, hashes."""
+    """Return a header and all result rows: run, folder relative to `out`, Result fields, published values, hashes."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
     table: list[list[object]] = [["run", "folder", *names, *published.csv_columns, *(f"hash_{key}" for key in hashes)]]

@@ -8,6 +8,7 @@ from clipx.run.directory import identity_keys, load_config
 from evaluation.runs.reader import Run
 
 MISSING = "-"
+SAMPLE_FLOPS: dict[str, float] = {}  # settings -> FLOPs of a pair; counting those of new settings takes about a second
 
 
 def describe(run: Run) -> dict[str, str]:
@@ -48,15 +49,23 @@ def processor_hours(run: Run) -> float:
     return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
 
 
-def sample_flops(run: Run) -> float | None:
-    """Return the towers' FLOPs of a training step per pair; None if the run's towers cannot be built here."""
+def training_flops(run: Run) -> float:
+    """Return the FLOPs of the towers in the whole training; 0 if the run's towers cannot be built here."""
+    parts = [("model",), *(("train", name) for name in ("batch_size", "accumulation", "grad_checkpointing"))]
+    key = repr([setting(run, *part) for part in parts])
+    if key not in SAMPLE_FLOPS:
+        SAMPLE_FLOPS[key] = _sample_flops(run)
+    return SAMPLE_FLOPS[key] * (last(run, "samples") or 0.0)
+
+
+def _sample_flops(run: Run) -> float:
     from clipx.training.cost import whole_step  # slow to import
 
     try:
         config = load_config(run.path)
         return whole_step(config).tower_flops / config.train.batch_size
     except UserError:
-        return None
+        return 0.0
 
 
 def last(run: Run, key: str) -> float | None:
@@ -71,7 +80,7 @@ def number(line: dict[str, Any], key: str) -> float | None:
 
 
 def digits(value: float, sign: str = "") -> str:
-    """Format with three significant digits: 0.500, -0.0123, 12.3, 1,235; sign="+" also shows a plus sign."""
+    """Format with three significant digits, above 999 as an integer: 0.500, -0.0123, 1,235; sign="+" adds a plus."""
     if not math.isfinite(value):
         return f"{value:{sign}}"
     if abs(value) < 5e-7:  # a rounding error

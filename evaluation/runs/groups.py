@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -36,7 +37,7 @@ class MetricSummary:
         """Compare with chance: "not different" if the interval contains or touches the chance level.
 
         The mean bootstrap interval must exclude chance too. The seeds share their examples, so their agreement
-        says nothing about other examples (three seeds with 11 of 40 right are not above 0.25).
+        says nothing about other examples (three seeds with 11 of 40 right each are not above 0.25).
         """
         chance = self.row.chance
         if chance is None:
@@ -77,9 +78,7 @@ def short_names(names: list[str]) -> list[str]:
 
 def _common(parts: list[list[str]]) -> int:
     """Return the number of leading parts that all lists share."""
-    return next(
-        (at for at, several in enumerate(zip(*parts, strict=False)) if len(set(several)) > 1), min(map(len, parts))
-    )
+    return sum(1 for _ in takewhile(lambda several: len(set(several)) == 1, zip(*parts, strict=False)))
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:

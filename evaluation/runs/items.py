@@ -6,6 +6,7 @@ in the order of the evaluations.
 
 import io
 import json
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,12 +29,12 @@ SCHEMA = pa.schema({
     "item": pa.int32(),  # index in the split's images, captions or pairs
     "unit": pa.int32(),  # image of a caption, else the item: items of one unit are not independent
     "right": pa.bool_(),
-    "rank": pa.int32(),  # of the right answer, 1 = best; null if the metric has no ranks, or for a NaN
+    "rank": pa.int32(),  # of the right answer, 1 = best; null if the metric has no ranks, or if the rank is MISS
     "model": WORD,
-    "seed": pa.int32(),
+    "seed": pa.int64(),
     "hashes": WORD,  # JSON, as in results.jsonl
-    "questions": WORD,  # hash of data, prompts and scoring: rows of two models with the same hash pair by `item`
-    "source": WORD,  # specification of the data set, for its pictures
+    "questions": WORD,  # hash of data, prompts and scoring: two models' rows with equal hashes are paired by `item`
+    "source": WORD,  # specification of the data set, so that a report can open it and show pictures
 })  # fmt: skip
 COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stores 0, 1, 2, ... in almost no space
 
@@ -46,7 +47,8 @@ def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: 
     with turn(path.with_suffix(".lock")):
         table = read(out)
         for one in items:
-            table = table.filter(compute.invert(_same(table, task, dataset.short, _text(one.hashes))))
+            key = {"task": task, "dataset": dataset.short, "hashes": _text(one.hashes)}
+            table = table.filter(compute.invert(mask(table, key)))
         added = [_table(one, task, dataset, encoder) for one in items]
         _write(path, pa.concat_tables([table, *added]).unify_dictionaries())
 
@@ -65,11 +67,9 @@ def read(out: Path) -> pa.Table:
         raise UserError(f"{path} is not a table of items: remove it and run clipx eval with force=true") from error
 
 
-def _same(table: pa.Table, task: str, dataset: str, hashes: str) -> pa.ChunkedArray:
-    """Return a mask of the rows with this task, data set and hashes."""
-    key = {"task": task, "dataset": dataset, "hashes": hashes}
-    same = [compute.equal(table[name].cast(pa.string()), value) for name, value in key.items()]
-    return compute.and_(compute.and_(*same[:2]), same[2])
+def mask(table: pa.Table, values: dict[str, str]) -> pa.ChunkedArray:
+    """Return a mask of the rows with these values in columns of type WORD."""
+    return reduce(compute.and_, [compute.equal(table[name].cast(pa.string()), word) for name, word in values.items()])
 
 
 def _text(hashes: dict[str, str]) -> str:

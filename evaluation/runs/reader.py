@@ -55,9 +55,8 @@ def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[
 
     `limited`: also read the rows of `clipx eval limit=N`.
 
-    Raises:
-        UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. A path
-            with only a claims.json is accepted if an earlier path has runs.
+    Raises UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. But a
+    path with only a claims.json is accepted if an earlier path has runs.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
@@ -92,7 +91,7 @@ def read(folder: Path, limited: bool = False) -> Run:
             for file in sorted((folder / "artifacts").glob("*.json"))
             if limited or f", {results.LIMIT} " not in file.stem
         },
-        environment=_object(folder / "environment.json"),
+        environment=_object(folder / "environment.json", "restore it from a copy"),
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
         limited_rows=len(rows) - len(kept),
     )
@@ -108,14 +107,14 @@ def pairs_behind(checkpoint: Path) -> int | None:
 
 
 def limited_note(runs: list[Run]) -> str:
-    """Return a sentence that names the runs whose only rows, of `clipx eval limit=N`, were left out; "" if none."""
+    """Return a sentence that names the runs whose rows are all from `clipx eval limit=N` and left out; "" if none."""
     only = [run for run in runs if run.limited_rows and not run.results]
     evaluated = ", ".join(str(run.path) for run in only[:3]) + (", ..." if len(only) > 3 else "")
     return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
 
 
 def run_folders(path: Path) -> Iterator[Path]:
-    """Yield the runs at or below `path`. Skip folders inside a run (checkpoints may hold a config.yaml) and .hydra."""
+    """Yield the runs at or below `path`. Skip hidden folders and those in a run (checkpoints may have config.yaml)."""
     for name, below, files in os.walk(path):
         if any(mark in files for mark in MARKS):
             yield Path(name)
@@ -160,15 +159,15 @@ def _log(file: Path) -> list[dict[str, Any]]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _object(file: Path) -> dict[str, Any]:
+def _object(file: Path, advice: str = "delete it and evaluate again") -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{file} is corrupt ({_first_line(error)}); delete it and evaluate again") from error
+        raise UserError(f"{file} is corrupt ({_first_line(error)}); {advice}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{file} is corrupt (no JSON object); delete it and evaluate again")
+        raise UserError(f"{file} is corrupt (no JSON object); {advice}")
     return content
 
 

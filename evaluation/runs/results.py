@@ -27,7 +27,7 @@ from evaluation.types import Result, csv_text, printable_line
 NAMES = [field.name for field in fields(Result)]
 RESULTS = "results.jsonl"
 LOCK = "results.lock"
-INTERMEDIATE = "intermediate"  # folder in a run directory: results of its other checkpoints, one folder each
+INTERMEDIATE = "intermediate"  # in a run directory: one folder per evaluated checkpoint except the best (or last)
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Result]:
             dict(row.hashes)
             rows.append(row)
         except (ValueError, TypeError):
-            if number == len(lines):  # after the last line break: empty, or half a line of a killed run
+            if number == len(lines):  # after the last line break: usually empty
                 break
             needs = f"a JSON object with {', '.join(NAMES)}"
             raise UserError(f"{path}:{number} is not a result row ({needs}): remove that line") from None
@@ -107,23 +107,20 @@ def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
 def write_tables(out: Path) -> None:
     """Write the rows of results.jsonl in `out` to results.csv (all fields) and results.md (shares in per cent)."""
     with turn(out / LOCK):
-        _write_tables(out, read(out / RESULTS))
-
-
-def _write_tables(out: Path, rows: list[Result]) -> None:
-    table = [list((asdict(row) | {"hashes": json.dumps(row.hashes)}).values()) for row in rows]
-    write_text(out / "results.csv", csv_text([NAMES, *table]))
-    text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
-    text += "|---|---|---|---|---|--:|---|--:|--:|\n"
-    for row in rows:
-        names = (row.model, row.task, row.dataset, row.split, row.metric)
-        cells = [printable_line(name).replace("|", "\\|") for name in names]
-        text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
-    write_text(out / "results.md", text)
+        rows = read(out / RESULTS)
+        table = [list((asdict(row) | {"hashes": json.dumps(row.hashes)}).values()) for row in rows]
+        write_text(out / "results.csv", csv_text([NAMES, *table]))
+        text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
+        text += "|---|---|---|---|---|--:|---|--:|--:|\n"
+        for row in rows:
+            names = (row.model, row.task, row.dataset, row.split, row.metric)
+            cells = [printable_line(name).replace("|", "\\|") for name in names]
+            text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
+        write_text(out / "results.md", text)
 
 
 def _formatted(row: Result) -> tuple[str, str, str, str]:
-    """Return value, interval, chance and n; shares in per cent, geometry in its own unit."""
+    """Return value, interval, chance and n; geometry in its own unit, all others times 100."""
     value, low, high = (
         f"{x:.3f}" if row.task == "geometry" else f"{100 * x:.1f}" for x in (row.value, row.low, row.high)
     )
@@ -134,7 +131,7 @@ def _formatted(row: Result) -> tuple[str, str, str, str]:
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
     """Write the rows to a W&B summary: `task/dataset[, choices]/metric` -> value.
 
-    If `out` is a run directory, use the W&B run of the training, otherwise a new one.
+    If `out` is the directory of a run that was logged to W&B, use its W&B run, otherwise a new one.
     """
     trained = out / WANDB_ID
     if trained.is_file():
@@ -149,7 +146,7 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 
 
 def show(rows: list[Result]) -> None:
-    """Print a table of values, 95% intervals and chance levels; shares in per cent, geometry in its own unit."""
+    """Print a table of values, 95% intervals and chance levels; geometry in its own unit, all others times 100."""
     table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
     table.add_column("metric", overflow="fold")
     for column in ("%", "interval", "chance", "n"):

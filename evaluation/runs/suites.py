@@ -6,6 +6,7 @@ from statistics import fmean
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 from evaluation.datasets.named import present
+from evaluation.runs.results import LIMIT
 from evaluation.types import Result
 
 
@@ -30,7 +31,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     ),
     "composition": _names("sugar_crepe winoground mmvp aro_attribution aro_relation aro_coco_order aro_flickr_order"),
 }
-# set -> the metric that DataComp's evaluation reports, where it is not the task's in MAIN
+# set -> the metric that DataComp's evaluation or the set's authors report, if it differs from the task's in MAIN
 METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_per_class") | {
     "iwildcam": "macro_f1",
     "fmow": "worst_group_top1",
@@ -52,7 +53,7 @@ MAIN = {
 
 
 def sets_of(suite: str, root: Path) -> list[str]:
-    """Return the sets of a suite that exist below root, in its order.
+    """Return the sets of a suite that exist below root, in the suite's order.
 
     Raises UserError: an unknown suite, or none of its sets exists.
     """
@@ -70,7 +71,8 @@ def mean_line(suite: str, rows: list[Result]) -> str:
     names = SUITES[suite]
     values = {name: value for name in names if (value := _main_value(name, rows)) is not None}
     if len(values) == len(names):
-        return f"suite {suite}: mean of {len(names)} sets {100 * fmean(values.values()):.1f}%"
+        limits = sorted({f" with limit={row.hashes[LIMIT]}" for row in rows if LIMIT in row.hashes})
+        return f"suite {suite}: mean of {len(names)} sets {100 * fmean(values.values()):.1f}%{'; '.join(limits)}"
     missing = [name for name in names if name not in values]
     return f"suite {suite}: {len(values)} of {len(names)} sets, so no mean; missing: {', '.join(missing)}"
 

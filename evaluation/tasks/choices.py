@@ -1,4 +1,4 @@
-"""Accuracy of the choice between captions of an image: one is right, the others differ (SugarCrepe, ARO)."""
+"""Accuracy of the choice between captions of an image: one is right, the others are wrong (SugarCrepe, ARO)."""
 
 import torch
 
@@ -9,10 +9,11 @@ from evaluation.types import Device, Features, Score
 
 
 class CaptionChoice(CaptionTask):
-    """Share of the images whose right caption is nearer than their wrong ones, over all images and by category.
+    """Share of the images whose right caption is nearer than every wrong one, over all images and by category.
 
     A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is our addition.
-    Sets with `averaged` categories have one row with the mean over these instead (ARO, Yuksekgonul et al. 2023).
+    Sets with `averaged` categories have one row with the mean over these categories, and no row per category (ARO,
+    Yuksekgonul et al. 2023).
     """
 
     name = "choices"

@@ -22,7 +22,7 @@ RESAMPLES = 100  # bootstrap resamples
 QUANTILES = {"margin_q25": 0.25, "margin_q50": 0.5, "margin_q95": 0.95}
 BINS, FIRST, LAST = 150, -1.0, 2.0  # histogram of the margins; its two end bins also count the values outside
 DRAWN = 100  # pairs in the PCA figure
-SHAPES: dict[str, Callable[[Tensor, Tensor], float]] = {
+METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "gap": modality_gap,
     "uniformity": uniformity,
     "alignment": alignment,
@@ -45,8 +45,8 @@ class Geometry(CaptionTask):
         image, text = paired(image, text, dataset.image_of_caption(dataset.splits[0]))
         few = image[:PAIRS], text[:PAIRS]
         rows = []
-        for metric, shape in SHAPES.items():
-            value, error = shape(*few), standard_error(shape, *few)
+        for metric, function in METRICS.items():
+            value, error = function(*few), standard_error(function, *few)
             rows.append(self._row(dataset, metric, value, value - 1.96 * error, value + 1.96 * error, len(few[0])))
         batches = batched_margins(image, text)
         if batches is not None:
@@ -83,7 +83,7 @@ def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, 
 def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
     """Return the margins in whole batches of b pairs, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
 
-    b is 64, or half the number of pairs if that is less, but at least 2: an interval needs two batches.
+    b is 64, or half the number of pairs if there are fewer than 128, as an interval needs two batches; at least 2.
     """
     if len(image) < 2:
         return None
@@ -101,7 +101,7 @@ def histogram(batches: Tensor | None) -> dict[str, Any]:
 
 
 def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
-    """Return coordinates of the first pairs in the first two principal components of all pairs (paper 4, figure 1)."""
+    """Return coordinates of DRAWN pairs in the first two principal components of all pairs (paper 4, figure 1)."""
     features = torch.cat([image, text]).double()
     centred = features - features.mean(dim=0)
     variance, axes = torch.linalg.eigh(centred.T @ centred)  # ascending

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from clipx.errors import UserError
 from evaluation.datasets.kinds import ManyToMany
 from evaluation.metrics import positive_ranks
 from evaluation.tasks.rows import CaptionTask, row
@@ -36,6 +37,8 @@ class ManyToManyRetrieval(CaptionTask):
         rows, items = [], []
         for source, directions in dataset.positives(split).items():
             for direction, positives in directions.items():
+                if not positives:  # limit= may leave no query
+                    continue
                 queries, answers, owner = sides[direction]
                 ranks, asked = positive_ranks(queries, answers, positives), torch.tensor(list(positives))
                 unit = owner[asked]
@@ -48,6 +51,8 @@ class ManyToManyRetrieval(CaptionTask):
                         rows.append(row(self.name, dataset.short, split, name, share[captions > 0], weights, n, chance))
                     if metric == "recall@1":
                         items.append(Items(split, name, asked, values > 0, torch.stack([r[0] for r in ranks]), unit))
+        if not rows:
+            raise UserError(f"limit= leaves no query of {dataset.name}: use a larger one")
         return Score(rows, items=items)
 
 
@@ -63,9 +68,10 @@ def _metrics(ranks: list[Tensor], answers: int) -> Iterator[tuple[str, Tensor, f
 
 
 def _chance_map(places: Tensor, answers: int) -> float:
-    """Return the expected precision at a place, times the chance of a right answer there, averaged over the places.
+    """Return the expected average precision at R of A = `answers` answers in random order; `places`: 1, ..., R.
 
-    At place r, an answer is right with probability R/A, and each of the r - 1 before it then with (R - 1)/(A - 1).
+    The answer at place r is right with probability R/A. Given that it is, each of the r - 1 answers before it is right
+    with probability (R - 1)/(A - 1).
     """
     r, R = places.double(), len(places)
     return float(((1 + (r - 1) * (R - 1) / max(answers - 1, 1)) / r).sum()) / answers

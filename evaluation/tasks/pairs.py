@@ -15,8 +15,8 @@ GROUP_CHANCE = 1 / 6  # both right scores are above both wrong ones, in 4 of 24 
 class PairAccuracy(CaptionTask):
     """Share of the pairs in which each statement finds its image, over all pairs and by category.
 
-    The metrics are `pair_accuracy` and, for example, `pair_accuracy/colour`: Winoground's image score. Sets with
-    `both_ways` also get `text_score` (each image finds its statement) and `group_score` (both), also by category.
+    The metric `pair_accuracy` is Winoground's image score; by category it is, for example, `pair_accuracy/colour`. Sets
+    with `both_ways` also get `text_score` (each image finds its statement) and `group_score` (both), also by category.
     """
 
     name = "pairs"

@@ -53,11 +53,7 @@ class Retrieval(CaptionTask):
             note = f", {size} of {len(image)} images (seed {POOL_SEED})"
             rows += self._rows(dataset, in_pool, owner, size, note, group)
         captions = dataset.texts(dataset.splits[0], "captions")
-        artifact = {
-            "kind": "retrieval",
-            "text_to_image": _caption_examples(image, text, image_of_text, ranks.text_to_image, captions),
-            "image_to_text": _image_examples(image, text, image_of_text, ranks.image_to_text, captions),
-        }
+        artifact = {"kind": "retrieval", **_examples(image, text, image_of_text, ranks, captions)}
         return Score(rows, artifact, _items(rows[0], ranks, image_of_text))
 
     def _rows(
@@ -74,7 +70,8 @@ class Retrieval(CaptionTask):
             image_hits, weights = hits(ranks.image_to_text, k)[queries], torch.ones_like(counts)
             chance = chance_image_to_text(captions[queries], k)
             if paper:
-                image_hits, weights = with_floor(image_hits, counts), counts
+                # the share of hits among each image's captions: one is scored, all others are hits
+                image_hits, weights = (counts - 1 + image_hits) / counts, counts
                 chance = 1 - (1 - chance) * len(counts) / float(counts.sum())
             metric = f"image_to_text_recall@{k}"
             rows.append(row(self.name, dataset.short, split, metric, image_hits, weights, len(image_hits), chance))
@@ -99,22 +96,13 @@ def _items(row: Result, ranks: Ranks, owner: Tensor) -> list[Items]:
 def pool(image_of_text: Tensor, images: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw `size` of the images with a fixed seed, and take all their texts.
 
-    Returns:
-        int64 indices: of the drawn images, of their texts, and of each text's image among the drawn images.
+    Returns int64 indices: of the drawn images, of their texts, and of each text's image among the drawn images.
     """
     chosen = torch.randperm(images, generator=torch.Generator().manual_seed(POOL_SEED))[:size].sort().values
     index_in_pool = torch.full((images,), -1)
     index_in_pool[chosen] = torch.arange(size)
     texts = (index_in_pool[image_of_text] >= 0).nonzero()[:, 0]
     return chosen, texts, index_in_pool[image_of_text[texts]]
-
-
-def with_floor(found: Tensor, captions: Tensor) -> Tensor:
-    """Return the share of hits among each image's captions [N] as in paper 1's evaluator, see `Retrieval`.
-
-    `found` [N] is 0 or 1, the hit of the scored caption. `captions` [N] is the number of captions per image.
-    """
-    return (captions - 1 + found) / captions
 
 
 def chance_image_to_text(captions: Tensor, k: int) -> float:
@@ -151,23 +139,14 @@ def _nearest(query: Tensor, answers: Tensor) -> list[tuple[int, float]]:
     return list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
 
-def _caption_examples(
-    image: Tensor, text: Tensor, image_of_text: Tensor, ranks: Tensor, texts: list[str]
-) -> list[dict[str, Any]]:
-    examples = []
+def _examples(image: Tensor, text: Tensor, image_of_text: Tensor, ranks: Ranks, texts: list[str]) -> dict[str, Any]:
+    by_text, by_image = [], []
     for query in _drawn(torch.arange(len(text))):
         own, found = int(image_of_text[query]), _nearest(text[query : query + 1], image)
         images = [{"image": i, "similarity": s, "correct": i == own} for i, s in found]
-        examples.append({"caption": texts[query], "images": images, "rank": int(ranks[query])})
-    return examples
-
-
-def _image_examples(
-    image: Tensor, text: Tensor, image_of_text: Tensor, ranks: Tensor, texts: list[str]
-) -> list[dict[str, Any]]:
-    examples = []
+        by_text.append({"caption": texts[query], "images": images, "rank": int(ranks.text_to_image[query])})
     for query in _drawn(torch.unique(image_of_text)):
         found = _nearest(image[query : query + 1], text)
         captions = [{"text": texts[t], "similarity": s, "correct": int(image_of_text[t]) == query} for t, s in found]
-        examples.append({"image": query, "captions": captions, "rank": int(ranks[query])})
-    return examples
+        by_image.append({"image": query, "captions": captions, "rank": int(ranks.image_to_text[query])})
+    return {"text_to_image": by_text, "image_to_text": by_image}

@@ -17,9 +17,8 @@ WORST_GROUP = {"worst_group_top1": 1, "worst_group_top5": 5}  # metric -> k
 def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
     """Return class embeddings [classes, E]: the normalised mean of each class's normalised prompt embeddings.
 
-    Args:
-        prompts: [classes x templates, E], class by class.
-        cosine: if False, take the plain mean, because the lengths of the embeddings matter (paper 5, section 4.2).
+    `prompts` are [classes x templates, E], class by class. Without `cosine`, the plain mean is taken, because the
+    lengths of the embeddings matter (paper 5, section 4.2).
     """
     by_class = prompts.view(classes, -1, prompts.shape[1])
     if not cosine:

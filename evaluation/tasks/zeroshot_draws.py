@@ -24,8 +24,8 @@ SPREAD = "top1_spread_over_draws"
 class ZeroShotDraws(Task):
     """Standard deviation of top-1 accuracy, and means of top-1 and mean per-class accuracy, over five draws.
 
-    Paper 5 reports means over draws for zero-shot (section 6.2): of top-1 accuracy, on some data sets of mean per-class
-    accuracy. All other tasks use the first draw only.
+    For zero-shot, paper 5 reports means over draws (section 6.2): of top-1 accuracy, or on some data sets of mean
+    per-class accuracy. All other tasks use the first draw only.
     """
 
     name = "zeroshot_draws"

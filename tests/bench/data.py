@@ -104,7 +104,7 @@ def main() -> None:
             "fast": lambda size=size: clipx_batches(root, size, "fast"),  # type: ignore[misc]
         }
         best = dict.fromkeys(pipelines, 0.0)
-        for _ in range(ROUNDS + 1):  # the first round warms up
+        for _ in range(ROUNDS):
             for name, batches in pipelines.items():
                 best[name] = max(best[name], speed(batches))
         print(f"{size} px: open_clip {best['open_clip']:.0f} images/s per core")

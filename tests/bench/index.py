@@ -1,6 +1,6 @@
 """Shard index at the size of CC12M (12.4M samples): start-up time, memory and scan speed: `make bench-index`.
 
-Two ranks with four workers each open a synthetic index. Its shards are empty files, which are never read; the scan is
+Two ranks open a synthetic index, with four workers each. Its shards are empty files, which are never read; the scan is
 measured on one further shard of 300 MB. Three numbers have a target: scan speed (higher is better), memory of the index
 summed over all processes, and seconds from opening the index to the first batch of ids (lower is better).
 """
@@ -87,7 +87,7 @@ def mapped_megabytes(pids: list[int], pattern: str) -> float:
                 mapping = line
             elif line.startswith("Pss:") and re.search(pattern, mapping):
                 total += int(line.split()[1])
-    return total / 1000
+    return total * 1024 / 1e6
 
 
 def scan_speed(folder: Path, megabytes: int = 300) -> float:

@@ -8,8 +8,8 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 - the times of `sogclr` and `nuclr` divided by that of `clip`;
 - the differences of loss and gradients between `clip` and ClipLoss;
 - the times of a step on one process, and on two processes that share it (including the gather), each with one thread;
-- on a GPU with triton, time and memory of ClipLoss, and of `clip` in torch's tiles and by the Triton kernels, in every
-  loss_precision.
+- on a GPU with triton, in every loss_precision: time and memory of ClipLoss, of `clip` with torch's tiles, and of
+  `clip` with the Triton kernels.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE.
 Otherwise waiting threads spin, and their CPU time counts. Memory is measured in a new process per candidate: the

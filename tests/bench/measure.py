@@ -9,7 +9,7 @@ import torch
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Return the wall seconds of a call, until the GPU, if there is one, has finished."""
+    """Return the wall seconds of a call, including its work on the GPU, if there is one."""
     start = time.perf_counter()
     action()
     if torch.cuda.is_available():
@@ -35,7 +35,7 @@ def _status(field: str) -> int:
 
 
 def run(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command; end this program with the last lines of its output if it fails."""
+    """Run a command; if it fails, end this program and show the end of the command's output."""
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -7,7 +7,7 @@ that the papers print. docs/claims.md shows them.
 
 Each error rate is the share of experiments that give a false verdict at one look or more. The true effect lies at the
 bound, where an error is most likely. Two other rules are compared at the same looks: paired t with 95% intervals, and t
-with the intervals of our rule but with the variance pooled over all arms.
+with 99% intervals, as in our rule, but with the variance pooled over all arms.
 """
 
 import math
@@ -157,7 +157,7 @@ def of_ranks(most: float, noise: float, families: float = 0.0) -> Simulation:
 
 
 def of_shares(share: float) -> Simulation:
-    """Return the simulation of a claim about the share of 100 seeds with an event, judged once."""
+    """Return the simulation of a claim about the share of seeds with an event, judged once, at 100 seeds."""
 
     def simulate(generator: np.random.Generator) -> Verdicts:
         hits = int((generator.random(100) < share).sum())
@@ -167,7 +167,7 @@ def of_shares(share: float) -> Simulation:
 
 
 def of_variances(generator: np.random.Generator) -> Verdicts:
-    """Simulate two arms with the same variance over seeds, judged on its ratio at every look."""
+    """Simulate two arms with the same variance over seeds; judge the ratio of their variances at every look."""
     values = generator.standard_normal((2, LOOKS[-1]))
     comparison = less_variable("a", "b", GAP, "v")
     return [verdict_of(variance_estimate(comparison, values[:, :n], EACH), EACH) for n in LOOKS]
@@ -179,7 +179,7 @@ def noisy(arms: int, variance: float, compared: int = 2) -> Array:
 
 
 def alike(arms: int, correlation: float) -> Array:
-    """Return the covariance of arms with variance 1, which are correlated except the first."""
+    """Return the covariance of arms with variance 1. The first is independent, all others have this correlation."""
     covariance = np.full((arms, arms), correlation)
     covariance[0, :] = covariance[:, 0] = 0.0
     np.fill_diagonal(covariance, 1.0)
@@ -295,7 +295,7 @@ NOTHING: dict[Verdict, float] = {"holds": 0.0, "does not hold": 0.0}
 
 
 def print_rates(experiments: int) -> None:
-    """Print the error rates of all cases. A cell is empty if its verdict never occurs, or always (then it is true)."""
+    """Print the error rates. A cell is empty if no experiment gives its verdict, or if all do: then it is correct."""
     columns = "false holds | false denial | false equivalent | plain t: holds | denial | pooled t: holds | denial"
     print(f"| {experiments:,} experiments each | {columns} |\n|---|---|---|---|---|---|---|---|")
     for case in cases():

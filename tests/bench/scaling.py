@@ -2,10 +2,11 @@
 
     python -m tests.bench.scaling [experiments]      default: 500 per case, about five minutes
 
-Each experiment draws the errors of two arms whose runs of one seed share a part of the noise. Counted: how often the
-95% intervals of a, b, c, d and of the crossover contain the truth, how often the predicted interval of the largest
-point, from the others, contains its simulated mean, and how often a law is reported as not fitting. For comparison: c
-by a percentile bootstrap over the seeds.
+Each experiment draws the errors of two arms, whose runs of one seed share a part of the noise. The law of an arm is
+error = a (x + b)^c + d. The table shows how often the 95% intervals of a, b, c, d (of the first arm) and of the
+crossover contain the truth, how often the interval that the smaller points predict for the largest point contains that
+point's simulated mean, and how often the fit of the first arm's law reports a problem. The last line shows how often
+the interval of c from a percentile bootstrap over the seeds contains the truth.
 """
 
 import sys
@@ -70,7 +71,7 @@ def experiment(case: Case, draw: np.random.Generator) -> tuple[Array, Array]:
 
 
 def coverage(case: Case, experiments: int, seed: int = 0) -> dict[str, float]:
-    """Return the share of experiments in which each interval contains the truth, and that with a reported problem."""
+    """Return name -> share of experiments in which the interval contains the truth; problem -> share with a problem."""
     draw, hits, at = np.random.default_rng(seed), Counter[str](), crossing(case)
     a, b, c, d = case.laws[0]
     for _ in range(experiments):

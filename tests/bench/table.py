@@ -18,7 +18,7 @@ ROWS = 512  # per read or write; paper 3's global batch
 
 
 def read_and_write() -> float:
-    """Return the median milliseconds of NUCLR's table access in a step: read, write, maximum of both zeta columns."""
+    """Return the median milliseconds of NUCLR's table access in a step: read, write, maximum of each zeta column."""
     columns = objectives.build({"nuclr": {}}, PAIRS).columns
     table = SampleTable(columns, PAIRS)
     generator = torch.Generator().manual_seed(0)

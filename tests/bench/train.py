@@ -103,7 +103,7 @@ def our_script(case: Case, shards: Path, out: Path, device: str) -> float:
 
 
 def their_script(case: Case, shards: Path, out: Path, device: str) -> float:
-    """Run open_clip_train; return the images per second from the mean step times between the lines of out.log."""
+    """Run open_clip_train; return the images per second, from the mean step time in each line of out.log."""
     arguments = {
         "dataset-type": "webdataset", "train-data": f"{shards}/{{00000..{SHARDS - 1:05d}}}.tar",
         "train-num-samples": STEPS * case.batch, "batch-size": case.batch, "workers": case.workers, "epochs": 1,

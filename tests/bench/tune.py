@@ -1,8 +1,8 @@
-"""Score values for the miniatures' settings that the papers tuned, on held-out pairs: `make tune-mini`.
+"""Try values of the settings that the papers tuned, in the miniatures, on held-out pairs: `make tune-mini`.
 
-Each candidate trains once, with seed 100; the claims use seeds 0 to 19. The score is R@1 (mean of both directions) on
-the held-out training pairs, which no claim reads. Finished candidates are skipped, so the command can be interrupted.
-The best values are then written into the recipes by hand.
+Each candidate trains once, with seed 100, which no claim uses. The score is R@1 (mean of both directions) on the
+held-out training pairs, which no claim reads. Finished candidates are not trained again, so the command can be
+interrupted. The best values are then written into the recipes by hand.
 """
 
 import sys
@@ -14,6 +14,7 @@ from cli.eval.one import evaluate
 from cli.launcher.process_pool import Pool
 from cli.settings.compose import compose_eval, compose_run
 from cli.train import train
+from clipx.errors import RunDiverged
 from clipx.run import directory
 
 SEED, RUNS = 100, "runs/tuning"
@@ -33,8 +34,8 @@ def clip_run(recipe: str, rate: str) -> tuple[tuple[str, ...], ...]:
     return (f"model.init={run}",), (f"model.teacher={run}",)
 
 
-# recipe -> arms and their grid. All arms of a recipe get the best learning rate of `clip`, unless other arms are listed
-# with rates. The rate was written into the recipe before the entries with only tau or alpha were run.
+# recipe -> arms and their grid. An arm without a grid of rates uses the best rate of `clip` (in gap_mini: of the arm
+# of the same method). Grids of only tau or alpha were run after the best rate was written into the recipe.
 GRIDS: dict[str, list[tuple[str, Grid]]] = {
     "clip_reg_mini": [("clip", (MORE_RATES,))],
     "counting_mini": [("clip", (RATES,))],
@@ -49,7 +50,8 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     ],
     # paper 5, section 6.1: three of the five alphas
     "wpse_mini": [("clip", (RATES,)), ("gaussian,imq", (("alpha=0.667", "alpha=0.5", "alpha=0.333"),))],
-    # a rate for each arm; arms with a teacher come last, because they use the run of `clip` with the same rate
+    # Every arm gets its own rate. Arms with a teacher come last, because their teacher is a run of `clip`: for
+    # clip_refine the run with the rate given here, for the other arms the run with their own rate.
     "objectives_mini": [
         (f"clip,{SINGLE},siglip_group,keyword,multi_positive,negclip,{TAUGHT}", (THREE_RATES,)),
         ("clip_refine", (*clip_run("objectives_mini", "8.0e-3"), REFINE_RATES)),
@@ -58,7 +60,7 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
         (f"clip,{SINGLE},{TAUGHT}", (RATES[:3],)),
         ("clip_refine", (*clip_run("objectives_photos", "1.0e-3"), REFINE_RATES)),
     ],
-    # on photographs; CLIP's best tau is for all arms of nuclr_photos with a fixed tau
+    # on photographs; all arms of nuclr_photos with a fixed tau get CLIP's best tau
     "clip_reg_photos": [("clip", (RATES,))],
     "margin_photos": [("tau_07", (RATES,))],
     "gap_photos": [("base", (RATES,))],
@@ -66,7 +68,7 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
 }
 
 
-SHORT = {  # short key in GRIDS -> override of `clipx train`, with the value and 1 - value
+SHORT = {  # short key in GRIDS -> override of `clipx train`; the first {} is the value, the second 1 - value
     "tau": "temperature.tau={}",
     "alpha": "model.points.alpha=[{},{}]",
 }
@@ -79,7 +81,7 @@ def override(setting: str) -> str:
 
 
 def score(arguments: tuple[str, ...]) -> float:
-    """Train with these arguments of `clipx train`; return the score in percent."""
+    """Train with these arguments of `clipx train`; return the score in percent. Raises RunDiverged."""
     config = compose_run(list(arguments))
     run = directory.directory(config)
     run.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,11 @@ def main() -> None:
         with Pool(["", ""]) as pool:
             futures = {pool.submit(score, call): key for key, call in calls.items()}
             for future in as_completed(futures):
-                print(name, *futures[future], f"{future.result():.2f}", flush=True)
+                try:
+                    found = f"{future.result():.2f}"
+                except RunDiverged:
+                    found = "diverged"
+                print(name, *futures[future], found, flush=True)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_eval_names_a_corrupt_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path: Path) -> None:
-    """Bad samples are found when images are decoded, so the run starts. Below max_bad_rate they are only logged."""
+    """Images are decoded only during training, so the run starts; it ends if more than max_bad_rate of them are bad."""
     folder = write_shards(tmp_path / "shards" / "train", samples=60)
     with tarfile.open(folder / "corrupt.tar", "w") as shard:
         for i in range(4):

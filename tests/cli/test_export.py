@@ -18,7 +18,7 @@ from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import checkpoint
-from clipx.run.checkpoint import TrainState
+from clipx.run.train_state import TrainState
 from clipx.utils.files import write_text
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, untrained
@@ -41,7 +41,7 @@ def test_an_exported_model_gives_the_embeddings_of_the_run(
     export([str(run), f"out={out}"])
     printed = capsys.readouterr().out
     assert f"open_clip.create_model('mine', pretrained='{out}')" in printed
-    assert f"create_model('{tower}'" not in printed, "open_clip has no such configuration in another process"
+    assert f"create_model('{tower}'" not in printed, "without clipx, open_clip has no configuration of this name"
     ours = clip.build_model(config)
     checkpoint.load_weights(ours, checkpoint.resolve(run))
     pixels, tokens = torch.randn(3, 3, 48, 48), torch.randint(1, 999, (3, 32))
@@ -136,7 +136,7 @@ def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part:
 
 @pytest.mark.parametrize("every", ["epoch", "step"])
 @pytest.mark.parametrize(("steps", "epoch"), [(6, 2), (3, 1)])  # the run has 3 epochs of 2 steps
-def test_the_exported_temperature_is_that_of_the_last_step_of_its_schedule(
+def test_the_exported_temperature_is_the_schedules_at_the_checkpoints_last_step(
     tmp_path: Path, every: str, steps: int, epoch: int
 ) -> None:
     config = prepared(tmp_path, epochs=3)
@@ -197,7 +197,7 @@ def test_small_towers_are_refused(tmp_path: Path, image: str, text: str) -> None
 
 
 def refusals(run: Path, folder: Path) -> list[str]:
-    """Return the messages of two exports: beside an existing x.json, and into a missing folder. Nothing is written."""
+    """Check that exports beside an existing x.json and into a missing folder write nothing; return the two errors."""
     messages = []
     write_text(folder / "x.json", "the user's")
     before = sorted(folder.rglob("*"))
@@ -228,7 +228,7 @@ def _other_mean_every_second_time() -> Callable[[object], dict[str, object]]:
 
 def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    config.model.normalise = False
+    config.model.normalise = "never"
     for message in refusals(untrained(config), tmp_path):
         assert "which have unit length, would differ" in message
 

@@ -13,7 +13,7 @@ import torch
 from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import checkpoint, directory
-from clipx.run.checkpoint import TrainState
+from clipx.run.train_state import TrainState
 from clipx.utils.files import write_text
 from evaluation.runs import results
 from evaluation.types import Result
@@ -27,7 +27,7 @@ PUSH = ("hub=me/demo", "licence=apache-2.0")
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Run a test hub for this process and its children, with an empty cache; the token may write as USER `me`."""
+    """Run a test hub for this process and its children, with an empty cache and a write token of the user `me`."""
     with running_hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -48,7 +48,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def run_with_results(
     root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None
 ) -> Path:
-    """Write a run with random weights, and results: of these, of other weights, and with limit=."""
+    """Write an untrained run and three results: of its weights, of other weights, and of its weights with limit=10."""
     config = settings(root)
     config.model.image.name = config.model.text.name = tower
     if change:
@@ -153,7 +153,7 @@ def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_pat
 def test_the_bias_is_written_to_and_the_preprocessing_read_from_the_hubs_configuration(
     tmp_path: Path, hub: Hub
 ) -> None:
-    """Only this file has the preprocessing; the FILE.json that `clipx export out=FILE` writes does not."""
+    """On the hub, open_clip_config.json has the preprocessing; FILE.json of `clipx export out=FILE` does not."""
     push(run_with_results(tmp_path, "open_clip:mini-vit-48", lambda config: setattr(config.temperature, "bias", -7.5)))
     files = hub.repositories["me/demo"]
     config = json.loads(files["open_clip_config.json"])

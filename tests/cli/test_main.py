@@ -42,3 +42,11 @@ def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
 
     assert exit_codes.exit_code_of(read) == code
     assert capsys.readouterr().err == f"clipx: cannot use data/00000.tar: {os.strerror(number)}\n"
+
+
+def test_a_failed_read_of_an_open_file_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    def read() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # read() knows no file name
+
+    assert exit_codes.exit_code_of(read) == 1
+    assert capsys.readouterr().err == f"clipx: {os.strerror(errno.EIO)}\n"

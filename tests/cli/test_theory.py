@@ -67,7 +67,7 @@ def test_claims_name_only_theory_commands_that_exist() -> None:
     [
         (["margn"], "clipx theory margn is not known; did you mean 'margin'"),
         (["margin", "K=1"], "K=1 is out of range; allowed: 2..12"),
-        (["popularity", "n=0"], "n=0 is out of range"),
+        (["popularity", "n=2"], "n=2 is out of range"),
         (["margin", "gamma=2.5"], "gamma=2.5 is out of range"),
         (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
         (["margin", "gama=0.5"], "clipx theory: gama is not known; did you mean 'gamma'"),
@@ -83,7 +83,9 @@ def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: py
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long if n in ("pmi", "robust_g") else ()) for n in experiments()]
+)
 def test_with_its_default_settings_every_claim_holds_but_theorem_a_1(name: str, tmp_path: Path) -> None:
     theory([name, f"out={tmp_path}", *(["objectives=clip,sogclr"] if name == "objectives" else [])])
     rows = json.loads((tmp_path / "claims.json").read_text())

@@ -1,4 +1,4 @@
-"""Collectives: sizes are exchanged once per step, small values stay on the CPU, and ranks may have unequal rows."""
+"""Collectives: one exchange of sizes per step, small values on the CPU, different numbers of rows on the ranks."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_ranks_exchange_their_sizes_once_per_step(gloo: Gloo) -> None:
 
 
 def exchange_small_values_with_nccl() -> tuple[float, list[int]]:
-    """Gather three numbers and return the highest rank, while torch reports the NCCL backend."""
+    """Return the highest rank and the lengths of the gathered tensors, while torch reports the NCCL backend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "get_backend", lambda: "nccl")
         gathered = distributed.gather_to_rank0(torch.arange(3))

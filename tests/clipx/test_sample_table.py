@@ -126,7 +126,7 @@ def test_a_missing_file_or_one_of_other_columns_or_size_is_refused(tmp_path: Pat
     save(2, path)
     with pytest.raises(UserError, match=rf"has {N} rows, the data set has {N + 1} samples"):
         SampleTable(COLUMNS, N + 1).load(path)
-    with pytest.raises(UserError, match=r"it has the columns \['a', 'b'\], this run's needs \['a', 'c'\]"):
+    with pytest.raises(UserError, match=r"it has the columns \['a', 'b'\], this run's objective needs \['a', 'c'\]"):
         SampleTable({"a": 0.0, "c": 0.0}, N).load(path)
     with pytest.raises(UserError, match="holds no sample table"):
         SampleTable(COLUMNS, N).load(tmp_path / "missing")

@@ -66,7 +66,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
     training = [[(p / "training.pt").stat().st_size for p in checkpoints(run)] for run in runs]
     assert (
         training[0][0] == training[1][0] > 100 * training[1][1]
-    )  # only the last one of `small` has no optimizer state
+    )  # only the last checkpoint of `small` lacks the optimizer state
     assert fit(config, small) is Outcome.FINISHED
     shutil.rmtree(checkpoints(small)[-1])
     assert fit(config, small) is Outcome.FINISHED  # resumes from step 2
@@ -196,8 +196,8 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     losses = {}
     for processes in (1, 2):
         config = settings(tmp_path, epochs=2, processes=processes)
-        # no batch norms, whose statistics would differ between half and whole batches
         config.name = f"p{processes}"
+        # no batch norms, whose statistics would differ between half and whole batches
         config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
         config.log.every = 1
         code = "from cli.train import train; from clipx.run import directory; import sys; from pathlib import Path; "

@@ -14,7 +14,8 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.run.checkpoint import TABLE, checkpoints, resume
+from clipx.run.checkpoint import TABLE, checkpoints
+from clipx.run.train_state import resume
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
@@ -52,7 +53,7 @@ def fit_as_rank(path: str, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["paper", "code"])
+@pytest.mark.parametrize("variant", [pytest.param("paper", marks=pytest.mark.long), "code"])
 def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, variant: str) -> None:
     whole = trained(small_config(tmp_path, "whole", variant))
     for step in (3, 2):  # the end of an epoch, and within one, where variant "code" uses the previous epoch's xi

@@ -16,7 +16,8 @@ from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 
 SEEDS = 20
-INSIDE = 15  # of 20 correct 95% intervals, fewer contain chance with probability 1/3,000
+# At least this many of the 20 intervals must contain chance. Correct 95% intervals fail this once in 3,000 tests.
+INSIDE = 15
 
 
 def of_counting(folder: Path) -> str:

@@ -41,7 +41,10 @@ KEYS = [
 
 
 def evaluated_config(root: Path) -> RunConfig:
-    """Return the config of a run of four steps with batch norms; its evaluation sets have one batch or several."""
+    """Return the config of a run of four steps with batch norms.
+
+    The images or texts of an evaluation set fill one to eight batches of 8, the batch size of the run.
+    """
     if not (root / "train").exists():
         write_shards(root / "train", samples=32)
         fakes.labelled(root / "things", train=9, test=60)
@@ -120,8 +123,9 @@ def fit_as_rank(config: RunConfig) -> bool:
     return train.fit(config, directory.directory(config), evaluate=evaluator) is train.Outcome.FINISHED
 
 
+@pytest.mark.long
 def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
-    """The running statistics of the ranks differ; the scores are those with rank 0's, as in the checkpoint."""
+    """The running statistics of the ranks differ; the scores use rank 0's, which the checkpoint stores."""
     config = evaluated_config(tmp_path)
     run = directory.claim(config)
     assert gloo.run(2, fit_as_rank, config) == [True, True]

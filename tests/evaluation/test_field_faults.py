@@ -101,7 +101,7 @@ def our_categories(folder: Path) -> list[str]:
 
 
 def categories_by_position(folder: Path) -> list[str]:
-    return sorted(TYPES)  # assumes blocks of equal length, ordered by name
+    return sorted(TYPES)  # assumes that the pairs are sorted by category
 
 
 def categories_by_row(folder: Path) -> list[str]:

@@ -28,7 +28,10 @@ def test_accuracies_equal_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyP
 
 
 def test_the_zero_shot_classifier_equals_clip_benchmarks() -> None:
-    """clip-benchmark normalises, averages and normalises the prompt embeddings; its encoder here returns given ones."""
+    """clip-benchmark normalises the prompt embeddings, averages them per class and normalises the means.
+
+    A fake encoder returns `prompts`.
+    """
     from clip_benchmark.metrics import zeroshot_classification as reference
 
     prompts = 3.0 * embeddings(4 * 3, 0) + 0.2

@@ -80,7 +80,7 @@ def test_prototypes_of_point_sets_are_means_without_normalisation() -> None:
 def test_the_length_of_prototypes_decides_for_point_sets_but_not_for_cosine_similarity(tmp_path: Path) -> None:
     data, task = dataset(tmp_path, classes=2, test=10), ZeroShot()
     images, prompts = task.requests(data)
-    # Both classes lie in the direction of the images; the second is three times as long.
+    # The prototype of class 1 is three times as long as that of class 0, but points slightly away from the images.
     text = torch.tensor([[1.0, 0.0], [1.0, 0.0], [3.0, 0.1], [3.0, 0.1]])
     features: Features = {images: torch.tensor([[1.0, 0.0]]).expand(10, 2), prompts: text}
     share = float((data.labels("test") == 1).double().mean())

@@ -217,6 +217,13 @@ def test_an_interrupted_evaluation_keeps_finished_results(tmp_path: Path) -> Non
     assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
 
 
+def only_training_images(folder: Path) -> str:
+    """Write a labelled set without a test split."""
+    spec = fakes.labelled(folder)
+    (folder / "test").rename(folder / "train")
+    return spec
+
+
 @pytest.mark.parametrize(
     ("kinds", "tasks", "part"),
     [
@@ -224,6 +231,7 @@ def test_an_interrupted_evaluation_keeps_finished_results(tmp_path: Path) -> Non
         ("labelled", ["zeroshoot"], "did you mean 'zeroshot'"),
         ("labelled", ["linear_probe"], "needs a labelled data set with train and test splits"),
         ("", ["pairs"], "datasets are none"),
+        ("train", [], "things (labelled: train), which fits no task"),
         ("twins", ["zeroshot"], "both called 'things'"),
     ],
 )
@@ -231,6 +239,7 @@ def test_impossible_requests_give_a_one_line_error(tmp_path: Path, kinds: str, t
     specs = {
         "labelled": [fakes.labelled(tmp_path / "a" / "things")],
         "twins": [fakes.labelled(tmp_path / name / "things") for name in ("a", "b")],
+        "train": [only_training_images(tmp_path / "t" / "things")],
         "": [],
     }[kinds]
     with pytest.raises(UserError) as caught:

@@ -9,6 +9,7 @@ import torch
 
 from clipx.models import clip
 from clipx.run import checkpoint, directory
+from clipx.run.train_state import TrainState
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED, Classes
 from evaluation.datasets.opening import open_dataset
@@ -65,7 +66,7 @@ def evaluated_twice(root: Path) -> Path:
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):
         torch.nn.init.constant_(next(model.image.parameters()), step)
-        kept = checkpoint.TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+        kept = TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
         hashes = {"checkpoint": checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]}
         rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
     results.write(run / "results.jsonl", rows)
@@ -118,7 +119,7 @@ def test_the_report_does_not_show_the_best_of_several_evaluations(tmp_path: Path
 
 
 def check_disjoint(known: Classes, root: Path) -> None:
-    """Assert that no image of the test split is in another split, which serves to fit or to choose C."""
+    """Assert that the splits that serve to fit or to choose C have no image of the test split."""
     data = known.open("imagenet", f"imagenet:{root}", root, DEFAULTS)
     paths = {split: set(data.images(split).paths) for split in data.splits}  # type: ignore[attr-defined]
     assert paths["test"] and len(paths) > 1
@@ -131,6 +132,6 @@ def test_imagenets_validation_images_are_used_for_the_test_only(tmp_path: Path) 
     assert isinstance(imagenet, Classes)
     check_disjoint(imagenet, tmp_path)
     with pytest.raises(AssertionError):
-        check_disjoint(replace(imagenet, part_of={"train": "val", "test": "val"}), tmp_path)
+        check_disjoint(replace(imagenet, own_names={"train": "val", "test": "val"}), tmp_path)
     with pytest.raises(AssertionError):
-        check_disjoint(replace(imagenet, parts=imagenet.parts | {"val": "imagenet/val"}), tmp_path)
+        check_disjoint(replace(imagenet, markers=imagenet.markers | {"val": "imagenet/val"}), tmp_path)

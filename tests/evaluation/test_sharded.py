@@ -18,7 +18,7 @@ def test_the_ranks_share_each_row_once_in_whole_batches(count: int, world: int) 
 
 
 def sets(folder: Path) -> str:
-    """Write sets with incomplete last batches and a set with a single batch (of 4); return them as a setting."""
+    """Write two sets whose last batch of 4 images is incomplete and one of a single batch; return `datasets=[...]`."""
     fakes.labelled(folder / "things", train=31, test=13)
     fakes.captioned(folder / "shots" / "test", counts=(2, 5, 1, 3, 1))
     fakes.pairs(folder / "minimal", categories=("colour",))
@@ -41,7 +41,7 @@ def test_two_ranks_give_the_rows_and_embeddings_of_one(tmp_path: Path, monkeypat
     assert one.read_bytes() == two.read_bytes() != b""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failure_in_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     good = {"txt": b"a", "png": fakes.picture(0)}
     fakes.shard(tmp_path / "s" / "0.tar", [good] * 6 + [good | {"png": fakes.picture(0)[:90]}])  # in rank 1's share

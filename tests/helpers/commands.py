@@ -42,7 +42,7 @@ def _checked(done: Done, code: int | None) -> Done:
 
 
 def write_recipe(root: Path, name: str, text: str, samples: int = 32) -> None:
-    """Write root/recipes/NAME.yaml, and the shards root/shards/train, whose folder replaces `{root}` in the text."""
+    """Write shards to root/shards/train and `text` to root/recipes/NAME.yaml, with root/shards in place of `{root}`."""
     write_shards(root / "shards" / "train", samples)
     (root / "recipes").mkdir()
     (root / "recipes" / f"{name}.yaml").write_text(text.format(root=root / "shards"))

@@ -1,9 +1,9 @@
-"""Act as one rank of a large group in a single process: torch's fake process group, with the right results.
+"""Act as one rank of a large group in a single process: torch's fake process group with patched collectives.
 
 The collectives of the fake group return values of this rank only. Here all ranks have the same pairs, so the values of
 another rank k follow from those of this rank r: a tensor with a value per sample of the global batch is shifted by
-(k - r) B / world places, and any other tensor is the same. The collectives are patched to return the exact results of
-a real group.
+(k - r) B / world places, and any other tensor is the same. From these values, the patched collectives compute the
+results of a real group.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         if function.namespace == "c10d":
-            # in a gather only rank 0 has outputs, so that inputs alone are the same on all ranks
+            # record only the inputs of a gather: only rank 0 has outputs, and the records of all ranks must be equal
             tensors = [t for t in tree_leaves(args[1] if "gather_" in str(function) else args) if isinstance(t, Tensor)]
             self.add(str(function), tensors)
         return function(*args, **kwargs or {})
@@ -49,7 +49,7 @@ def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
     """Make this process rank `rank` of a fake group of `world` ranks inside the `with` block.
 
     Args:
-        sample_id: int64 [B], ids of the global batch: the only input that differs between the ranks.
+        sample_id: int64 [B], ids of the global batch. The pairs of the ranks must differ only in their ids.
     """
     B = len(sample_id)
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)

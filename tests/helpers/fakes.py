@@ -75,7 +75,7 @@ def shard(path: Path, samples: list[dict[str, bytes]]) -> None:
 def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12, groups: int = 0) -> str:
     """Write a data set in CLIP-benchmark's layout, image i with the label i modulo `classes`; return its spec.
 
-    With `groups`, image i also has an array as DataComp's sets: its group, i // classes modulo `groups`, and 7.
+    With `groups`, image i also has a .npy as in DataComp's sets: [group, 7] with group = (i // classes) % groups.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "classnames.txt").write_text("".join(f"thing {c}\n" for c in range(classes)))
@@ -91,7 +91,7 @@ def labelled(folder: Path, classes: int = 3, train: int = 0, test: int = 12, gro
 
 
 def captioned(folder: Path, counts: tuple[int, ...] = (2, 5, 1, 3)) -> str:
-    """Write one image for each of these numbers of captions; return the data set's spec."""
+    """Write images, the i-th with counts[i] captions; return the data set's spec."""
     samples = []
     for i, count in enumerate(counts):
         captions = [f"caption {c} of image {i}" for c in range(count)]

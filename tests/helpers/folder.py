@@ -86,7 +86,7 @@ def add_bad_samples(folder: Path) -> None:
 
 
 def settings(root: Path, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
-    """Return the settings of a run with small towers in batches of 8, on the shards in root/train."""
+    """Return the settings of a run on the shards in root/train, with small towers and batches of 8."""
     tower = "open_clip:mini-48"
     return RunConfig(
         name="test",

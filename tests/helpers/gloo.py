@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Gloo:
-    """Four processes. `run` makes the first of them the ranks of a process group.
+    """Four processes. `run` makes the first `world` of them the ranks of a process group.
 
     A process has the same rank in all groups, because torch's caches for sharded tensors keep the rank of a mesh.
     """

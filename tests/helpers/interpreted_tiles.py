@@ -66,7 +66,7 @@ def kernels() -> Iterator[pytest.MonkeyPatch]:
 
 
 def reductions(B: int) -> list[Reduction]:
-    """Return all masks in both directions, with and without offsets; label 0 is that of one pair."""
+    """Return a reduction for each mask, along rows and along columns, with and without offsets."""
     label = (torch.arange(B) + 2) // 3 % 4
     offset = torch.linspace(-1, 1, B)
     return [

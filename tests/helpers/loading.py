@@ -16,7 +16,7 @@ from clipx.types import Batch, Inputs
 def inputs(
     size: int = 32, tokenizer: str = "RN50", length: int = 8, interpolation: str = "bicubic", clean: str = "none"
 ) -> Inputs:
-    """Return inputs of images that are cut to their centre, with mean and standard deviation 0.5."""
+    """Return an input format with mean and standard deviation 0.5; evaluation crops images to their central square."""
     half = (0.5, 0.5, 0.5)
     return Inputs(size, half, half, interpolation, "shortest", tokenizer, length, clean=clean)
 
@@ -38,7 +38,7 @@ def load(
 ) -> list[tuple[Batch, list[str]]]:
     """Return the batches of this rank from step `start` on, with the errors of their bad samples.
 
-    Without a source, that of the settings is opened.
+    If `source` is None, open the source that `config` describes.
     """
     source = source or open_source(config)
     sampler = Sampler(len(source), train, seed, rank, world_size, block=config.block)

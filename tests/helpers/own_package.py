@@ -1,4 +1,4 @@
-"""Write a user's package: a plug-in with a term (per-sample column, bias), a task, a source, towers and a recipe."""
+"""Write a user's package: a plug-in with a term (column, bias), a task, a source, towers, a mask and a recipe."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from clipx.objectives.base import Term
 
 
 class CountedTerm(Term):
-    """x/B times the sum over all B x B pairs."""
+    """x/B times the sum of the sigmoid losses of all B x B pairs."""
 
     needs = ("bias",)
     columns = {"counted_visits": 0.0}

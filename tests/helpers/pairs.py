@@ -25,7 +25,7 @@ def embed(
 ) -> Embeddings:
     """Return Embeddings in the dtype of `image`, with a teacher and negative texts.
 
-    A group has one label; without labels, two pairs.
+    Pairs with the same label form a group; without `label`, pairs 2i and 2i + 1 form group i.
     """
     B, dtype = len(image), image.dtype
     group = torch.tensor(label or [i // 2 for i in range(B)])

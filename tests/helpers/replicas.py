@@ -172,7 +172,7 @@ def sun397(root: Path) -> None:
 
 
 def imagenet(root: Path) -> list[str]:
-    """Write 1,000 WordNet folders with one image each in train and val, and torchvision's list; return their names."""
+    """Write 1,000 WordNet folders with one image each in train and val, and torchvision's meta.bin; return the ids."""
     ids = [f"n{1_000_000 + 7 * c:08d}" for c in range(1000)]
     picture = jpeg(0)
     for part in ("train", "val"):
@@ -189,7 +189,7 @@ def imagenetv2(root: Path, classes: list[int]) -> None:
 
 
 def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
-    """Write CLEVR_v1.0: part -> numbers of objects in its images, which the scenes file lists in reverse order."""
+    """Write CLEVR_v1.0 with counts[part][i] objects in image i; the scenes files list the images in reverse order."""
     folder = root / "clevr" / "CLEVR_v1.0"
     for part, numbers in counts.items():
         scenes = []
@@ -204,7 +204,7 @@ def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
 
 
 def karpathy(root: Path, name: str, folder: str, counts: list[int], filepath: str = "") -> Path:
-    """Write Karpathy's JSON with one train image, and one test image for each number of captions; return the file."""
+    """Write a train image, test images (the i-th with counts[i] captions) and Karpathy's JSON; return the JSON file."""
     images = []
     for i, count in enumerate([5, *counts]):
         file = f"{i:012d}.jpg"
@@ -241,7 +241,7 @@ def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -
 
 
 def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
-    """Write SugarCrepe: kind -> number of captions. Only even keys, because the published files have gaps too."""
+    """Write SugarCrepe with counts[kind] entries. Their keys are even, because the published files have gaps too."""
     folder = root / "sugar_crepe"
     number = 0
     for kind, count in counts.items():
@@ -278,11 +278,11 @@ def winoground(root: Path, tags: list[str]) -> Path:
 
 
 def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
-    """Write COCO's test split with six captions per image, and eccv-caption's files; return the folder of these.
+    """Write COCO's test split with six captions per image, and eccv-caption's files; return the folder eccv_caption.
 
-    Five captions of each image count. Image i of the split has COCO's id 100 + i, its caption c the id 10 i + c.
-    The positives are random, but include the image's own captions; the first image also has a caption that is not in
-    the split.
+    eccv-caption uses only the first five captions of each image. Image i of the split has COCO's id 100 + i, its
+    caption c has the id 10 i + c. The positives are random, but include the image's own captions; in ECCV, the first
+    image also has a positive that is not in the split.
     """
     listed = []
     for i in range(images):
@@ -305,7 +305,7 @@ def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
 
 
 def aro(root: Path, relations: list[str], attributes: list[tuple[str, str]]) -> Path:
-    """Write VG-Relation and VG-Attribution with one image for each relation and pair of attributes."""
+    """Write VG-Relation with an image for each relation, VG-Attribution with an image for each pair of attributes."""
     folder = root / "aro"
     kinds: dict[str, list[dict[str, object]]] = {
         "relation": [{"relation_name": name} for name in relations],
@@ -321,7 +321,7 @@ def aro(root: Path, relations: list[str], attributes: list[tuple[str, str]]) -> 
 
 
 def aro_order(root: Path, images: int) -> Path:
-    """Write the order of words on COCO as parquet files of Hugging Face `datasets`."""
+    """Write COCO-Order as a parquet file of Hugging Face `datasets`; return its folder."""
     columns: dict[str, list[object]] = {"images": [{"bytes": jpeg(i), "path": None} for i in range(images)]}
     for column in ("correct_caption", "hard_text_1", "hard_text_2", "hard_text_3", "hard_text_4"):
         columns[column] = [f"{column} of {i}" for i in range(images)]
@@ -334,7 +334,7 @@ def aro_order(root: Path, images: int) -> Path:
 
 
 def winogavil(root: Path, sizes: list[tuple[int, int]]) -> Path:
-    """Write a cue for each of these numbers of candidates and of right ones; return the table."""
+    """Write WinoGAViL with a cue for each (number of candidates, number of right ones); return the table."""
     rows, names = [], [f"thing {i}" for i in range(12)]
     for number, (candidates, right) in enumerate(sizes):
         listed = [names[(number + i) % 12] for i in range(candidates)]

@@ -11,13 +11,14 @@ from torch import Tensor
 from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import directory
-from clipx.run.checkpoint import WEIGHTS, TrainState, checkpoints
+from clipx.run.checkpoint import WEIGHTS, checkpoints
+from clipx.run.train_state import TrainState
 from clipx.train import Outcome, fit
 from tests.helpers.folder import settings, write_shards
 
 
 def prepared(root: Path, samples: int = 16, epochs: int = 2, save_every: int = 200, processes: int = 1) -> RunConfig:
-    """Return the settings of a run on root/train, and write shards with `samples` samples there if it is missing."""
+    """Return the settings of a run on root/train. If this folder is missing, write it with `samples` samples."""
     if not (root / "train").exists():
         write_shards(root / "train", samples)
     return settings(root, epochs, save_every, processes)

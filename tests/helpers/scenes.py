@@ -46,5 +46,5 @@ def components(pixels: NDArray[np.uint8], rgb: tuple[int, int, int], tolerance: 
 
 
 def within_binomial(hits: int, n: int, share: float, sigmas: float = 4.0) -> bool:
-    """Return True if `hits` of n is at most `sigmas` binomial standard deviations from its mean n * share."""
+    """Return True if `hits` is at most `sigmas` binomial standard deviations, plus 0.5, from the mean n * share."""
     return bool(abs(hits - n * share) <= sigmas * np.sqrt(n * share * (1 - share)) + 0.5)

@@ -52,7 +52,7 @@ def dropout() -> nn.Module:
 
 
 class Blocks(nn.Module):
-    """Image tower of two blocks with shortcuts; the first dimension of `shift` is smaller than two processes."""
+    """Image tower of two blocks with shortcuts. `shift` has a single row, so it cannot be split over processes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
 
 
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train some steps; return on rank 0 name -> weight or buffer, ema.NAME -> its average, column -> values."""
+    """Train for `steps` steps; on rank 0, return name -> weight or buffer, ema.NAME -> average, column -> values."""
     for step, batch in enumerate(batches(run.config, steps)):
         train_step(run, batch, Progress(step, steps, 0, 1))
     assert not run.bad_steps

@@ -43,7 +43,8 @@ ARMS = {
     "wpse_cc3m": WPSE,
     "wpse_cc12m": WPSE,
 }
-# Tables 2 to 5 of paper 4 have 26 arms; gap_mscoco also has both ends of the range that it searched for soft mixing
+# Tables 2 to 5 of paper 4 have 26 arms; gap_mscoco also has both ends of the range that paper 4 searched for soft
+# mixing
 GAP_TABLES = [arm for arm in GAP if arm not in ("ss_1e-2", "ss_1e-1")]
 ARMS_OF_OTHERS = {
     "clip_reg_mini": CLIP_REG,
@@ -241,7 +242,7 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("gap_mscoco", "scale_10", {"temperature.s": 10.0, "temperature.parameterisation": "scaled_exp"}),
     ("gap_mscoco", "hs_1e-3", {"mixing.kind": "hard", "mixing.probability": 1e-3}),
     ("gap_mscoco", "ss_5e-2", {"mixing.kind": "soft", "mixing.probability": 5e-2}),
-    ("gap_mscoco", "no_norm", {"model.normalise": False, "temperature.kind": "fixed"}),
+    ("gap_mscoco", "no_norm", {"model.normalise": "never", "temperature.kind": "fixed"}),
     ("nuclr_cc3m", "siglip", {"temperature.kind": "learned", "temperature.tau": 0.1, "temperature.bias": -10.0}),
     ("nuclr_cc3m", "cyclip", {"objective.cyclic_inmodal.weight": 0.1, "objective.cyclic_crossmodal.weight": 0.1}),
     ("nuclr_cc3m", "sogclr", {"objective": {"sogclr": {"gamma": 0.8}}}),
@@ -311,7 +312,7 @@ def test_each_number_of_the_training_sections_has_a_comment_with_its_source(name
     assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
 
 
-WITHOUT = {  # recipe -> terms whose data it does not have
+WITHOUT = {  # recipe -> terms that it leaves out, because its data lack their input
     "objectives_mini": set(),
     "objectives_photos": {"keyword", "negclip", "multi_positive"},
     "objectives_cc3m": {"negclip", "multi_positive"},

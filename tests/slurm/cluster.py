@@ -50,7 +50,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @dataclass
 class Cluster:
-    """A running cluster; its commands find it by their environment."""
+    """A running cluster. SLURM's commands find it through `environment`."""
 
     folder: Path  # configuration, logs, state
     environment: dict[str, str]
@@ -91,9 +91,9 @@ class Cluster:
         self.wait_for(number, lambda: self.job(number, "JobState") == state, f"job {number} is not {state}")
 
     def start_requeued(self, number: str, **changes: str) -> None:
-        """Start a requeued job soon, with changed settings; SLURM would wait for two minutes.
+        """Start a requeued job in 5 seconds, with changed settings; SLURM would wait for two minutes.
 
-        Not at once, because a node refuses a job whose permission it revoked in the same second.
+        Do not start it at once: a node refuses a job in the second in which it revoked the job's credential.
         """
         self.wait_for_state(number, "PENDING")
         settings = [f"{key}={value}" for key, value in changes.items()]

@@ -29,7 +29,7 @@ SIZES = {  # in docs/scaling.md -> in these tests
     r"--nodes=8": "--nodes=2",
     r" --gpus-per-node=8| hydra.launcher.gpus_per_node=8": "",
     r"cpus(.)per.task=96": r"cpus\1per\1task=2",
-    r"timeout_min=1440": "timeout_min=10",  # submitit takes a signal in the last ten minutes for the time limit
+    r"timeout_min=1440": "timeout_min=10",  # submitit takes any signal in a job's last ten minutes as the time limit
     r"train.processes=8 data.workers=8": "train.processes=1",
 }
 
@@ -95,7 +95,7 @@ def test_a_sweep_of_two_runs_finishes_although_one_job_reached_its_time_limit(cl
     with started(f"source .venv/bin/activate; {command}", folder, cluster.environment) as sweep:
         wait_for(lambda: log_lines(runs[0]) or sweep.poll(), "the sweep's first run has no step", cluster.folder)
         first = min(cluster.run("squeue", "--noheader", "--array", "--format=%i").split())
-        cluster.run("scancel", "--signal=USR2", first)  # submitit's sign for a time limit
+        cluster.run("scancel", "--signal=USR2", first)  # submitit's signal for a time limit
         cluster.start_requeued(first)
         assert sweep.wait() == 0
     assert [checkpoints(run)[-1].name for run in runs] == [f"step_{STEPS:08d}"] * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clipx.errors import UserError
 
-LOGGED = 20  # number of bad samples that a run logs by name; of the others, the log has only the number
+LOGGED = 20  # number of bad samples that a run logs by name; it only counts the others
 
 
 class TooManyBadSamples(UserError):

@@ -35,7 +35,7 @@ Array = NDArray[Any]
 class CaptionCache:
     """Tokens and labels of all captions of n samples, sample by sample."""
 
-    starts: Array  # int64 [n + 1], number of each sample's first caption, then the number of captions
+    starts: Array  # int64 [n + 1], caption number of each sample's first caption, then the total number
     text: Tensor  # int64 [captions, L], L = context length
     label: Tensor  # int64 [captions], keyword label, 0 = none
     errors: dict[int, str]  # caption number -> reason why the caption is bad
@@ -46,7 +46,7 @@ _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, le
 
 
 class CachedSamples(Dataset[HostBatch]):
-    """Map-style data set of batches, list of (epoch, id) -> batch, built from cached images and captions."""
+    """Map-style data set: list of (epoch, id) -> batch, built from cached images and captions."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class CachedSamples(Dataset[HostBatch]):
         """Open both caches. Raises UserError if the images do not fit into memory, or data.decode is not exact."""
         if config.decode != "exact":
             raise UserError(
-                f"data.cache=memory keeps whole images, but data.decode={config.decode} decodes some at a reduced "
-                "size; allowed: data.decode=exact, or data.cache=none"
+                f"data.cache=memory decodes images at full size, but data.decode={config.decode} decodes some at a "
+                "reduced size; allowed: data.decode=exact, or data.cache=none"
             )
         self.source, self.preprocess, self.seed = source, preprocess, seed
         self.transform = preprocess.transform

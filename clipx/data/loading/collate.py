@@ -58,7 +58,7 @@ class SamplePreprocessor:
         generator: random.Random,
         negative: str | None = None,
     ) -> DecodedSample:
-        """Preprocess a sample. All random numbers come from `generator`; an error names `where` the sample lies."""
+        """Preprocess a sample. All random numbers come from `generator`; `where`: its location, for error messages."""
         try:
             pixels = self.transform(open_image(image), generator)
         except BadSample as error:

@@ -26,7 +26,7 @@ from clipx.data.preprocess.transforms import Normalise
 from clipx.data.sampler import SampleKey, Sampler
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.streams import Stream
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.types import Batch, Inputs
 
 MAX_REPLACEMENTS = 1000  # largest number of samples to try in place of a rank's batch without a good sample
@@ -38,30 +38,24 @@ LOGGED = 100  # largest number of a source's problems in the log
 NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a batch
 
 
+@dataclass(eq=False)
 class BatchLoader(ABC):
     """Base of both loaders: moves batches to the device and counts bad samples."""
 
-    def __init__(
-        self,
-        config: DataConfig,
-        source: PairSource | Stream,
-        sampler: Sampler,
-        inputs: Inputs,
-        tokenizer: Tokenizer,
-        group: Tensor | None = None,
-        negatives: bool = False,
-    ) -> None:
-        self.config = config
-        self.negatives = negatives  # batches contain a negative caption for each image
-        self.group = group  # int64 [n], group of each of the source's n samples
-        self.source = source
-        self.sampler = sampler
-        self.inputs = inputs
-        self.preprocess = SamplePreprocessor(config, inputs, tokenizer)
-        self.activity = WorkerActivity(config.workers)
-        self.bad = BadSampleCounter(config.max_bad_rate, min_seen=min(1000, len(source)))
-        problems = source.problems
-        check_bad_rate(config.max_bad_rate, len(problems), len(source) + len(problems), problems)
+    config: DataConfig
+    source: PairSource | Stream
+    sampler: Sampler
+    inputs: Inputs
+    tokenizer: Tokenizer
+    group: Tensor | None = None  # int64 [n], group of each of the source's n samples
+    negatives: bool = False  # batches contain a negative caption for each image
+
+    def __post_init__(self) -> None:
+        self.preprocess = SamplePreprocessor(self.config, self.inputs, self.tokenizer)
+        self.activity = WorkerActivity(self.config.workers)
+        limit, count, problems = self.config.max_bad_rate, len(self.source), self.source.problems
+        self.bad = BadSampleCounter(limit, min_seen=min(1000, count))
+        check_bad_rate(limit, len(problems), count + len(problems), problems)
 
     def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
@@ -71,7 +65,7 @@ class BatchLoader(ABC):
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
-        for host in with_timeout(host_batches, self.config.stall_seconds, self.activity):
+        for host in with_timeout(_plain_errors(host_batches), self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 names = "; ".join(host.bad[:5])
                 raise TooManyBadSamples(
@@ -91,13 +85,28 @@ class BatchLoader(ABC):
 
     @abstractmethod
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        """Yield the batches of steps start, start + 1, ... in CPU memory; `batches` counts their bad samples."""
+        """Return the batches of steps start, start + 1, ... in CPU memory.
+
+        With data.cache=memory, this call fills the cache: data.stall_seconds limits only the time for a batch.
+        """
 
     def _read(self, dataset: Dataset[Any], **options: Any) -> Iterator[HostBatch]:
-        """Yield the batches that loader processes make of `dataset`; `options` are passed to DataLoader."""
+        """Yield the batches that loader processes make of `dataset`; `options` are passed to DataLoader.
+
+        Fork the loader processes: with any other start method, each of them would get its own copy of the cache.
+        """
+        context = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
         defaults: Any = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
-        return iter(DataLoader(dataset, **(defaults | options)))
+        return iter(DataLoader(dataset, **(defaults | context | options)))
+
+
+def _plain_errors(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
+    """Yield the batches; remove the traceback that torch puts before the message of an error in a loader process."""
+    try:
+        yield from batches
+    except (UserError, Fault) as error:
+        raise type(error)(str(error).rpartition(f".{type(error).__name__}: ")[2].strip()) from None
 
 
 @dataclass(eq=False)
@@ -140,6 +149,9 @@ class Loader(BatchLoader):
             batches = self._read(samples, sampler=order, batch_size=None, collate_fn=None, **options)
         else:
             batches = self._read(dataset, batch_sampler=order, **options)
+        return self._replace_empty(dataset, batches, start)
+
+    def _replace_empty(self, dataset: SampleDataset, batches: Iterator[HostBatch], start: int) -> Iterator[HostBatch]:
         for step, batch in enumerate(batches, start):
             yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
 
@@ -215,8 +227,7 @@ def open_loader(
 ) -> BatchLoader:
     """Return the loader for the kind of source. Its batches contain group and negative_text if `needs` names them.
 
-    Args:
-        needs: inputs that the objective needs, `Objective.needs`.
+    `needs`: inputs that the objective needs, `Objective.needs`.
 
     Raises:
         UserError: a stream with data.cache=memory; needs that the source does not provide; or the source's problems
@@ -243,7 +254,7 @@ def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:
     if group is None:
         raise UserError(
             f"the objective needs groups of samples, but no two samples of data.source={config.source} share an image "
-            "or a content; use data.captions=each (coco, csv, tsv) or data.source=scenes"
+            "or a content; use data.captions=each (coco, karpathy, csv, tsv) or data.source=scenes"
         )
     return torch.from_numpy(group).long()
 
@@ -259,5 +270,5 @@ def source_notes(source: PairSource | Stream, columns: Mapping[str, float]) -> l
     lines = [STREAM_NOTE] if source.streaming else []
     lines += [f"left out: {problem}" for problem in problems[:LOGGED]]
     if len(problems) > LOGGED:
-        lines.append(f"left out: {len(problems) - LOGGED} more; `clipx data index FOLDER` writes the list")
+        lines.append(f"left out: {len(problems) - LOGGED} more; for shards, `clipx data index FOLDER` writes the list")
     return lines

@@ -1,9 +1,9 @@
 """Decoded images in memory that all processes of a machine share (data.cache=memory).
 
 The pixels are in a memory-mapped file in the cache folder, so that all processes share one copy, also in containers
-with a small /dev/shm. Each process that uses the file holds a lock on it, which the system releases if the process
-dies. The last process that uses the file removes it. If that process is killed, the next process that opens any pixel
-cache removes the file.
+with a small /dev/shm. Each process that uses a cache holds a lock on its sizes.npy, which the system releases if the
+process dies. The last process that uses a cache removes it. If that process is killed, the next process that opens any
+pixel cache removes it.
 """
 
 import fcntl
@@ -64,7 +64,7 @@ def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
     Raises UserError if the images do not fit into the free memory or disk space.
     """
     fixed = [transform.size, transform.interpolation] if transform.fixed else []
-    key = content_hash([source.fingerprint, *fixed])
+    key = content_hash([source.fingerprint, source.image_sizes(), *fixed])
     if key not in _opened:
         while len(_opened) >= KEPT:
             _opened.popitem(last=False)[1][1].close()
@@ -107,9 +107,8 @@ def _remove_unused(folder: Path) -> None:
     """Remove the caches in `folder` that no process uses; the caller holds LOCK."""
     for path in folder.glob("*"):
         try:
-            with (path / "sizes.npy").open(
-                "r+b"
-            ) as handle:  # NFS refuses an exclusive lock on a file opened for reading
+            # r+b, because NFS refuses an exclusive lock on a file opened for reading
+            with (path / "sizes.npy").open("r+b") as handle:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
         except FileNotFoundError:  # the unfinished folder of a killed process

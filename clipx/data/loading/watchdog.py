@@ -31,7 +31,7 @@ class WorkerActivity:
         """Set the location of the sample that the calling process is reading; "" for none."""
         info = get_worker_info()
         start = NAME_BYTES * (info.id if info else 0)
-        text = name.encode()[: NAME_BYTES - 1] + b"\0"
+        text = name.encode(errors="backslashreplace")[: NAME_BYTES - 1] + b"\0"
         self.names[start : start + len(text)] = text
 
     def current(self) -> list[str]:
@@ -60,8 +60,8 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
     """Raise Fault if the `with` block takes longer than `seconds`. Outside the main thread, do nothing.
 
     A signal ends the block, because signals also interrupt a hanging read. Only the main thread can handle signals.
-    There is a signal after each half of the time, and the second one ends the block: a process that was suspended for
-    longer gets only one signal when it continues.
+    There is a signal after each half of the time, and only the second one ends the block, because a process that was
+    suspended for longer than `seconds` gets a single signal when it continues.
     """
     signals = 0
 

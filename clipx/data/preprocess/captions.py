@@ -9,7 +9,7 @@ MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt ha
 
 
 def choose_caption(captions: list[str], at_random: bool, generator: random.Random) -> str:
-    """Return a random caption, else the first one. Raises BadSample if it is empty."""
+    """Return a random caption if `at_random`, else the first one. Raises BadSample if it is empty."""
     return stripped(generator.choice(captions) if at_random else captions[0])
 
 
@@ -34,16 +34,22 @@ def all_from_json(data: bytes, key: str = "captions") -> list[str]:
     return captions
 
 
-def all_from_cell(cell: str | list[str] | None) -> list[str]:
+def all_from_cell(cell: object) -> list[str]:
     """Return all captions of a table cell, which holds one caption or a list. Raises BadSample if there is none."""
     several = [cell] if isinstance(cell, str) else cell
-    if not several or not all(isinstance(c, str) for c in several):
+    if not isinstance(several, list) or not several or not all(isinstance(c, str) for c in several):
         raise BadSample("no caption")
     return several
 
 
 def stripped(caption: str) -> str:
-    """Return the caption without surrounding white space. Raises BadSample if nothing is left."""
-    if not caption.strip():
+    """Return the caption as `plain` does. Raises BadSample if it is empty."""
+    text = plain(caption)
+    if not text:
         raise BadSample("empty caption")
-    return caption.strip()
+    return text
+
+
+def plain(caption: str) -> str:
+    """Return the caption without surrounding white space; half of a surrogate pair, which tokenizers refuse, is "?"."""
+    return caption.encode(errors="replace").decode().strip()

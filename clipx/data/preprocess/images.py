@@ -7,7 +7,8 @@ from PIL import Image, UnidentifiedImageError
 
 # Limit against decompression bombs: a PNG of 50 kB can hold 20,000 x 20,000 pixels of 1 bit, which take 1.2 GB as RGB.
 MAX_PIXELS = 89_478_485
-# PIL only warns above this size. We raise an error instead, so that the warning is redundant.
+TOO_LARGE = f"image too large (at most {MAX_PIXELS} pixels are read)"
+# PIL warns above this size and raises an error above twice this size. `open_image` raises an error for both.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
@@ -26,10 +27,12 @@ def open_image(data: bytes) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:
         raise BadSample("corrupt image (not a JPEG, PNG or WebP file)") from error
+    except Image.DecompressionBombError as error:
+        raise BadSample(TOO_LARGE) from error
     except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a corrupt file
         raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error
     if image.width * image.height > MAX_PIXELS:
-        raise BadSample(f"image of {image.width} x {image.height} pixels, at most {MAX_PIXELS} are read")
+        raise BadSample(TOO_LARGE)
     return image
 
 

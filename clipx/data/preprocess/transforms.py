@@ -94,7 +94,7 @@ def crop_box(width: int, height: int, scale: tuple[float, float], generator: ran
             left, top = generator.uniform(0, width - w), generator.uniform(0, height - h)
             return left, top, left + w, top + h
     # Scale (1, 1) always ends here: a box of the whole area fits only at the image's exact ratio. The ten boxes are
-    # drawn nevertheless, so that the generator gives the same flips as in earlier runs.
+    # drawn nevertheless, so that the flips are the same as in runs of earlier versions.
     ratio = 1.0 if scale == (1.0, 1.0) else min(max(width / height, MIN_RATIO), MAX_RATIO)
     w, h = min(width, height * ratio), min(height, width / ratio)
     left, top = (width - w) / 2, (height - h) / 2

@@ -33,7 +33,7 @@ class Description:
     count: int | None
     colour: str | None
     shape: str | None
-    plural: bool  # the noun is plural; known also if `count` is omitted: the noun shows it
+    plural: bool  # the noun is plural, also if `count` is omitted
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
@@ -69,7 +69,7 @@ def leave_out(descriptions: Iterable[Description], names: Iterable[str]) -> None
         for name in names:
             setattr(d, name, None)
             if name == "shape":
-                d.orientation = None  # only one shape has orientations, so naming one would reveal the shape
+                d.orientation = None  # only one shape has orientations: an orientation would reveal the shape
 
 
 def fits(descriptions: Sequence[Description], content: Content) -> bool:

@@ -123,7 +123,7 @@ class ContentDistribution:
 
 @dataclass(frozen=True)
 class ContentSet:
-    """Contents with different keys, which recur in the training samples."""
+    """Contents that recur in the training samples; their keys differ."""
 
     contents: list[Content]
     cumulative: list[float]  # cumulative probabilities of the contents

@@ -1,7 +1,7 @@
 """Evaluation samples: class sets by shape, colour and count, and images with five captions for retrieval.
 
-Of the config, only seed, image_size, max_count, layout and test_images apply here. The random seeds differ from the
-seeds of the training data.
+Of the config, only seed, world, image_size, max_count, layout and test_images apply here. The random seeds differ from
+those of the training data.
 """
 
 import random

@@ -55,7 +55,7 @@ def training_captions(content: Content, config: ScenesConfig, rng: random.Random
         if fault == "mislabelled" and "count" in omitted:
             fault = None  # no count is named that could be wrong
         caption = _caption(content, fault, omitted, config, rng)
-        # replace a repeated text; the same fault and omissions keep their shares
+        # replace a repeated text by one with the same fault and omissions, so that their shares do not change
         while any(caption.text == other.text for other in captions):
             caption = _caption(content, fault, omitted, config, rng)
         captions.append(caption)
@@ -84,7 +84,6 @@ def _omit(descriptions: list[Description], config: ScenesConfig, rng: random.Ran
 
 
 def _wrong_count(descriptions: list[Description], config: ScenesConfig, rng: random.Random) -> str:
-    """Give one group a wrong count."""
     d = rng.choice(descriptions)
     d.count = rng.choice([n for n in range(1, config.max_count + 1) if n != d.count])
     d.plural = d.count > 1

@@ -1,14 +1,12 @@
-"""The rendered data set on disk: a folder of webdataset shards, which gets its name only when it is complete."""
+"""The rendered data set on disk: a folder of webdataset shards. The folder gets its name only when it is complete."""
 
 import io
 import json
 import multiprocessing
-import multiprocessing.connection
 import os
 import shutil
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -21,14 +19,14 @@ from clipx.data.scenes.pairs import pair_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
-from clipx.utils.interrupts import children_ignore_ctrl_c
+from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
 from clipx.utils.progress import ProgressBar
 
 FORMAT = 1  # to be increased when rendering changes, so that cached data are rendered again
 SHARD = 5_000  # samples per training shard
 PROBE_IMAGES = 2_000  # images of each class set on which linear probes are trained
 FINISHED = "scenes.json"  # file in the root, written last: the rendered config
-FIRST, SECOND = "scenes_", "new_"  # prefixes of evaluation sets, by world; only halves of all scenes have a second one
+FIRST, SECOND = "scenes_", "new_"  # prefixes of the evaluation sets of the two halves; world=all has only FIRST
 
 
 def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
@@ -63,7 +61,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             shards = _plan(config)
             workers = min(os.cpu_count() or 1, len(shards))
             spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, spawn, _end_with_parent) as pool:
+            with ProcessPoolExecutor(workers, spawn, end_with_parent, (os.getpid(),)) as pool:
                 with children_ignore_ctrl_c():
                     futures = {
                         pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
@@ -115,7 +113,7 @@ def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
     plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
     for prefix in _evaluated(config):
         for part, size in (("train", PROBE_IMAGES), ("test", config.test_images)):
-            splits = [f"{_in_world(name, prefix)}/{part}" for name in CLASS_SETS]
+            splits = [f"{prefix}{name.removeprefix(FIRST)}/{part}" for name in CLASS_SETS]
             plan |= {f"{split}/0.tar": (split, 0, size) for split in splits}
         plan[f"{prefix}captions/00000.tar"] = f"{prefix}captions", 0, config.test_images
         plan[f"{prefix}pairs/00000.tar"] = f"{prefix}pairs", 0, 0
@@ -129,10 +127,6 @@ def _evaluated(config: ScenesConfig) -> dict[str, ScenesConfig]:
     return {FIRST: replace(config, world="first"), SECOND: replace(config, world="second")}
 
 
-def _in_world(name: str, prefix: str) -> str:
-    return prefix + name.removeprefix(FIRST)
-
-
 def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterator[Sample]:
     if split == "train":
         return (training_sample(config, i) for i in range(start, stop))
@@ -144,18 +138,6 @@ def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterato
         return pair_samples(config)
     class_set = CLASS_SETS[FIRST + name.split("/")[0]]
     return (class_set.sample(split, config, i) for i in range(start, stop))
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent dies; otherwise it would wait for ever for the next task."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesConfig) -> None:
@@ -172,7 +154,7 @@ def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesCo
 def _write_class_files(root: Path, config: ScenesConfig) -> None:
     for prefix, of_world in _evaluated(config).items():
         for name, class_set in CLASS_SETS.items():
-            folder = root / _in_world(name, prefix)
+            folder = root / f"{prefix}{name.removeprefix(FIRST)}"
             for split in ("train", "test"):
                 (folder / split).mkdir(parents=True)
                 (folder / split / "nshards.txt").write_text("1\n")

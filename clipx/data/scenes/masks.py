@@ -26,11 +26,6 @@ def mask(shape: str, orientation: str | None, diameter: int) -> NDArray[np.int16
     return np.ascontiguousarray(coverage)[..., None]
 
 
-def _ring(x: Grid, y: Grid) -> Inside:
-    radius = np.hypot(x, y)
-    return (radius <= 1) & (radius >= 0.58)
-
-
 def _star(x: Grid, y: Grid) -> Inside:
     """A star with five tips. The radius of its outline, before scaling by 1.08, is 1 at a tip and 0.36 at a notch."""
     angle = np.mod(np.arctan2(x, y + 0.08), 2 * np.pi / 5)
@@ -49,7 +44,7 @@ def _heart(x: Grid, y: Grid) -> Inside:
 
 INSIDE: dict[str, Callable[[Grid, Grid], Inside]] = {
     "circle": lambda x, y: x**2 + y**2 <= 1,
-    "ring": _ring,
+    "ring": lambda x, y: (np.hypot(x, y) <= 1) & (np.hypot(x, y) >= 0.58),
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.94,
     "diamond": lambda x, y: abs(x) / 0.8 + abs(y) <= 1,
     "triangle": lambda x, y: (y >= -0.9) & (abs(x) <= (1 - y) / 1.9),

@@ -1,4 +1,4 @@
-"""Minimal pairs: two scenes with the same background that differ only in their category, such as colour or count."""
+"""Minimal pairs: two scenes with the same background that differ in one category only, such as colour or count."""
 
 import copy
 import random

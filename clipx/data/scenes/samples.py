@@ -34,7 +34,7 @@ class Sample:
     descriptions: list[list[Description]] = field(default_factory=list)  # of each training caption
 
     def members(self) -> dict[str, bytes]:
-        """Return extension -> file content. Images are PNG, because all decoders return the same pixels."""
+        """Return extension -> file content. Images are PNG, from which all decoders return the same pixels."""
         buffer = io.BytesIO()
         Image.fromarray(render(self.scene)).save(buffer, "PNG", compress_level=1)
         members = {"png": buffer.getvalue()}
@@ -55,8 +55,8 @@ class Sample:
 def training_sample(config: ScenesConfig, index: int) -> Sample:
     """Return training sample `index`, which does not depend on `num_train`.
 
-    Its facts are "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample with
-    the same content if `false_negatives` has repeated it, else None; and "faults", the fault of each caption or None.
+    Its facts are "popularity", the probability of the first group's (shape, colour); "repeats", the earlier sample
+    whose content this one repeats because of `false_negatives`, or None; and "faults", each caption's fault or None.
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = _repeated(config, index, rng)
@@ -74,7 +74,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
 
 
 def content_of(config: ScenesConfig) -> NDArray[np.int32]:
-    """Return the content number (from 0) of each training sample, int32 [num_train]; equal if the keys are equal."""
+    """Return the content number (from 0) of each training sample, int32 [num_train]; equal for equal Content.key()."""
     numbers: dict[frozenset[tuple[object, ...]], int] = {}
     of_each = np.empty(config.num_train, np.int32)
     for index in range(config.num_train):
@@ -90,7 +90,7 @@ def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | Non
 
 
 def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:
-    """Return concept -> expected share of training samples with this first group; concepts of no content are absent."""
+    """Return first group's concept -> expected share of training samples; concepts that no content has are absent."""
     shares = _concept_shares(config)
     recurring = Counter(_content(config, index).concept() for index in range(RECURRING))
     repeated = config.false_negatives
@@ -117,7 +117,7 @@ def _distribution(config: ScenesConfig) -> ContentDistribution:
 
 
 def validate(config: ScenesConfig) -> None:
-    """Raise UserError naming the first setting that is out of range."""
+    """Raise UserError if a setting is out of range, or if settings contradict each other."""
     check(config, "data.scenes.")
     rates = fault_rates(config)
     if sum(rates.values()) > 1:

@@ -1,7 +1,7 @@
 """The index of a folder of shards: the location of each sample's members, in arrays that all processes share.
 
 A sample has at most one member per column: image, txt, json and cls. Samples are numbered shard by shard; a sample's
-number is its row in the arrays. New shards are appended, so that they do not change existing numbers. Only new and
+number is its row in the arrays. New shards are appended, so that the numbers in the saved index stay. Only new and
 changed shards are scanned. `clipx data index` writes the index into the folder of the shards; otherwise it is in the
 cache. A member takes 8 bytes (block and size). Columns that a run does not use are never read from disk.
 """
@@ -36,7 +36,7 @@ ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2  # to be increased when the saved files change, so that older ones are not read
-MIN_POOL_BYTES = 256 * 2**20  # total size of the shards from which several processes scan them
+MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.tar import BLOCK
-from clipx.errors import UserError
+from clipx.errors import DRIVE_FAILED, Fault, UserError
 from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
@@ -55,7 +55,7 @@ class OpenFiles:
 
 
 class Shards:
-    """The samples in a folder of tar files that have members in all `columns`; ids are 0..len-1 in index order."""
+    """All samples with a member in each of `columns`, from a folder of tar files; ids: 0..len-1 in index order."""
 
     def __init__(self, folder: Path, index: Index, columns: tuple[str, ...]) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Shards:
 
     @classmethod
     def open(cls, folder: Path, columns: tuple[str, ...]) -> "Shards":
-        """Return the samples of `folder` that have members in all `columns` (some of image, txt, json, cls).
+        """Return the samples of `folder` which have a member in each of `columns` (some of image, txt, json, cls).
 
         Raises UserError if there is no folder, no shard in it, or no sample with all columns.
         """
@@ -113,18 +113,25 @@ class Shards:
         return int(self.index.arrays[f"{column}_block"][self._row(sample_id)]) * BLOCK
 
     def read(self, sample_id: int, column: str) -> bytes:
-        """Return the member's bytes. Raises BadSample for a read error of the disk, OSError for all other errors.
+        """Return the member's bytes.
+
+        Raises:
+            BadSample: the disk cannot read these bytes.
+            Fault: the network drive has failed.
+            UserError: the shard cannot be opened or read for another reason.
 
         Processes may share the open file, because os.pread does not move the file position.
         """
         row = self._row(sample_id)
-        size = int(self.index.arrays[f"{column}_size"][row])
+        shard, size = self.index.shard_of(row), int(self.index.arrays[f"{column}_size"][row])
         try:
-            return os.pread(self._file(self.index.shard_of(row)), size, self.offset(sample_id, column))
+            return os.pread(self._file(shard), size, self.offset(sample_id, column))
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            raise BadSample(f"cannot be read ({error})") from error
+            if error.errno == errno.EIO:
+                raise BadSample(f"cannot be read ({error})") from error
+            path = self._files.folder / self.index.shards[shard].name
+            kind = Fault if error.errno in DRIVE_FAILED else UserError
+            raise kind(f"cannot use {path}: {error.strerror}") from error
 
     def prefetch(self, sample_id: int, block: int) -> None:
         """Ask the system to read the sample's block of `block` neighbouring samples into memory, in one disk access.
@@ -134,7 +141,7 @@ class Shards:
         shard, number = self.index.shard_of(self._row(sample_id)), sample_id // block
         if (shard, number) in self._prefetched:
             return
-        if len(self._prefetched) >= 1024:  # four times the CHUNK_BLOCKS blocks in use, so most of them are old
+        if len(self._prefetched) >= 1024:  # only about CHUNK_BLOCKS (256) are in use, the others are old
             self._prefetched.clear()
         self._prefetched.add((shard, number))
         in_shard, column = self.of_shard(shard), self.columns[0]
@@ -152,7 +159,7 @@ class Shards:
 
 
 class Problems(Sequence[str]):
-    """A line for each corrupt member and each incomplete sample; up to 100,000 lines, so they are built on demand."""
+    """A line for each corrupt member and each incomplete sample; built on demand, as there may be 100,000 lines."""
 
     def __init__(self, index: Index, columns: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
         self._index = index

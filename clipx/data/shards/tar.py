@@ -31,12 +31,13 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
     members: list[Member] = []
     damage: list[str] = []
     end = path.stat().st_size
-    # long_name: of the next member; skipping: since a corrupt header; zeros: the last block had only zero bytes
+    # long_name: the next member's name, from a record before it; skipping: no readable header since a corrupt one;
+    # zeros: the last block had only zero bytes
     position, long_name, skipping, zeros = 0, "", False, False
     with path.open("rb") as file:
         while position + BLOCK <= end:
             block = os.pread(file.fileno(), BLOCK, position)
-            if not any(block):  # the end marker; if a member follows, a corrupt header
+            if not any(block):  # the end marker, or a corrupt header if a member follows
                 zeros, position = True, position + BLOCK
                 continue
             header = _short_header(block) or _any_header(block)
@@ -58,7 +59,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
                 if header.isreg():
                     members.append(Member(long_name or header.name, data, header.size))
                 elif not header.isdir() and header.type != tarfile.XGLTYPE:
-                    damage.append(f"{path.name}: {header.name} is a link or device, not followed")
+                    damage.append(f"{path.name}: {long_name or header.name} is a link or device, not followed")
                 long_name = ""
             position = data + -(-header.size // BLOCK) * BLOCK
         else:

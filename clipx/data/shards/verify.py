@@ -21,7 +21,7 @@ class ShardReport:
 
 def verify(shards: Shards, workers: int) -> Iterator[ShardReport]:
     """Yield a report per shard, in order; `workers` processes check the shards."""
-    # The initializer gives `shards` to each process once. As an argument of _check, they would be sent for every shard.
+    # The initializer gives `shards` to each process once. An argument of _check would be sent again for every shard.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_pool_shards.append, initargs=(shards,)) as pool:
         yield from pool.map(_check, range(len(shards.index.shards)))
@@ -47,7 +47,6 @@ def _check(number: int) -> ShardReport:
 
 
 def _check_text(column: str, data: bytes) -> None:
-    """Raise BadSample if the bytes of a text member are unusable."""
     if column != "cls":
         for caption in captions.all_from_member(column, data):
             captions.stripped(caption)

@@ -44,12 +44,16 @@ class PairSource(Protocol):
         return self.image(sample_id), caption
 
     def negative(self, sample_id: int, caption: str) -> str:
-        """Return a false caption similar to `caption`, one of the sample's. Raises BadSample if there is none."""
+        """Return a false caption similar to `caption`, a caption of the sample. Raises BadSample if there is none."""
         raise BadSample("the source has no negative captions")
 
     def image_of(self) -> NDArray[np.int32] | None:
         """Return the image number (from 0) of each sample, int32 [n]; None if no two samples share an image."""
         return None
+
+    def image_sizes(self) -> list[int]:
+        """Return the bytes of some image files, if the fingerprint covers only their names; caches tell them apart."""
+        return []
 
     def group_of(self) -> NDArray[np.int32] | None:
         """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: image numbers."""
@@ -90,7 +94,7 @@ class ShardPairs(PairSource):
         return texts.all_from_member(self.column, self.shards.read(sample_id, self.column))
 
     def negative(self, sample_id: int, caption: str) -> str:
-        number = [texts.stripped(one) for one in self.captions(sample_id)].index(caption)
+        number = [texts.plain(one) for one in self.captions(sample_id)].index(caption)
         data = self.shards.read(sample_id, "json") if self.shards.has(sample_id, "json") else b"{}"
         negatives = texts.all_from_json(data, "negatives")
         if number >= len(negatives):

@@ -18,6 +18,7 @@ from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
+SAMPLED = 64  # number of evenly spaced samples that represent a data set in hashes
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
@@ -45,13 +46,32 @@ class PackedTexts:
         return self._data.tobytes() + self._ends.tobytes()
 
 
+def evenly_spaced(count: int) -> list[int]:
+    """Return SAMPLED evenly spaced numbers from 0 to count - 1; some are equal if there are fewer."""
+    return [k * (count - 1) // (SAMPLED - 1) for k in range(SAMPLED)]
+
+
+def sizes_of(paths: list[Path]) -> list[int]:
+    """Return the bytes of each file, -1 if it cannot be read."""
+    return [_size(path) for path in paths]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):  # ValueError: a NUL byte in the name
+        return -1
+
+
 class FilePairs(PairSource):
     """Pairs from rows of (image file, caption)."""
 
-    draws_caption = True  # also if a sample has only one caption
+    draws_caption = True  # among the captions kept; with captions="first" or "each" a sample keeps only one
 
     def __init__(self, folder: Path, rows: list[Row], captions: str, problems: list[str]) -> None:
-        """Build samples from rows whose image paths are absolute or below `folder`; `problems`: lines on skipped rows.
+        """Build samples from rows whose image paths are absolute or below `folder`.
+
+        `problems`: messages about rows that were left out.
 
         captions="each" gives one sample per row. The other values give one sample per image: "first" with its first
         caption, "random" with a random one of its captions in each epoch.
@@ -86,6 +106,9 @@ class FilePairs(PairSource):
 
     def captions(self, sample_id: int) -> list[str]:
         return [self._captions[i] for i in range(self._starts[sample_id], self._starts[sample_id + 1])]
+
+    def image_sizes(self) -> list[int]:
+        return sizes_of([self.folder / self._names[i] for i in evenly_spaced(len(self))])
 
     def image_of(self) -> NDArray[np.int32] | None:
         numbers: dict[str, int] = {}
@@ -158,11 +181,21 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
     Raises UserError if a column is missing, the file is not UTF-8, or it contains no pairs.
     """
     problems: list[str] = []
+    rows, last = list[Row](), 1  # and the line where the last row ended
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(_rows(csv.reader(file, delimiter=delimiter), path.name, config, problems))
-    except (UnicodeDecodeError, csv.Error) as error:
+            # strict, because otherwise a quote without its end would swallow the rows that follow
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for row in _rows(reader, path.name, config, problems):
+                rows.append(row)
+                last = reader.line_num
+    except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a UTF-8 text table ({error})") from error
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: line {last + 1} or later: {error}; a field that starts with a quote ends with one, and quotes in "
+            "it are doubled"
+        ) from error
     return _file_pairs(folder, path, rows, config.captions, problems)
 
 

@@ -9,11 +9,10 @@ from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.files import evenly_spaced, sizes_of
 from clipx.errors import UserError, one_line
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
-
-HASHED_ROWS = 64  # number of evenly spaced rows whose content enters the fingerprint
 
 
 class HFPairs(PairSource):
@@ -44,11 +43,15 @@ class HFPairs(PairSource):
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
+    def image_sizes(self) -> list[int]:
+        cells = [self.rows[number][self.image_column] for number in evenly_spaced(len(self))]
+        return sizes_of([Path(cell["path"]) for cell in cells if cell and cell["path"] and cell["bytes"] is None])
+
     def _digest(self) -> str:
         """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""
         digest = hashlib.sha256()
-        for k in range(HASHED_ROWS):
-            row = self.rows[k * (len(self) - 1) // (HASHED_ROWS - 1)]
+        for number in evenly_spaced(len(self)):
+            row = self.rows[number]
             cell = row[self.image_column]
             if cell and cell["path"]:  # absolute if the data set is a folder of image files
                 cell = {**cell, "path": Path(cell["path"]).name}
@@ -57,7 +60,7 @@ class HFPairs(PairSource):
 
 
 def load(config: DataConfig, root: Path, streaming: bool) -> Any:
-    """Return the rows of data.split, with images as encoded bytes.
+    """Return the rows of data.split. Images are not decoded; `image_bytes` reads their cells.
 
     Raises UserError if the data set cannot be loaded, a column is missing, or data.captions is "each".
     """
@@ -79,7 +82,11 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         column = getattr(config, key)
         if features and column not in features:
             raise UserError(f"data.{key}={column} is not a column of {root}; {suggest(column, features)}")
-    return rows.cast_column(config.image_column, datasets.Image(decode=False))
+    try:
+        return rows.cast_column(config.image_column, datasets.Image(decode=False))
+    except Exception as error:  # pyarrow's own types
+        column = f"data.image_column={config.image_column}"
+        raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error
 
 
 def image_bytes(cell: dict[str, Any] | None) -> bytes:

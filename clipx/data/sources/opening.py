@@ -43,7 +43,7 @@ def _rendered(config: DataConfig) -> Path:
 
 
 class ScenePairs(ShardPairs):
-    """Rendered pairs; the training samples of one content form a group, and captions have computed negatives."""
+    """Rendered pairs. Training samples with the same content form a group; negative captions are computed, not read."""
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(_rendered(config) / config.split, config.captions, config.block)
@@ -71,19 +71,16 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
-    "coco": "the folder that holds the folder of images, {}/, and data.annotations",
-    "karpathy": "the folder that holds the folder of images, {}/, and data.annotations",
-    "csv": "the folder that holds data.annotations",
-    "tsv": "the folder that holds data.annotations",
-    "hf": "a folder of parquet files or a saved data set, or a name on the hub",
-    "hf_stream": "a folder of parquet files or a saved data set, or a name on the hub",
+    **dict.fromkeys(("coco", "karpathy"), "the folder that holds the folder of images, {}/, and data.annotations"),
+    **dict.fromkeys(("csv", "tsv"), "the folder that holds data.annotations"),
+    **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),
     "webdataset": "the shards; with data.urls, the folder of evaluation sets",
 }
 OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
 
 
 def ensure_root_folder(config: DataConfig) -> Path:
-    """Return data.root, where the evaluation sets of the training data are; render scenes if they are missing.
+    """Return the folder that holds the evaluation sets: data.root, or that of the scenes, rendered first if missing.
 
     Raises UserError for an unknown data.source, or a missing data.root.
     """

@@ -35,7 +35,7 @@ class Stream(Protocol):
 
     streaming: Literal[True] = True
     problems: Sequence[str] = ()  # as in PairSource
-    fingerprint: str  # changes with the settings of the stream
+    fingerprint: str  # changes with the shards and their weights, or with the data set and its split
     num_samples: int  # per epoch
     max_workers: int  # largest number of loader processes
 
@@ -112,7 +112,7 @@ class ShardStream(Stream):
 class HFStream(Stream):
     """Rows of `datasets` in streaming mode, repeated endlessly and shuffled in a buffer."""
 
-    max_workers = 1  # `datasets` divides its files among workers, and there may be only one file
+    max_workers = 1  # `datasets` divides the files among workers, and there may be only one file
 
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.config, self.root = config, root
@@ -138,7 +138,7 @@ class HFStream(Stream):
 
 
 def samples_per_epoch(config: DataConfig) -> int:
-    """Return data.num_samples. Raises UserError if it is not set, or if data.held_out is, which needs sample ids."""
+    """Return data.num_samples. Raises UserError if it is not set, or if data.held_out, which needs ids, is not 0."""
     if config.held_out:
         raise UserError(
             f"data.held_out={config.held_out} holds out samples by id, but data.source={config.source} has no ids; "

@@ -61,10 +61,11 @@ def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]
     _check_widths(model, image, text)
     if model.image.size is not None:
         _check_image_size(model.image, image)
-    if model.projection_lr_factor != 1 and not any(t.module is not t.body for t in (image, text)):
+    has_projection = model.points.kernel != "none" or any(t.module is not t.body for t in (image, text))
+    if model.projection_lr_factor != 1 and not has_projection:
         raise UserError(
             f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv, "
-            "small:bag and small:clip_bag towers have a separate projection, not "
+            "small:bag and small:clip_bag towers, and towers with point sets, have a separate projection, not "
             f"{model.image.name} and {model.text.name}"
         )
     return image, text

@@ -1,7 +1,7 @@
 """Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: the output of the class token and a projection to E.
 
-open_clip's own adapter does not support DistilBERT (papers 1 and 3). The name selects configuration and tokenizer,
-`pretrained` selects the weights. Configurations in configs/hf are read without the hub.
+open_clip's own adapter does not support DistilBERT, which papers 1 and 3 use. The name selects configuration and
+tokenizer, `pretrained` selects the weights. Configurations in configs/hf are read without the hub.
 """
 
 from pathlib import Path

@@ -17,7 +17,7 @@ from clipx.utils.hub import quiet_hub
 PREFIX = "hf-hub:"
 FORM = f"{PREFIX}USER/NAME"
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)  # USER/NAME
-FREE = {  # settings that a model may change: sizes are resampled to fit, the others do not change a layer
+FREE = {  # settings that may differ: position embeddings are fitted to the sizes, the others change no layer
     *("image_size", "context_length", "patch_dropout", "hf_model_pretrained", "hf_tokenizer_name", "tokenizer_kwargs"),
     *("timm_model_pretrained", "tokenizer_mode"),
 }
@@ -39,18 +39,14 @@ def load_config(weights: str, key: str) -> dict[str, Any]:
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"{key}={weights} must be {FORM}")
     try:
-        return _config(repository)
+        with quiet_hub(fetching=True):
+            file = Path(hf_hub_download(repository, HF_CONFIG_NAME))
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(config["model_cfg"]):
+            raise KeyError("model_cfg needs embed_dim, vision_cfg and text_cfg")
+        return dict(config)
     except Exception as error:  # the hub's client raises many types
         raise _fetch_error(f"{key}={weights}", HF_CONFIG_NAME, error) from error
-
-
-def _config(repository: str) -> dict[str, Any]:
-    with quiet_hub(fetching=True):
-        file = Path(hf_hub_download(repository, HF_CONFIG_NAME))
-    config = json.loads(file.read_text(encoding="utf-8"))
-    if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(config["model_cfg"]):
-        raise KeyError("model_cfg needs embed_dim, vision_cfg and text_cfg")
-    return dict(config)
 
 
 def fetch_weights(weights: str, key: str) -> Path:

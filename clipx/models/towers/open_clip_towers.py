@@ -108,7 +108,10 @@ Sizes = tuple[int, int]  # image size, context length
 
 
 def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, sizes: Sizes, own: Sizes) -> nn.Module:
-    """Create the model at `sizes` with the weights of a tag or file; `own` are those of its publication."""
+    """Create the model at `sizes` with the weights of a tag or file.
+
+    `own`: the sizes stated with published weights, else those of the model's configuration.
+    """
     length = (_context_length(file) if Path(file).is_file() else None) or own[1]
     size = sizes[0]
     try:
@@ -129,7 +132,7 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
 
 
 def _context_length(file: str) -> int | None:
-    """Return the number of text positions in a file of weights: open_clip would squeeze them into another length."""
+    """Return the number of text positions in a file of weights: for another length open_clip would interpolate them."""
     if Path(file).suffix in (".npz", ".npy"):  # of big_vision, which open_clip converts
         return None
     weights = open_clip.factory.load_state_dict(file)

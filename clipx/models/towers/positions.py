@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clipx.errors import UserError
 
-KEPT = 20  # positions of well-trained length in CLIP, Long-CLIP section 3.1
+KEPT = 20  # number of positions that CLIP has trained well (Long-CLIP, section 3.1)
 NAMES = ("positional_embedding", "pos_embed")  # ends of the keys in open_clip and timm
 TEXT = "text."  # start of the keys of a text tower; all others are of the image tower
 
@@ -22,13 +22,14 @@ TEXT = "text."  # start of the keys of a text tower; all others are of the image
 def fit_positions(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return `weights` with position embeddings in the shapes that the model's weights `own` have.
 
-    Other weights, and grids that are not square, are returned as they are. Raises UserError for a text tower with too
-    few positions to stretch.
+    All other weights are returned as they are, and so are positions of images if a grid is not square or the
+    number of class and register tokens differs. Raises UserError for a text tower with too few positions to stretch.
     """
     fitted = dict(weights)
     for key, old in weights.items():
         if key in own and old.shape != own[key].shape and key.endswith(NAMES):
-            fit = stretch if key.startswith(TEXT) else _resample
+            of_text = key.startswith(TEXT) or key == "positional_embedding"  # without `text.` in open_clip's CLIP
+            fit = stretch if of_text else _resample
             fitted[key] = fit(old, own[key].shape[-2])
     return fitted
 
@@ -41,8 +42,9 @@ def has_text_positions(weights: Mapping[str, Tensor]) -> bool:
 def stretch(positions: Tensor, length: int) -> Tensor:
     """Return the embeddings [length, width] of the positions of a text, from [n, width].
 
-    Position i >= 20 takes the value at 20 + (i - 20) (n - 20) / (length - 20). Beyond n - 1, the line through the last
-    two positions continues. For 77 -> 248 these are Long-CLIP's weights.
+    If length > n, position i >= 20 takes the value at 20 + (i - 20) (n - 20) / (length - 20); beyond n - 1, the line
+    through the last two positions continues. For 77 -> 248 this is Long-CLIP's interpolation. If length <= n, the first
+    `length` positions are kept.
     """
     if length <= len(positions):
         return positions[:length]

@@ -1,8 +1,8 @@
 """Small convolutional image towers for CPUs, in timm's registry so that open_clip's configurations find them.
 
-A 3 x 3 stem and three 3 x 3 stages of RepVGG blocks reduce the image by 8 instead of the usual 16 or 32. In an
-image of 48 px, a shape of 10 px then covers more than one cell of the last feature map. The pooling (open_clip's
-`abs_attn`) uses the positions of the cells.
+A 3 x 3 stem and three stages of 3 x 3 RepVGG blocks reduce each side of the image by a factor of 8, not 16 or 32 as
+usual. In an image of 48 px, a shape of 10 px then covers more than one cell of the last feature map. The pooling
+(open_clip's `abs_attn`) uses the positions of the cells.
 """
 
 from timm.models import register_model

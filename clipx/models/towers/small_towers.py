@@ -1,10 +1,12 @@
-"""Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of that of micro-48.
+"""Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of the time of micro-48.
 
 `bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
-`clip_transformer` are for photographs: with CLIP's tokenizer, 49,408 token embeddings are 98% of their parameters.
+`clip_transformer` are for photographs: they use CLIP's tokenizer, whose 49,408 token embeddings are at least 98% of
+their parameters.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
@@ -31,7 +33,10 @@ class Convolutions(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        layers = [_convolution(*channels) for channels in zip((3, *CHANNELS), CHANNELS, strict=False)]
+        layers = [
+            nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True))
+            for a, b in pairwise((3, *CHANNELS))
+        ]
         self.stages = nn.Sequential(*layers)
         self.width = CHANNELS[-1] * (size // STRIDE) ** 2
 
@@ -39,11 +44,6 @@ class Convolutions(nn.Module):
         """[b, 3, H, W] -> [b, width]."""
         cells: Tensor = self.stages(image)
         return cells.flatten(1)
-
-
-def _convolution(channels_in: int, channels_out: int) -> nn.Module:
-    convolution = nn.Conv2d(channels_in, channels_out, 3, stride=2, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True))
 
 
 class BagOfWords(nn.Module):
@@ -100,14 +100,14 @@ class TextKind(NamedTuple):
 VOCABULARIES = {NAME: VOCABULARY, CLIP_TOKENIZER: 49_408}  # tokenizer -> number of token ids
 TEXT: dict[str, TextKind] = {
     # L = 32 holds all captions of scenes: the longest has 27 words
-    "small:bag": TextKind(_bag, NAME, 32, "32 words of scenes: bag of words"),
+    "small:bag": TextKind(_bag, NAME, 32, "up to 32 scene words: bag of words"),
     # L = 16 truncates 5% of the training captions, and half of the captions that name all attributes
     "small:transformer": TextKind(
-        _transformer, NAME, 16, "16 words of scenes: transformer of 1 layer, for word order and point sets"
+        _transformer, NAME, 16, "up to 16 scene words: transformer of 1 layer, for word order and point sets"
     ),
-    "small:clip_bag": TextKind(_bag, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: bag of tokens"),
+    "small:clip_bag": TextKind(_bag, CLIP_TOKENIZER, 32, "up to 32 CLIP tokens, for photographs: bag of tokens"),
     "small:clip_transformer": TextKind(
-        _transformer, CLIP_TOKENIZER, 32, "32 tokens of CLIP, for photographs: transformer of 1 layer"
+        _transformer, CLIP_TOKENIZER, 32, "up to 32 CLIP tokens, for photographs: transformer of 1 layer"
     ),
 }
 

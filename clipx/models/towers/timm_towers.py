@@ -82,12 +82,13 @@ def _parse_name(name: str) -> tuple[str, str]:
 
 
 def _load_published(full: str, size: dict[str, Any]) -> Any:
-    """Load weights from the hub or its cache."""
+    setting = f"{KEY}.pretrained={full.partition('.')[2]}"
     try:
         with quiet_hub(fetching=True):
             return timm.create_model(full, pretrained=True, **size)
     except Exception as error:  # the hub client raises many types
-        setting = f"{KEY}.pretrained={full.partition('.')[2]}"
+        if "state_dict" in str(error):  # of load_state_dict
+            raise UserError(f"{setting} does not fit {KEY}.size={size.get('img_size')}: {one_line(error)}") from error
         raise download_error(setting, f"`hf download timm/{full}`", LOCAL_OR_RANDOM, error) from error
 
 
@@ -105,14 +106,18 @@ def _load_local(full: str, pretrained: str, size: dict[str, Any]) -> Any:
         )
     try:
         classes = _num_classes(full, load_state_dict(str(path), weights_only=True))
-        overlay = {"file": str(path), "num_classes": classes}
+        overlay = {
+            "file": str(path),
+            "num_classes": classes,
+            "custom_load": False,  # else timm 1.0.21 reads the file as .npz where the published weights are .npz
+        }
         return timm.create_model(full, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=classes, **size)
     except Exception as error:  # torch.load and load_state_dict raise many types
         raise UserError(f"{KEY}.pretrained={pretrained} does not hold weights of {name}: {one_line(error)}") from error
 
 
 def _num_classes(full: str, weights: dict[str, Any]) -> int:
-    """Return the number of classes of the saved classifier, or 0: with another, timm accepts missing weights."""
+    """Return the number of classes of the saved classifier, or 0. A strict load needs it, to refuse missing weights."""
     classifier = get_pretrained_cfg_value(full, "classifier")
     first = classifier if isinstance(classifier, str) else (classifier or ("",))[0]
     return len(weights[f"{first}.weight"]) if f"{first}.weight" in weights else 0

@@ -6,14 +6,14 @@ them at a time, in registers.
     forward    writes the log-sum-exp of each row or column of the block; torch combines those of all blocks. They are
                B^2 / 128 numbers for each reduction (B^2 / 64 in fp32).
     backward   recomputes the block, turns it into W_ij = sum_k u_ki v_kj exp(z_ij + r_ki + c_kj) and sums W_ij y_j over
-               j for a block of rows i. The weights u, v and the shifts r, c hold what belongs to row i or to column j:
-               the weights of the log-sum-exps k, minus their values, and minus the offsets. One call gives the
-               gradient of the images, a second with x and y exchanged that of the texts.
+               j for a block of rows i. If the log-sum-exp k sums over columns j, u_ki is its weight for row i, r_ki is
+               minus its value, v_kj is 1 and c_kj is minus the offset; if it sums over rows, i and j swap roles. One
+               call gives the gradient of the images, a second with x and y exchanged that of the texts.
 
-A backward program keeps 256 of the E numbers of its sums in registers, so z is recomputed for every 256. The products
-of a step are 1 forward and 2 (1 + E / 256) backward, that is 7 for E = 512; torch's tiles need 4, but read and write
-each logit about 30 times. Exact float32 products (fp32) do not use tensor cores, so torch's tiles should be faster.
-No sum depends on the order in which programs run: a step is reproducible.
+A backward program keeps 256 of the E numbers of its sums in registers, so z is recomputed for every 256 of them. A step
+takes 1 matrix product forward and 2 (1 + E / 256) backward, that is 7 for E = 512; torch's tiles need 4, but read and
+write each logit about 30 times. Exact float32 products (fp32) do not use tensor cores, so torch's tiles should be
+faster. No sum depends on the order in which programs run: a step is reproducible.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from clipx.utils.products import current_precision
 Reduction = tuple[int, tuple[Tensor | None, bool] | None, Tensor | None]
 ALL, EQUAL, DIFFERENT = 0, 1, 2  # pairs that a reduction excludes: none, those with equal ids, with different ids
 # Sizes of the blocks for each loss_precision. With these no register is spilled for sm_80 and sm_90, and the shared
-# memory is below 99 KB, the least of all GPUs since sm_80 (CUDA C++ programming guide, compute capabilities).
+# memory is below 99 KB, the smallest limit of all GPUs since sm_80 (CUDA C++ programming guide, compute capabilities).
 FORWARD: dict[str, dict[str, Any]] = {
     "fp32": {"DOT": "ieee", "ROWS": 64, "COLUMNS": 64, "DEPTH": 16, "num_warps": 4, "num_stages": 2},
     "tf32": {"DOT": "tf32", "ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "num_warps": 8, "num_stages": 3},
@@ -42,8 +42,8 @@ BACKWARD: dict[str, dict[str, Any]] = {
     "tf32": {"DOT": "tf32", "ROWS": 64, "COLUMNS": 32, "DEPTH": 32, "WIDTH": 256, "num_warps": 8, "num_stages": 2},
     "bf16": {"DOT": "tf32", "ROWS": 64, "COLUMNS": 64, "DEPTH": 64, "WIDTH": 256, "num_warps": 8, "num_stages": 2},
 }
-SIZES = ["n", "m", "size", "per_split"]  # arguments that differ between batches; kernels are not compiled for each
-PROGRAMS = 256  # programs that a GPU should have at least, about two for each multiprocessor
+SIZES = ["n", "m", "size", "per_split"]  # they differ between batches; a new value compiles no new kernel
+PROGRAMS = 256  # number of programs that splitting the columns aims at, about two for each multiprocessor
 
 
 class Side(NamedTuple):
@@ -93,8 +93,7 @@ def gradients(
         sums: [K, B], finite.
         weights: [B] for each reduction.
 
-    Returns:
-        Gradients of its images [rows, E], of text [B, E] and of scale [].
+    Returns the gradients of this process's images [rows, E], of text [B, E] and of scale [].
     """
     x, y = _sides(image, text, scale, reductions, part.rows, sums, weights)
     if len(x.points) == 0:

@@ -5,12 +5,13 @@ This is `fastclip_v3` with the similarities of the trained model minus those of 
     D_ij = (s_ij - s_ii) - (s'_ij - s'_ii),   g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau)
     L = tau/B sum_i log(eps + g_i) + rho tau, added over both directions
 
-with s of the model, s' of the reference, both divided by the model's tau; B, u and gamma are explained in fastclip.py.
+with similarities s of the model and s' of the reference, and the model's tau. B, u and gamma are explained in
+fastclip.py.
 A negative weighs less if the reference, too, gives it a large similarity to the anchor. s - s' is computed as the dot
 product of [x, x'] and [y, -y'], whose width is the sum of both models' widths.
 
-The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays over the whole run from 1 to
-min(1, 4.177 T^-0.7265) for T epochs. The script keeps tau at 0.01: temperature.kind=fixed temperature.tau=0.01.
+The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays from 1 to min(1, 4.177 T^-0.7265)
+over the T epochs of the run. The script keeps tau at 0.01: temperature.kind=fixed temperature.tau=0.01.
 """
 
 from dataclasses import replace
@@ -26,14 +27,10 @@ class DrrhoTerm(FastClipV3Term):
     """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
 
     Args:
-        num_samples: n, number of training pairs.
-        gamma: final weight of the new value in the moving average, which starts at 1; null: the formula above.
+        gamma: weight of the new value in the moving average, after its decay from 1; null: min(1, 4.177 T^-0.7265).
         gamma_decay_epochs: number of epochs in which gamma decays; null: the whole run.
         eps: added to u_i.
         rho: a larger rho gives a smaller learned tau.
-
-    Raises:
-        UserError: a value out of range, or n < 2.
     """
 
     name = "drrho"
@@ -61,4 +58,5 @@ class DrrhoTerm(FastClipV3Term):
         gamma = self.given_gamma
         if gamma is None:
             gamma = min(1.0, 4.177 * progress.total_epochs**-0.7265)
-        return decayed_gamma(gamma, progress.epoch, self.gamma_decay_epochs or progress.total_epochs)
+        epochs = self.gamma_decay_epochs
+        return decayed_gamma(gamma, progress.epoch, progress.total_epochs if epochs is None else epochs)

@@ -1,18 +1,20 @@
 """FastCLIP: global contrastive losses with a schedule of gamma (Wei et al. 2024, arXiv 2407.01445).
 
-With s = image @ text.T [B, B], image anchors have D_ij = s_ij - s_ii and g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau).
-Text anchors use s_ji and have their own u; both directions are added. u_i is a moving average of g_i (on the first
-visit of sample i: g_i), and replaces g_i in the denominator of the gradient:
+B is the global batch size and s = image @ text.T [B, B]. Image anchors have D_ij = s_ij - s_ii and
+g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau). Text anchors use s_ji and have their own u; both directions are added.
+u_i is a moving average of g_i (on the first visit of sample i: g_i), and replaces g_i in the denominator of the
+gradient:
 
-    u_i <- (1 - gamma) u_i + gamma g_i,   grad log(eps + g_i) ~ 1/(eps + u_i) grad g_i
-    gamma in epoch e = gamma + (1 - gamma) (1 + cos(pi e / T)) / 2  for e < T = gamma_decay_epochs, then gamma
+    u_i <- (1 - gamma_e) u_i + gamma_e g_i  in epoch e,   grad log(eps + g_i) ~ 1/(eps + u_i) grad g_i
+    gamma_e = gamma + (1 - gamma) (1 + cos(pi e / T)) / 2  for e < T = gamma_decay_epochs, then gamma
 
     fastclip_v1   GCL     tau/B sum_i log(eps + g_i)                  no gradient for tau; SogCLR with this schedule
     fastclip_v2   RGCL    1/B sum_i tau_i ( log(eps + g_i) + rho )    every anchor has its own tau_i (iSogCLR)
     fastclip_v3   RGCL-g  tau/B sum_i log(eps + g_i) + rho tau        one learned tau
 
 Formulas, constants and defaults (those for CC3M) are from the authors' code and README. The authors' v1 and v3 optimise
-half of this sum; their v2 omits the factor tau_i in the embeddings' gradient, which RGCL has. v2 updates tau_i by
+half of the sum of both directions. Their v2 omits RGCL's factor tau_i in the gradient of the embeddings; here the
+gradient has this factor. v2 updates tau_i by
 
     G = clamp( log(eps + u_i) + rho - 1/(eps + u_i) 1/(B-1) sum_{j != i} exp(D_ij / tau_i) D_ij / tau_i, -5, 5 )
     m <- 0.9 m + 0.1 G,  v <- 0.999 v + 0.001 G^2,  tau_i <- clamp( tau_i - eta m' / (v' + 1e-8), 0.01, 1 )
@@ -33,7 +35,7 @@ from clipx.objectives.per_sample.sogclr import SogclrTerm
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
-# of v2, from the authors' code
+# constants of fastclip_v2, from the authors' code
 BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
 
@@ -42,13 +44,9 @@ class FastClipV1Term(SogclrTerm):
     """The value is tau/B sum_i log(eps + u_i), added over both directions.
 
     Args:
-        num_samples: n, number of training pairs.
-        gamma: final weight of the new value in the moving average, which starts at 1.
+        gamma: weight of the new value in the moving average, after its decay from 1.
         gamma_decay_epochs: T, number of epochs in which gamma decays; null: half of the run.
         eps: added to u_i.
-
-    Raises:
-        UserError: a value out of range, or n < 2.
     """
 
     name = "fastclip_v1"
@@ -57,18 +55,24 @@ class FastClipV1Term(SogclrTerm):
     def __init__(
         self, num_samples: int, gamma: float = 0.2, gamma_decay_epochs: int | None = None, eps: float = 1e-14
     ) -> None:
-        check_settings(self.name, num_samples, gamma, gamma_decay_epochs, eps)
+        ma.check_settings(self.name, num_samples, gamma)
+        if gamma_decay_epochs is not None and gamma_decay_epochs < 0:
+            wrong = f"objective.{self.name}.gamma_decay_epochs={gamma_decay_epochs}"
+            raise UserError(f"{wrong} is out of range; allowed: 0 or more")
+        if eps <= 0:
+            raise UserError(f"objective.{self.name}.eps={eps} is out of range; allowed: above 0")
         self._set(gamma, math.log(eps))
         self.gamma_decay_epochs = gamma_decay_epochs
 
     def gamma_of(self, progress: Progress) -> float:
-        return decayed_gamma(self.gamma, progress.epoch, self.gamma_decay_epochs or progress.total_epochs // 2)
+        epochs = self.gamma_decay_epochs
+        return decayed_gamma(self.gamma, progress.epoch, progress.total_epochs // 2 if epochs is None else epochs)
 
 
 class FastClipV3Term(FastClipV1Term):
     """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
 
-    Parameters as of fastclip_v1, and rho: a larger rho gives a smaller tau. Raises UserError like fastclip_v1.
+    Has the parameters of fastclip_v1, and rho; a larger rho gives a smaller tau.
     """
 
     name = "fastclip_v3"
@@ -95,12 +99,10 @@ class FastClipV3Term(FastClipV1Term):
 class FastClipV2Term(FastClipV1Term):
     """The value is 1/B sum_i tau_i (log(eps + u_i) + rho), added over both directions. The run's tau is not used.
 
-    Args (others as of fastclip_v1):
+    Args (the others are those of fastclip_v1):
         rho: a larger rho gives smaller tau_i.
         tau0: initial value of every tau_i.
         eta: step size of tau_i.
-
-    Raises UserError like fastclip_v1.
     """
 
     name = "fastclip_v2"
@@ -167,9 +169,9 @@ class Direction:
         self.log_g = self.sums[0] - self.z_own - math.log(B - 1)  # [B]
 
     def surrogate_loss(self, log_d: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a scalar of value 0 with the gradient 1/B sum_i tau_i/d_i grad g_i, and g_i/d_i E_P[D_ij/tau_i], [B].
+        """Return a scalar of value 0 with the gradient 1/B sum_i tau_i/d_i grad g_i, and weighted means of D_ij, [B].
 
-        d_i is eps + u_i, and P_ij the softmax of z_ij over j != i.
+        The means are g_i/d_i sum_j P_ij D_ij/tau_i, with d_i = eps + u_i and P_ij the softmax of z_ij over j != i.
         """
         B, part = len(self.a), self.embeddings.part
         share = (self.log_g - log_d).exp()  # g_i/d_i
@@ -185,12 +187,3 @@ def decayed_gamma(gamma: float, epoch: int, decay_epochs: int) -> float:
     if epoch >= decay_epochs:
         return gamma
     return gamma + (1 - gamma) * (1 + math.cos(math.pi * epoch / decay_epochs)) / 2
-
-
-def check_settings(term: str, num_samples: int, gamma: float, gamma_decay_epochs: int | None, eps: float) -> None:
-    """Raise UserError if a value is out of range."""
-    ma.check_settings(term, num_samples, gamma)
-    if gamma_decay_epochs is not None and gamma_decay_epochs < 0:
-        raise UserError(f"objective.{term}.gamma_decay_epochs={gamma_decay_epochs} is out of range; allowed: 0 or more")
-    if eps <= 0:
-        raise UserError(f"objective.{term}.eps={eps} is out of range; allowed: above 0")

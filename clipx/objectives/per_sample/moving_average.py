@@ -1,8 +1,8 @@
 """Shared by SogCLR, NUCLR and FastCLIP: moving averages u in log space, and the gradient estimator that uses u.
 
 The notation is that of nuclr.py (paper 3, Algorithm 1): B is the batch size, D_ij = s_ij - s_ii, g_i is the mean of
-exp((D_ij - zeta_j)/tau) over j != i, u_i the moving average of g_i, and d_i = u_i plus a constant that depends on the
-term. SogCLR and FastCLIP have zeta = 0.
+exp((D_ij - zeta_j)/tau) over j != i, u_i is the moving average of g_i, and d_i is u_i plus a number that depends on the
+term (and on zeta_i in NUCLR's sums over i). SogCLR and FastCLIP have zeta = 0.
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would need rescaling when the maximum changes.
@@ -35,14 +35,12 @@ class Contrast:
     """Both directions of a batch, anchors against the negatives of the other side.
 
     Args:
-        term: name in error messages.
         zeta: side -> [B], subtracted from the similarities to that side; None for zeros.
 
     Attributes:
         log_g: side of the anchors -> log g [B].
 
-    Raises:
-        UserError: a batch of one pair, which has no negatives.
+    Raises UserError: a batch of one pair, which has no negatives.
     """
 
     def __init__(self, embeddings: Embeddings, term: str, zeta: Mapping[str, Tensor] | None = None) -> None:
@@ -74,8 +72,8 @@ class Contrast:
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
             log_d_zeta: side of the anchors -> log d [B], the denominators of the sums over i.
-            learns_scale: if True, the scale 1/tau gets the gradient of tau/B sum_i g_i/d_i with constant tau/B and d_i;
-                otherwise it gets none. NUCLR cannot use it, because it has no such gradient with zeta.
+            learns_scale: if True, the estimator includes the scale 1/tau: tau/B sum_i 1/d_i dg_i/d(1/tau); otherwise it
+                does not. NUCLR cannot use this, because the part of the gradient from zeta_j/tau is missing.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without

@@ -20,10 +20,10 @@ popularity of j, but how well the model separates pair j, which is best where fe
               - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
 
 `variant: code` follows the authors' script. It updates xi at the end of each epoch, and moves zeta_j against a moving
-average of n G_j with weight 0.9 on the new value. The step size eta (x 0.1 for images) decays with a cosine per epoch;
-it is also divided by 10 after half and by 100 after three quarters of the run. The script sums u where Algorithm 1
-averages, which is equal after scaling. On several processes, the script divides the gradient by their number once too
-often; clipx does not reproduce this error.
+average of n G_j with weight 0.9 on the new value. The step size eta (times 0.1 for images) follows a cosine over the
+run and changes once per epoch; it is also divided by 10 after half and by 100 after three quarters of the run. In the
+script, u averages sums over j instead of means; after scaling the result is equal. On several processes, the script
+divides the gradient by their number once too often; clipx does not reproduce this error.
 """
 
 import math
@@ -44,7 +44,7 @@ IMAGE_FACTOR = 0.1  # variant code: factor on the step size for images
 
 
 def batch_mean(negatives: Tensor, positives: Tensor, n: int) -> Tensor:
-    """Average over the anchors of the batch, [B], given the sum over negatives and the positive pair, [B] each."""
+    """Average over the anchors of the batch, [B], from one positive and the sum over B - 1 negatives, [B] each."""
     return (negatives + positives) / len(negatives)
 
 
@@ -63,7 +63,6 @@ class NuclrTerm(Term):
     The gradient is the estimator above.
 
     Args:
-        num_samples: n, number of training pairs.
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: initial value of every zeta (paper: -0.05 on CC3M, 0 on CC12M).
         xi0: lower bound of xi; the paper requires xi0 > zeta0.
@@ -72,9 +71,6 @@ class NuclrTerm(Term):
         freeze_steps: number of initial steps without updates of zeta.
         freeze_epochs: number of initial epochs without updates of zeta (paper: 5).
         variant: paper | code | unbiased.
-
-    Raises:
-        UserError: a value out of range, an unknown variant, or n < 2.
     """
 
     learns_temperature = False
@@ -158,7 +154,7 @@ class NuclrTerm(Term):
 
 
 def eta_factor(progress: Progress) -> float:
-    """Return the factor on eta in variant code: a cosine, times 1/10 from half and 1/100 from 3/4 of the run on."""
+    """Return the factor on eta in variant code: a cosine, divided by 10 after half and by 100 after 3/4 of the run."""
     done = progress.epoch / progress.total_epochs
     divisor = 100 if done >= 0.75 else 10 if done >= 0.5 else 1
     return 0.5 * (1 + math.cos(math.pi * done)) / divisor

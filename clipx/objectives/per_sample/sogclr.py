@@ -15,7 +15,7 @@ gradient vanishes, in the second the weights of its negatives still sum to about
     d_i = u_i + exp(0)/(n-1)   with own_pair, else u_i
     gradient = (1/B) sum_i 1/d_i 1/(B-1) sum_{j != i} exp(D_ij / tau) grad D_ij
 
-This is NUCLR with zeta = 0. NUCLR's xi term is then the pair itself: xi = 0 with own_pair, no xi term without.
+This is NUCLR with zeta = 0. NUCLR's xi term is then the pair itself: with own_pair xi is 0, else there is no xi term.
 """
 
 import math
@@ -33,12 +33,8 @@ class SogclrTerm(Term):
     """The value is (tau/B) sum_i log d_i, added over both directions. The gradient is the estimator above.
 
     Args:
-        num_samples: n, number of training pairs.
         gamma: weight of the new value in the moving average (paper 3: 0.8).
         own_pair: add the pair itself to the denominator (true: paper 3; false: SogCLR's code).
-
-    Raises:
-        UserError: gamma out of range, or n < 2.
     """
 
     name = "sogclr"

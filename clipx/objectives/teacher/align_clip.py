@@ -1,4 +1,4 @@
-"""AlignCLIP's intra-modality separation, weighted by the texts' similarity (Eslami and de Melo, ICLR 2025).
+"""AlignCLIP's intra-modality separation, weighted by the texts' distance (Eslami and de Melo, ICLR 2025).
 
     L = L_image + L_text,   L_image = -1/B sum_i log( e^{l_ii} / sum_j e^{l_ij} )
     l_ij = <x_i, x_j> (1 - <t_i, t_j>) / tau  for j != i,   l_ii = <x_i, y_i> / tau
@@ -28,9 +28,6 @@ class AlignClipTerm(Term):
     Args:
         images: separate the images (the authors' script: true).
         texts: separate the texts (the authors' script: true).
-
-    Raises:
-        UserError: images and texts are both false.
     """
 
     needs = ("teacher",)

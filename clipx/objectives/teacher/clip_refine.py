@@ -5,10 +5,11 @@
     L_HyCD = T^2 / (2 B) sum_i ( KL(a_i || p_i) + the same from text to image ),   a_i = alpha e_i + (1 - alpha) q_i
     p_ij = softmax_j( <x_i, y_j> / T ),   q_ij = the same of the frozen teacher,   e_i = 1 at the pair (i, i)
 
-with x = image, y = text [B, E]. The form and the defaults are those of the authors' code; the paper writes L_RaFA as
-half the mean of both squared norms, which is E/2 times as large. The authors start from pretrained weights and train
-embeddings that are not normalised, at T = 1 and without a learned temperature. In clipx set model.normalise=false,
-which also applies to the teacher, and model.init or published weights.
+with x = image, y = text [B, E]. The form and the defaults are those of the authors' code; the paper divides the sum in
+L_RaFA by 2 B instead of B E, so its L_RaFA is E/2 times as large. The authors start from pretrained weights and train
+embeddings that are not normalised, at T = 1 and without a learned temperature; they evaluate normalised embeddings. In
+clipx, set model.normalise=evaluation, so that the teacher does not normalise either, and start from model.init or
+published weights.
 
 r_i depends only on the step and on the position i in the global batch. Both directions of L_HyCD are computed in tiles
 of rows: 4 matrix products forward (2 of them for the teacher), 4 backward.
@@ -35,9 +36,6 @@ class ClipRefineTerm(Term):
         T: temperature of both softmaxes; the run's temperature is not used.
         lambda_rand: weight of L_RaFA.
         lambda_kd: weight of L_HyCD.
-
-    Raises:
-        UserError: a value out of range.
     """
 
     learns_temperature = False

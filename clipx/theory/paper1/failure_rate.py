@@ -3,11 +3,11 @@
     alpha_gamma      = P(z != z', f(x, y) - f(x, y') <= gamma) + P(z != z', f(x, y) - f(x', y) <= gamma)     (A.1)
     alpha-hat_gamma  = the same without the condition z != z'                                                 (A.3)
 
-Theorem A.1: alpha-hat_gamma - sum_k p_k^2 <= alpha_gamma <= alpha-hat_gamma for gamma >= 0, equal on the left at 0.
+Theorem A.1: alpha-hat_gamma - sum_k p_k^2 <= alpha_gamma <= alpha-hat_gamma for gamma >= 0. At gamma = 0 the left
+inequality is an equality.
 
-The score is that of the case study with unique features of Gaussian length: f = <z, z'> + sigma (n_x + n_y), with
-standard normal n_x and n_y. The difference of two scores with a common x or y is normal with variance 2 sigma^2, so
-both rates have closed forms.
+The score is f = <z, z'> + sigma (n_x + n_y). The standard normal n_x and n_y stand for the unique features of x and y.
+The difference of two scores with a common x or y is normal with variance 2 sigma^2, so both rates have closed forms.
 
 The proof bounds P(f - f' <= gamma | z = z') from above by its value at gamma = 0. This value is a lower bound, because
 the probability grows with gamma. The left inequality is wrong for every gamma > 0; with 2 sum_k p_k^2 it is correct.

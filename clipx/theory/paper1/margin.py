@@ -30,7 +30,7 @@ class MarginSettings(Settings):
     lambdas: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0)  # weights of the positive term E||W x - y||^2
     equal_steps: Annotated[int, at_least(200)] = 3000  # steps of a separate descent, all of size 0.2 tau^2
     first_steps: Annotated[int, at_least(1)] = 1000  # first steps, of size 0.2 tau^2
-    more_steps: Annotated[int, at_least(1)] = 6000  # later steps: size grows by 2% per step up to 0.05
+    more_steps: Annotated[int, at_least(1)] = 6000  # later steps: size grows by 2% per step up to 0.05 (xi = zeta = 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

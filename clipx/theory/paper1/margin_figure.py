@@ -1,5 +1,6 @@
 """Figures of paper 1's case study: margins against tau and time; zero-shot errors of the square loss."""
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def draw(result: MarginResult) -> Figures:
 
 def _against_tau(axes: Any, result: MarginResult) -> None:
     taus = np.array(result.settings.taus)
-    for (lam, margins), colour, marker in zip(result.final.items(), COLOURS, "os^Dv", strict=False):
+    for (lam, margins), colour, marker in zip(result.final.items(), cycle(COLOURS), cycle("os^Dv"), strict=False):
         name = "CLIP" if lam == 0 else rf"CLIP + positive term, $\lambda$ = {lam:g}"
         axes.plot(taus, margins, marker=marker, color=colour, label=name)
     at = taus.argmin()

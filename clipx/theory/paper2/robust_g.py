@@ -54,7 +54,7 @@ class RobustGResult:
     settings: RobustGSettings
     minima: dict[str, Minimum]  # by name of g
     star: dict[str, float]  # name of g -> loss of f*
-    losses: dict[str, Array]  # name of g -> loss on the line of LINE
+    losses: dict[str, Array]  # name of g -> loss at each position of LINE
     shares: Array  # mislabelled shares of the sweep
     errors: dict[str, Array]  # name of g -> top-1 error at the minimum for each share
 
@@ -78,7 +78,7 @@ def top1_error(w: Array, p: Array) -> float:
 def minimise(name: str, settings: RobustGSettings, mislabelled: float) -> Minimum:
     """Minimise L_g: log1p is convex and needs one start; for the ratio, take the best of many starts.
 
-    The starts have scales 1..100 of (a, b, c) / tau.
+    The starts are random values of (a, b, c) / tau, with scales from 1 to 100.
     """
     p = probabilities(mislabelled)
     if name == "log1p":

@@ -1,4 +1,4 @@
-"""Figure of paper 2's Example 1: the data, the losses between the two solutions, the error by mislabelled share."""
+"""Figure of paper 2's Example 1: data, losses on a line from g1's solution to f*, error by share of mislabels."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def _errors(axes: Any, result: RobustGResult) -> None:
     for name, errors in result.errors.items():
         axes.plot(result.shares, errors, "o-", color=COLOUR[name], label=NAME[name])
     share, shares = result.settings.mislabelled, result.shares
-    axes.plot(shares, shares / 2, "--", color="black", linewidth=1, label="mislabelled images only")
+    axes.plot(shares, shares / 2, "--", color="black", linewidth=1, label="if only mislabelled images are wrong")
     axes.axvline(share, color=GREY, linestyle=":", linewidth=1)
     annotate(axes, f"{share:g}", (share, 0.02), ("data", "axes fraction"), (3, 0))
     axes.set(xscale="log", yscale="log", ylabel="top-1 error at the minimum")

@@ -74,7 +74,7 @@ def expected(pairwise: Array, p: Array) -> Array:
 
 
 def top1_error(theta0: float, p2: Array) -> Array:
-    """Return the probability that the correct prompt does not score highest, [THETA, ...]; equal for both images."""
+    """Return the probability that the correct prompt does not score highest, [THETA, ...]; the same for x = +-1."""
     y, p = texts(theta0), probabilities(p2)
     wrong = np.cos(y[:3] + THETA[:, None]) <= np.cos(y[3] + THETA)[:, None]  # [THETA, 3]
     return np.asarray(wrong @ np.moveaxis(p[..., :3], -1, 0) / (1 - np.asarray(p2)))

@@ -12,7 +12,7 @@ ZERO = 1e-3  # height at which the logarithmic axis shows error 0
 
 
 def draw(result: TrueNegativesResult) -> Figures:
-    """Draw the landscapes at one (p2, theta0), and the boundary of the effect over the grid."""
+    """Draw the landscapes at one (p2, theta0), and the boundary of the effect (see `largest_p2`) over the grid."""
     landscapes, grid = panels(len(result.landscapes), 2, width=3.9, height=2.4)
     columns = np.reshape(grid, (2, -1)).T
     _landscapes(columns, result)

@@ -16,7 +16,7 @@ from clipx.theory.claims import Check, CheckedClaim, half_width
 from clipx.theory.experiment import Array, Settings, require_two_values
 
 TAU: Rule = (lambda v: 0.02 <= v < np.inf, "0.02 or more (exp(e / tau) must not overflow)")
-N: Rule = (lambda v: 2 <= v <= 20000, "2..20000 (the similarities are an n x n matrix)")
+N: Rule = (lambda v: 3 <= v <= 20000, "3..20000 (the similarities are an n x n matrix)")
 SEEDS: Rule = (lambda v: v >= 2, "2 or more (the confidence interval needs two)")
 METHODS = ("global contrastive loss", "NUCLR's q", "maximum likelihood")
 
@@ -28,7 +28,7 @@ class PopularitySettings(Settings):
     tau: Annotated[float, TAU] = 0.2
     n: Annotated[tuple[int, ...], N] = (100, 200, 400, 800, 1600)  # numbers of pairs
     seeds: Annotated[int, SEEDS] = 8  # independent draws of the pairs for each n
-    sweeps: Annotated[int, at_least(1)] = 40  # maximum of the fixed-point iteration; it stops at a change of 1e-14
+    sweeps: Annotated[int, at_least(1)] = 40  # largest number; fewer if the relative change falls below 1e-14
     seed: Annotated[int, at_least(0)] = 0  # random seed of the first draw
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ def solve_sample(n: int, tau: float, sweeps: int, risk: float, rng: np.random.Ge
     q = (kernel / Z[:, None]).sum(axis=0)
     scaled, residual = fixed_point(kernel, sweeps)
     estimate = scaled * q.max() / scaled.max()
-    guesses = {METHODS[0]: np.full(n, float(n)), METHODS[1]: estimate}  # the first is n / mu(A)
+    guesses = {METHODS[0]: np.full(n, float(n)), METHODS[1]: estimate}  # first: n / mu(A), area mu(A) = 1
     integrals = {name: kernel @ (1 / guess) for name, guess in guesses.items()} | {METHODS[2]: Z}
     factor = np.exp((own - np.sqrt(2)) / tau).mean()  # of E(q~, q); c = sqrt(2) bounds e
     return Sample(
@@ -159,7 +159,7 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
         _ratio(f"n={n_high}: error of {ours} / {likelihood}", many[ours], many[likelihood], high=3.0),
     ]
     early, late = ({m: _mean([s.term[m] for s in result.samples[n]]) for m in METHODS[:2]} for n in (n_low, n_high))
-    # as for 3.4, a term counts as vanishing if it falls below half from the smallest to the largest n
+    # a term counts as vanishing if it is less than half as large at the largest n as at the smallest, as in 3.4
     terms = [
         _ratio(f"{gcl}: error term at n={n_high} / at n={n_low}", late[gcl], early[gcl], low=0.5),
         _ratio(f"{ours}: error term at n={n_high} / at n={n_low}", late[ours], early[ours], high=0.5),

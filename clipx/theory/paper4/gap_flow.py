@@ -42,7 +42,7 @@ def beta_of_gamma(gamma: Array | float, gamma0: float, beta0: float) -> Array:
 
 
 def slope_ratio(gamma: Array, beta: Array) -> Array:
-    """Equation (5): (dgamma/dt) / (dbeta/dt) for beta = exp(nu), where beta' = beta."""
+    """Equation (5): (dgamma/dt) / (dbeta/dt) for beta = exp(nu), where dbeta/dnu = beta."""
     return np.asarray(-2 * gamma / (beta * (1 - gamma**2)))
 
 
@@ -135,7 +135,7 @@ def growth_rate_3d(beta0: float, gamma0: float) -> float:
 
 
 def sample_growth(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator) -> Growth:
-    """Draw n random features `draws` times and compute their rates of change.
+    """Draw n random features per modality `draws` times and compute dgamma/dt and dDelta/dt at t = 0.
 
     dDelta/dt is a difference quotient along the flow, which also moves the features.
     """

@@ -9,7 +9,7 @@ dgamma/dt = -2 beta gamma exp(-beta (1 - gamma^2)). Each scheme is integrated an
   beta linear      from beta0 at 0 to beta1 at t: gamma(t) = gamma0 exp(-2 c t) for small gamma0,
                    c = [(beta0 + 1) exp(-beta0) - (beta1 + 1) exp(-beta1)] / (beta1 - beta0)
 
-The paper prints gamma(t) for constant and linear beta without the factor 2 of dgamma/dt in the exponent.
+For constant and linear beta, the paper omits the factor 2 of dgamma/dt in the exponent of gamma(t).
 """
 
 from collections.abc import Callable

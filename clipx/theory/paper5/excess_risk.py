@@ -11,7 +11,8 @@ and the best classifier is h*(x)_c = ln P(c | x). With L the cross-entropy over 
     4.4   L(h^g) - L(h*)  <= max KL_1 + max KL_2 + 2 Delta      |g - g*| <= Delta
           KL_1(x) = KL(P(c | x) || P(Y_c | x) / sum_i P(Y_i | x)),  KL_2(x, c) = KL(p(y | Y_c) || p(y | x, Y_c))
 
-Theorem 4.4 bounds the best linear classifier; h^g is one of them, so its risk is a stricter test.
+Theorem 4.4 bounds the risk of the best linear classifier. h^g is a linear classifier, so its risk is at least as high
+and the test is stricter.
 """
 
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def slack_of_4_2(p: Array, labels: Labelling) -> float:
 def slack_of_4_4(g: Array, p: Array, labels: Labelling) -> float:
     """Return the right side minus the left side of Theorem 4.4 for similarities g [N, N], in nats."""
     error = g - pointwise_mutual_information(p)
-    Delta = float(error.max() - error.min()) / 2  # g* has a free constant
+    Delta = float(error.max() - error.min()) / 2  # the smallest Delta: any constant may be added to g*
     first, second = divergences(p, labels)
     return float(first.max() + second.max()) + 2 * Delta - excess_risk(g, p, labels)
 
@@ -114,11 +115,11 @@ def checks(p: Array, fitted: dict[str, Array], rng: np.random.Generator) -> tupl
     at_zero = excess_risk(pointwise_mutual_information(ideal), ideal, of_ideal)
     labels = random_labels(p, K, 0.5, rng)
     at_optimum = [
-        Check(f"smallest bound - excess risk of {JOINTS} random distributions", min(slack_2), low=-1e-9),
+        Check(f"bound minus excess risk, smallest of {JOINTS} random distributions", min(slack_2), low=-1e-9),
         Check("excess risk if both divergences are 0", at_zero, high=1e-9),
     ]
     near_optimum = [
-        Check(f"smallest bound - excess risk of {JOINTS} random distributions", min(slack_4), low=-1e-9),
+        Check(f"bound minus excess risk, smallest of {JOINTS} random distributions", min(slack_4), low=-1e-9),
         *(Check(f"bound - excess risk, {name}", slack_of_4_4(g, p, labels), low=-1e-9) for name, g in fitted.items()),
     ]
     return at_optimum, near_optimum

@@ -6,7 +6,7 @@ p(x, y) is a discrete joint distribution of N images and N texts. The population
 is at least -I(X; Y), with equality for g = PMI + const (Proposition 4.1). Two similarities with free parameters:
 
   inner product         g = Z_X^T Z_Y, features of dimension d; rank <= d + 1 with the constant (section 5.1)
-  weighted point sets   g = sum_ij w_i w_j k(v_i, v_j) (eq. 6), M points of dimension 2 in a set, with
+  weighted point sets   g = sum_ij w_i w_j k(v_i, v_j) (eq. 6), M points of dimension points_d in a set, with
                         k(u, v) = alpha1 <u, v> + alpha2 exp(-||u - v||^2 / (2 sigma^2))
 
 Points are not normalised, as in Theorem 5.1 (the trained model normalises them). Each similarity is fitted by
@@ -169,7 +169,8 @@ def claims(result: PmiResult) -> list[CheckedClaim]:
         Check(f"loss + I: point sets with M={many} / inner product", most / same, high=0.1),
     ]
     if settings.points_d in result.inner_product:
-        # control: sum_ij w_i w_j <v_i, v_j> is an inner product, so points alone do not help; 10% for local minima
+        # control: sum_ij w_i w_j <v_i, v_j> is an inner product, so points alone do not help. The tolerance is 10%,
+        # because fits may end in local minima.
         ratio = result.linear_points / same
         checks.append(near(f"loss + I: M={many} points with the linear kernel / inner product", ratio, 1.0, 0.1))
     statement = (

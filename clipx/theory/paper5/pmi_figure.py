@@ -1,4 +1,4 @@
-"""Figures of paper 5's PMI problem: loss above the bound by model size, and fitted similarities next to the PMI."""
+"""Figures of paper 5's PMI problem: loss above the bound against size, and fitted similarities next to the PMI."""
 
 import numpy as np
 

@@ -5,8 +5,8 @@ smallest effect of interest s is 0.01, one percentage point of a mean score; nob
 objective for less. The temperatures are those of paper 1, figure 3.
 
 The gain is the rise of the scores on the new sets, those outside data.kept; the forgetting is the fall on the sets in
-data.kept. Both arms of a claim start from the same weights, so the scores of these weights cancel: the difference
-between the arms in gain is that of their scores on the new sets, and in forgetting minus that on the kept sets.
+data.kept. Both arms of a claim start from the same weights, so the scores of these weights cancel: the arms differ in
+gain by the difference of their scores on the new sets, and in forgetting by minus the difference on the kept sets.
 """
 
 from evaluation.claims.comparisons import differs

@@ -17,7 +17,7 @@ from evaluation.claims.comparisons import extra_gain, keeps, less_variable, more
 from evaluation.claims.names import COUNT, OTHERS
 from evaluation.claims.types import Claim
 
-ARMS = ("counting_datacomp", "counting_mini")
+RECIPES = ("counting_datacomp", "counting_mini")
 FORMS = tuple(f"{g}_{eta}" for eta in (100, 1000) for g in ("log1p", "ratio"))
 
 CLAIMS = (
@@ -25,7 +25,7 @@ CLAIMS = (
         "2.1",
         "L_g (log1p, eta = 1000) counts better than the CLIP baseline",
         ".1669 against .1405 on CLEVR-Count",
-        ARMS,
+        RECIPES,
         (more("own_log1p_1000", "clip", COUNT, 0.0065, "counting"),),
     ),
     Claim(
@@ -33,14 +33,14 @@ CLAIMS = (
         "The own denominator counts better than the same-label denominator, at eta = 100 and 1000",
         '"less effective than our loss term" (section 6). log1p: .1448 against .1508 at 100, .1669 against .1367 at '
         "1000; ratio: .1401 against .1385, .1575 against .1481 (Tables 1, 2)",
-        ARMS,
+        RECIPES,
         tuple(more(f"own_{arm}", f"same_label_{arm}", COUNT, 0.005, "counting") for arm in FORMS),
     ),
     Claim(
         "2.3",
         "Other data sets do not get much worse: at least 95% of the baseline (mean of zero-shot and retrieval)",
         "figures only (appendix)",
-        ARMS,
+        RECIPES,
         (keeps("own_log1p_1000", "clip", OTHERS, 0.95, "other data sets"),),
     ),
     Claim(
@@ -70,7 +70,7 @@ CLAIMS = (
         "2.7",
         "L_g with ratio as g (eta = 1000) counts better than the CLIP baseline",
         '"either choice of g" (section 6); .1575 against .1405 on CLEVR-Count (Table 1)',
-        ARMS,
+        RECIPES,
         (more("own_ratio_1000", "clip", COUNT, 0.005, "counting"),),
     ),
     Claim(
@@ -78,14 +78,14 @@ CLAIMS = (
         "The same-label denominator counts better than the CLIP baseline, at eta = 100 and 1000",
         '"stronger models than the baseline as well" (section 6). log1p: .1508 at 100, .1367 at 1000; ratio: .1385, '
         ".1481; CLIP .1405 (Table 2)",
-        ARMS,
+        RECIPES,
         tuple(more(f"same_label_{arm}", "clip", COUNT, 0.005, "counting") for arm in FORMS),
     ),
     Claim(
         "2.9",
         "At eta = 1000 ratio is more stable than log1p: its counting accuracy varies less between seeds",
         "standard error .002 against .021 (Table 1)",
-        ARMS,
+        RECIPES,
         # a quarter of 2 log(.021 / .002) = 4.70; reached if the standard deviation of log1p is 1.8 times that of ratio
         (replace(less_variable("own_ratio_1000", "own_log1p_1000", COUNT, "counting"), least=1.18),),
     ),
@@ -94,7 +94,7 @@ CLAIMS = (
         "At eta = 100 too, L_g counts better than the CLIP baseline, with log1p and with ratio",
         '"the additional loss term (eta != 0) with either choice of g" (section 6); .1448, .1401 against .1405 '
         "(Table 1)",
-        ARMS,
+        RECIPES,
         tuple(more(f"own_{g}_100", "clip", COUNT, 0.005, "counting") for g in ("log1p", "ratio")),
     ),
 )

@@ -5,7 +5,8 @@ that the paper does not give are ours; (5) is the paper's equation:
 
   3.5, 3.10  zeta follows the optimum of (5) if their rank correlation is above 0.5, half-way between unrelated (0) and
              the same order (1).
-  3.11       zeta rises with popularity if their rank correlation is above 0.1; at the optimum of (5) it can be low.
+  3.11       zeta rises with popularity if their rank correlation is above 0.1; even at the optimum of (5), this
+             correlation can be low.
   3.6        "can be ignored" means at most 3% of a step.
 
 The paper's global contrastive loss contains the own (positive) pair in its denominator (appendix A). SogCLR's released
@@ -19,7 +20,7 @@ from evaluation.claims.names import RECALL_1, RECALL_1_AND_ZEROSHOT, ZETA_OPTIMU
 from evaluation.claims.types import Claim, Comparison
 
 WITH_CLASSES, PHOTOS = ("nuclr_cc3m", "nuclr_cc12m", "nuclr_mini"), "nuclr_photos"
-ARMS = ("nuclr_cc3m", "nuclr_cc12m", PHOTOS, "nuclr_mini")
+RECIPES = ("nuclr_cc3m", "nuclr_cc12m", PHOTOS, "nuclr_mini")
 OPTIMUM = "rank correlation of zeta and the optimum of (5)"
 POPULARITY = "rank correlation of zeta and popularity"
 
@@ -36,17 +37,17 @@ def beats(better: str, worse: str, least: float) -> tuple[Comparison, ...]:
 CLAIMS = (
     Claim(
         "3.1",
-        "SogCLR (as its code, without the own pair) beats CLIP at the same small batch size (mean of retrieval and "
+        "SogCLR (as in its code, without the own pair) beats CLIP at the same small batch size (mean of retrieval and "
         "zero-shot)",
         "39.16 against 35.10 (CC3M), 42.28 against 38.79 (CC12M) (Table 1)",
-        ARMS,
+        RECIPES,
         beats("sogclr", "clip", 0.009),
     ),
     Claim(
         "3.2",
-        "NUCLR beats SogCLR (as its code, without the own pair; mean of retrieval and zero-shot)",
+        "NUCLR beats SogCLR (as in its code, without the own pair; mean of retrieval and zero-shot)",
         "40.26 against 39.16 (CC3M), 43.20 against 42.28 (CC12M) (Table 1)",
-        ARMS,
+        RECIPES,
         beats("nuclr", "sogclr", 0.0025),
     ),
     Claim("3.3", "The popularity q is recovered up to a constant", "Figure 2", program="clipx theory popularity"),
@@ -74,21 +75,21 @@ CLAIMS = (
         "The global contrastive loss with the own pair beats CLIP at the same small batch size (mean of retrieval and "
         "zero-shot)",
         "as 3.1 (one SogCLR row in Table 1)",
-        ARMS,
+        RECIPES,
         beats("gcl", "clip", 0.009),
     ),
     Claim(
         "3.8",
         "NUCLR beats the global contrastive loss with the own pair (mean of retrieval and zero-shot)",
         "as 3.2 (one SogCLR row in Table 1)",
-        ARMS,
+        RECIPES,
         beats("nuclr", "gcl", 0.0025),
     ),
     Claim(
         "3.9",
         "NUCLR beats CLIP, SigLIP and CyCLIP (mean of retrieval and zero-shot)",
         "40.26 against 35.10, 35.35, 36.37 (CC3M), 43.20 against 38.79, 39.56, 39.15 (CC12M) (Table 1)",
-        ARMS,
+        RECIPES,
         (*beats("nuclr", "clip", 0.011), *beats("nuclr", "siglip", 0.009), *beats("nuclr", "cyclip", 0.0095)),
     ),
     Claim(

@@ -2,8 +2,8 @@
 
 For geometry the smallest effect of interest is 0, because the size of the gap depends on towers and data. For R@1 it is
 a quarter of the smallest published gain. The words of a claim set the bound on its rank correlation over arms: "goes
-with" and "follow" above 0; "not the gap", "not uniformity" and "neither" ("no strong correlation") below 0.7 in
-absolute value. Over 26 arms the 95% interval of a correlation of 0 is about +-0.4.
+with" and "follow" mean that it is above 0; "not" and "neither" mean no strong correlation, below 0.7 in absolute value.
+Over 26 arms the 95% interval of a correlation of 0 is about +-0.4.
 
 The paper's methods (docs/papers/4_modality_gap.md): FLT fixes tau, TS schedules it, TR reparameterises it, SLRT lowers
 its learning rate; HS and SS mix image and text features.
@@ -22,7 +22,7 @@ from evaluation.claims.measures import EarlyChange, FinalGap, SlowClosure
 from evaluation.claims.names import GAP, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import ANY, Claim, Comparison
 
-ARMS = ("gap_mscoco", "gap_mini")
+RECIPES = ("gap_mscoco", "gap_mini")
 TABLE_2 = ("gap_mscoco", "gap_photos", "gap_mini")
 DYNAMICS = ("gap_dynamics_mscoco", "gap_dynamics_mini")
 INITIAL = ("gap_init_mscoco", "gap_init_mini")
@@ -85,7 +85,7 @@ CLAIMS = (
         "A smaller gap goes with better retrieval",
         '"a smaller modality gap clearly leads to a higher retrieval accuracy" (Fig. 6a); rank correlation of R@1 and '
         "-gap over Tables 2 to 5: -.33",
-        ARMS,
+        RECIPES,
         (rises_over_arms(TABLES_2_TO_5, GAP, RECALL_1, "R@1 and −gap", sign=-1),),
         looks=OVER_ARMS_LOOKS,
     ),
@@ -95,7 +95,7 @@ CLAIMS = (
         "correlation with the gap",
         "figure only (Fig. 7); rank correlations over Tables 2 to 5: .69 and .69 with uniformity, .63 and .75 with the "
         "gap",
-        ARMS,
+        RECIPES,
         FOLLOW_UNIFORMITY,
         looks=OVER_ARMS_LOOKS,
     ),
@@ -103,7 +103,7 @@ CLAIMS = (
         "4.7",
         "Accuracy on minimal pairs (MMVP) follows neither the gap nor uniformity",
         "base 14.32; FLT 11.85 to 14.82, TS 13.09 to 14.32 (Table 1); rank correlations -.04 and -.20",
-        ARMS,
+        RECIPES,
         (
             unrelated_over_arms(TABLES_2_TO_5, GAP, PAIR_ACCURACY, 0.7, "pair accuracy and gap"),
             unrelated_over_arms(TABLES_2_TO_5, UNIFORMITY, PAIR_ACCURACY, 0.7, "pair accuracy and uniformity"),
@@ -127,7 +127,7 @@ CLAIMS = (
         "4.10",
         "Retrieval does not follow uniformity: no strong rank correlation",
         "figure only (Fig. 6b); rank correlation of R@1 and uniformity over Tables 2 to 5: .53",
-        ARMS,
+        RECIPES,
         (unrelated_over_arms(TABLES_2_TO_5, UNIFORMITY, RECALL_1, 0.7, "R@1 and uniformity"),),
         looks=OVER_ARMS_LOOKS,
     ),

@@ -13,7 +13,7 @@ from evaluation.claims.names import PER_CLASS_PROBE as PROBE
 from evaluation.claims.names import PER_CLASS_ZEROSHOT as ZEROSHOT
 from evaluation.claims.types import Claim
 
-ARMS = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
+RECIPES = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
 # recipe -> the arm that uses the same kernel as the arms positive_weights and nonlinear
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_mini": "imq"}
@@ -24,14 +24,14 @@ CLAIMS = (
         "5.1",
         "WPSE beats CLIP in zero-shot (mean of the data sets)",
         "26.75, 27.04 against 25.03 (CC3M); 46.12, 45.71 against 43.78 (CC12M) (Table 1)",
-        ARMS,
+        RECIPES,
         tuple(more(arm, "clip", ZEROSHOT, 0.004, "zero-shot") for arm in KERNELS),
     ),
     Claim(
         "5.2",
         "WPSE beats CLIP in linear probing, after and before the projection (mean of the data sets)",
         "after: 69.01, 68.23 against 67.00; before: 73.77, 73.81 against 72.14 (CC3M, Table 2)",
-        ARMS,
+        RECIPES,
         (
             *(more(arm, "clip", PROBE, 0.003, "linear probe") for arm in KERNELS),
             *(more(arm, "clip", BEFORE, 0.003, "linear probe before the projection") for arm in KERNELS),
@@ -41,7 +41,7 @@ CLAIMS = (
         "5.3",
         "Signed weights are needed: without them zero-shot is far lower (mean of the data sets) or training diverges",
         "4.22 with positive weights against 27.04 (CC3M, Table 3); NaN against 46.12 (CC12M, appendix A.4)",
-        ARMS,
+        RECIPES,
         tuple(
             more_or_diverged(arm, "positive_weights", ZEROSHOT, 0.05, "zero-shot", recipe)
             for recipe, arm in SAME_KERNEL.items()
@@ -51,7 +51,7 @@ CLAIMS = (
         "5.4",
         "The nonlinear kernel improves linear probing (mean of the data sets)",
         "68.23 (IMQ) against 67.40 (CC3M); 79.08 (Gaussian) against 78.61 (CC12M)",
-        ARMS,
+        RECIPES,
         tuple(more(arm, "linear", PROBE, 0.0015, "linear probe") for arm in KERNELS),
     ),
     Claim(
@@ -59,7 +59,7 @@ CLAIMS = (
         "The draw of the random features changes zero-shot little (mean of the data sets)",
         'no "significant impact on the overall performance" (section 6.2); the mean over the data sets of the standard '
         "deviation over five draws is .15 to .31 points (Table 5)",
-        ARMS,
+        RECIPES,
         tuple(below(arm, SPREAD, 0.005, f"the standard deviation over five draws, {arm}") for arm in KERNELS),
     ),
     Claim(
@@ -79,7 +79,7 @@ CLAIMS = (
         "The linear and the nonlinear kernel together beat the nonlinear kernel alone in zero-shot and linear probing "
         "(mean of the data sets), or training with the latter diverges",
         "zero-shot 46.12 against 44.05, probe 79.08 against 70.99 (CC12M, Table 6); NaN (CC3M, section 6.4)",
-        ARMS,
+        RECIPES,
         tuple(
             more_or_diverged(arm, "nonlinear", reader, least, quantity, recipe)
             for recipe, arm in SAME_KERNEL.items()
@@ -94,7 +94,7 @@ CLAIMS = (
     ),
     Claim(
         "5.10",
-        "A similarity within Delta of the optimal one adds at most 2 Delta to this bound",
+        "A similarity within Delta of the optimal one adds at most 2 Delta to the bound of claim 5.9",
         "Theorem 4.4",
         program="clipx theory pmi",
     ),

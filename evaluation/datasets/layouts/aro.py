@@ -1,16 +1,14 @@
 """ARO (Yuksekgonul et al. 2023): do models know relations, attributes and the order of words?"""
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
-from evaluation.datasets.folder import require_file
 from evaluation.datasets.images import Box, FileImages
 from evaluation.datasets.kinds import Choices
-from evaluation.datasets.layouts.files import text_fields
+from evaluation.datasets.layouts.files import read_json, text_fields
 from evaluation.datasets.layouts.training import SourceImages, source_config
 from evaluation.types import Settings
 
@@ -42,10 +40,10 @@ LEFT_OUT = """
 
 
 def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
-    """Open the order of words on COCO or Flickr30k: each image has a caption and four with words exchanged.
+    """Open COCO-Order or Flickr30k-Order: each image has its caption and four with words exchanged.
 
     The authors exchange words at random in each run. The captions here are the fixed ones of the benchmark MIEB (Xiao
-    et al. 2025), a data set of Hugging Face `datasets` with a split test.
+    et al. 2025); `folder` is its Hugging Face data set, with the split `test`.
 
     Raises UserError: the data set cannot be loaded, or a column or a caption is missing.
     """
@@ -66,12 +64,7 @@ def open_visual_genome(spec: str, path: Path, settings: Settings, relations: boo
 
     Raises UserError: the file is missing or corrupt, or an entry lacks a field or an image.
     """
-    try:
-        listed = json.loads(require_file(spec, path, "ARO's captions"))
-    except ValueError:
-        listed = None
-    if not (isinstance(listed, list) and listed):
-        raise UserError(f"datasets={spec}: {path} is corrupt; it should hold ARO's captions")
+    listed = read_json(spec, path, "ARO's captions", list)
     paths, boxes, captions, categories = list[Path](), list[Box](), list[str](), list[str]()
     for number, entry in enumerate(listed):
         where = f"{path}: entry {number}"
@@ -92,10 +85,9 @@ def open_visual_genome(spec: str, path: Path, settings: Settings, relations: boo
 
 
 def _category(spec: str, where: str, entry: dict[str, object], relations: bool) -> str:
-    """Return the relation, or the two attributes joined by "_"."""
     if relations:
         return text_fields(spec, where, entry, ("relation_name",))[0]
     attributes = entry.get("attributes")
     if not (isinstance(attributes, list) and len(attributes) == 2):
-        raise UserError(f'datasets={spec}: {where} has no two "attributes"')
+        raise UserError(f'datasets={spec}: {where} needs a list "attributes" of two')
     return f"{attributes[0]}_{attributes[1]}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,17 +20,17 @@ def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequenc
     return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
 
 
-def read_json(spec: str, path: Path, content: str) -> dict[str, object]:
-    """Return the object in a JSON file; `content` describes the file in messages.
+def read_json(spec: str, path: Path, content: str, kind: type = dict) -> Any:
+    """Return the object in a JSON file, or the list if `kind` is list; `content` describes the file in messages.
 
-    Raises UserError: the file is missing or corrupt, or does not hold an object.
+    Raises UserError: the file is missing or corrupt, or holds a value of another type or an empty list.
     """
     text = require_file(spec, path, content)
     try:
         value = json.loads(text)
     except ValueError:
         value = None
-    if not isinstance(value, dict):
+    if not isinstance(value, kind) or value == []:
         raise UserError(f"datasets={spec}: {path} is corrupt; it should hold {content}")
     return value
 

@@ -16,7 +16,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
-def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
+def imagenet(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
 
     Raises UserError: the number of folders differs from the number of classes.
@@ -25,7 +25,7 @@ def imagenet(spec: str, root: Path, part: str, classes: int) -> Split:
     return _split(spec, root, {label: _images(spec, folder) for label, folder in enumerate(folders)})
 
 
-def imagenetv2(spec: str, root: Path, part: str, classes: int) -> Split:
+def imagenetv2(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/IMAGENETV2`: one folder per class, named by the label.
 
     Raises UserError: a folder's name is not a class index.
@@ -56,14 +56,12 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
             raise UserError(f"datasets={spec}: {path}: the name must be the WordNet id of one of ImageNet's classes")
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
-
-    def test() -> Split:
-        return _split(spec, folder, {label: _images(spec, path) for label, path in enumerate(folders)})
-
-    return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), {"test": test}, settings)
+    # read on first use
+    readers = {"test": lambda: _split(spec, folder, {label: _images(spec, path) for label, path in enumerate(folders)})}
+    return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
-def caltech101(spec: str, root: Path, part: str, classes: int) -> Split:
+def caltech101(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/caltech101/101_ObjectCategories`: 102 classes with the background (as in VTAB and paper 5).
 
     There is no official split: 30 images per class, drawn with a fixed seed, are for training, all others for testing.

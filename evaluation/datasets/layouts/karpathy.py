@@ -23,7 +23,8 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     Raises UserError: the JSON is missing or corrupt or has no test split, or an image is missing.
     """
     content, chosen, images = _test_split(spec, path, {})
-    captions = [_sentences(spec, path, entry) for entry in chosen]
+    sentences = [entries(spec, path, entry, "sentences", {"raw": str}) for entry in chosen]
+    captions = [[text for one in of_image if (text := str(one["raw"]).strip())] for of_image in sentences]
     name = str(content.get("dataset", path.stem)).removeprefix("dataset_")
     return Captioned(spec, f"{name}/{SPLIT}", SPLIT, images, captions, settings)
 
@@ -67,7 +68,10 @@ def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
 def _positives(
     spec: str, path: Path, queries: dict[object, int], answers: dict[object, int], limited: bool
 ) -> dict[int, list[int]]:
-    """Return query -> right answers; with a limit, only those that were drawn, else -1 for an unknown answer."""
+    """Return query -> right answers, as indices.
+
+    With a limit, queries and answers that were not drawn are left out. Without one, -1 is an answer that the set lacks.
+    """
     found = {}
     for query, right in _ids(spec, path).items():
         if query not in queries and not limited:
@@ -98,17 +102,9 @@ def _test_split(
         known = ", ".join(sorted({str(entry["split"]) for entry in listed})) or "none"
         raise UserError(f"datasets={spec}: {path} has no {SPLIT} split; it has {known}")
     names = [Path(str(entry.get("filepath", ""))) / str(entry["filename"]) for entry in chosen]
-    folder = _folder(spec, path.parent, names[0])
+    folder = next((path.parent / name for name in FOLDERS if (path.parent / name / names[0]).is_file()), None)
+    if folder is None:
+        raise UserError(
+            f"datasets={spec}: no image {names[0]} in {path.parent} or its folders {', '.join(FOLDERS[1:])}"
+        )
     return content, chosen, FileImages(spec, folder, [folder / name for name in names])
-
-
-def _sentences(spec: str, path: Path, entry: dict[str, object]) -> list[str]:
-    found = entries(spec, path, entry, "sentences", {"raw": str})
-    return [text for sentence in found if (text := str(sentence["raw"]).strip())]
-
-
-def _folder(spec: str, base: Path, first: Path) -> Path:
-    for name in FOLDERS:
-        if (base / name / first).is_file():
-            return base / name
-    raise UserError(f"datasets={spec}: no image {first} in {base} or its {', '.join(FOLDERS[1:])}")

@@ -31,16 +31,13 @@ SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses 
 
 
 class SourceImages(Images):
-    """Images of the training pairs with sample ids `ids`."""
+    """Images of the samples `ids` of a source of pairs."""
 
     def __init__(self, spec: str, source: PairSource, ids: list[int]) -> None:
+        super().__init__(len(ids), content_hash([source.fingerprint, *source.image_sizes(), ids]))
         self.spec = spec
         self.source = source
         self.ids = ids
-        self.fingerprint = content_hash([source.fingerprint, ids])
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def at(self, index: int) -> Image:
         sample_id = self.ids[index]
@@ -102,7 +99,8 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
 
 def _usable(source: PairSource, ids: list[int]) -> list[int]:
     """Return the samples that can be decoded. This reads every image, so a file in the cache stores the list."""
-    cache = cache_home() / HELD_OUT / f"{content_hash([source.fingerprint, ids])}.json"
+    key = [source.fingerprint, source.image_sizes(), source.draws_caption, ids]
+    cache = cache_home() / HELD_OUT / f"{content_hash(key)}.json"
     if cache.is_file():
         found: list[int] = json.loads(cache.read_text())
         return found
@@ -128,7 +126,7 @@ def _captions(source: PairSource, sample_id: int) -> list[str]:
 
 
 def source_config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
-    """Return the training settings with which a source of `clipx.data` reads these pairs with all captions."""
+    """Return the settings with which a source of `clipx.data` reads evaluation pairs and keeps all their captions."""
     return DataConfig(
         name="evaluation",
         source=source,

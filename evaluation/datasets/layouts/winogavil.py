@@ -47,4 +47,4 @@ def _row(spec: str, where: str, row: dict[str, str]) -> tuple[str, list[str], li
             return cue, candidates, chosen
     except (TypeError, AttributeError, ValueError):
         pass
-    raise UserError(f"datasets={spec}: {where} needs a cue and lists of candidates and of associations among them")
+    raise UserError(f"datasets={spec}: {where} needs a cue, a list of candidates, and associations among them")

@@ -50,12 +50,16 @@ class PlanePoint:
 
 def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
     """Draw effects with their intervals, one per line, and a tick at the smallest effect of interest."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
     verdicts = [verdict for verdict in MARKS if any(effect.verdict == verdict for effect in effects)]
     labels = short_all([effect.label for effect in effects], 60)
     with drawing(name, 640, 60 + 17 * len(effects), verdicts) as (plot, axes):
         plot.colours.update({verdict: MARKS[verdict][0] for verdict in verdicts})
         if max(abs(end) for e in effects for end in (e.low, e.high, e.least or 0.0)) > LINEAR_TO:
-            _symmetric_logarithm(axes)
+            axes.set_xscale("symlog", linthresh=0.01)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_locator(NullLocator())
         for row, effect in enumerate(effects):
             colour, marker = MARKS[effect.verdict]
             style: Any = {"color": colour, "gid": plot.curve_id(effect.verdict)}
@@ -77,14 +81,6 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
         ]
         columns = ["part", "verdict", "effect", "low", "high", "smallest effect of interest", "look"]
         return plot.to_figure(caption, Data(columns, rows), "effect")
-
-
-def _symmetric_logarithm(axes: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
-    axes.set_xscale("symlog", linthresh=0.01)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def heat_map(
@@ -117,7 +113,7 @@ def heat_map(
 
 
 def paths(name: str, caption: str, points: dict[str, list[tuple[float, float]]], x: str, y: str) -> Figure:
-    """Draw one path per label: a dot at its beginning, an arrow at its end. Empty paths keep their label's colour."""
+    """Draw one path per label: a dot at its beginning, an arrow at its end. A label without points keeps its colour."""
     with drawing(name, 340, 250, points) as (plot, axes):
         for label, path in points.items():
             if not path:
@@ -138,7 +134,7 @@ def paths(name: str, caption: str, points: dict[str, list[tuple[float, float]]],
 def plane(name: str, caption: str, points: list[PlanePoint], x: str, y: str) -> Figure:
     """Draw one point with both intervals per label, and its path. Dashed: the axes and x = y."""
     rows: list[list[str | float]] = []
-    with drawing(name, 420, 320, [point.label for point in points]) as (plot, axes):
+    with drawing(name, 560, 400, [point.label for point in points]) as (plot, axes):
         for point in points:
             style = plot.style(point.label)
             gid, (x_low, at_x, x_high), (y_low, at_y, y_high) = plot.curve_id(point.label), point.x, point.y

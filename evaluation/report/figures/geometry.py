@@ -20,8 +20,6 @@ from evaluation.report.figures.svg import (
 MAX_POINT_LABELS = 30  # scatter plots with more points have no point labels
 PLACES = [((dx, dy), "right" if dx < 0 else "left") for dx in (5, -5) for dy in (0, 7, -7)]  # offset in px, alignment
 
-COMPONENTS = ("first", "second")  # principal components
-
 Point = tuple[float, float]
 Scale = Literal["linear", "log", "logit"]
 
@@ -84,7 +82,7 @@ def scatter_plot(
 
 
 def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
-    """Label each point at the first of six places where the label covers no other label and no point."""
+    """Label each point where the label covers no other label and no point; leave it out if there is no such place."""
     plot.canvas.draw_without_rendering()  # computes the positions in pixels
     dots = plot.axes.transData.transform(list(points.values()))
     taken: list[Any] = []  # boxes of labels
@@ -95,12 +93,9 @@ def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
             )
             box = text.get_window_extent()
             if not box.count_overlaps(taken) and not box.count_contains(dots):
+                taken.append(box)
                 break
             text.remove()
-        else:
-            text = plot.axes.annotate(label, point, (5, 5), textcoords="offset points", fontsize=FONT - 2)
-            box = text.get_window_extent()
-        taken.append(box)
 
 
 def histogram(name: str, caption: str, values: list[float], x: str) -> Figure:
@@ -127,5 +122,5 @@ def pca_plot(name: str, caption: str, image: list[list[float]], text: list[list[
         for label, points in (("images", image), ("texts", text)):
             axes.plot(*zip(*points, strict=True), "o", color=plot.colours[label], markersize=3.5)
         rows: list[list[str | float]] = [[*a, *b] for a, b in zip(image, text, strict=True)]
-        columns = [f"{component} component of the {side}" for side in ("image", "text") for component in COMPONENTS]
+        columns = [f"{order} component of the {side}" for side in ("image", "text") for order in ("first", "second")]
         return plot.to_figure(caption, Data(columns, rows), "first component", "second component")

@@ -4,13 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, plain_ticks, short
 
 MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
-MAX_POINTS_OF_ALL = 12_000  # per figure; many lines have fewer points each, so that the page stays small
+MAX_POINTS_OF_ALL = 12_000  # per figure: with many lines, each has fewer points, so that the page stays small
 MAX_CLASS_LABELS = 20  # larger confusion matrices have no class labels
 
 
@@ -66,7 +65,9 @@ def line_plot(
             gid = plot.curve_id(line.label, line.seed)
             few = {"markersize": 4 if len(xs) <= 12 else 0}
             axes.plot(xs, ys, linewidth=1.4, alpha=0.9, gid=gid, **plot.style(line.label), **few)
-            rows += _rows(line, xs, ys)
+            seed = "" if line.seed is None else line.seed
+            spread: Sequence[tuple[float, ...]] = line.spread or [()] * len(xs)
+            rows += [[line.label, seed, *point, *ends] for *point, ends in zip(xs, ys, spread, strict=True)]
             for at, interval in zip(line.x, line.spread, strict=False):
                 axes.plot([at, at], interval, linewidth=1, color=plot.colours[line.label], gid=gid)
             if line.mark is not None and line.mark in line.x:
@@ -87,15 +88,8 @@ def line_plot(
         return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)
 
 
-def _rows(line: Line, xs: list[float], ys: list[float]) -> list[list[str | float]]:
-    """Return one row per point drawn."""
-    seed = "" if line.seed is None else line.seed
-    intervals: Sequence[tuple[float, ...]] = line.spread or [()] * len(xs)
-    return [[line.label, seed, x, y, *interval] for x, y, interval in zip(xs, ys, intervals, strict=True)]
-
-
 def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: list[list[int]]) -> Figure:
-    """Draw each row (true class) as shares; up to MAX_CLASS_LABELS classes are labelled."""
+    """Draw each row (true class) as shares; with more than MAX_CLASS_LABELS classes, no class is labelled."""
     from matplotlib.colors import to_rgb
 
     shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
@@ -111,7 +105,10 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
             fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap, so they are rotated
             axes.set_xticks(range(size), names, rotation=0 if fits else 90)
             axes.set_yticks(range(size), names)
-            _add_percentages(axes, shares)
+            for row, shares_of_row in enumerate(shares):
+                for column, share in enumerate(shares_of_row):
+                    if share >= 0.005:
+                        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=9)
         axes.xaxis.labelpad = 8
         axes.tick_params(length=0)
         counts: list[list[str | float]] = [[true, *row] for true, row in zip(classnames, matrix, strict=True)]
@@ -145,13 +142,5 @@ def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars]
 
 
 def _downsample(values: list[float], most: int) -> list[float]:
-    """Return at most `most` values by averaging neighbours."""
     size = -(-len(values) // most)
     return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
-
-
-def _add_percentages(axes: Any, shares: list[list[float]]) -> None:
-    for row, shares_of_row in enumerate(shares):
-        for column, share in enumerate(shares_of_row):
-            if share >= 0.005:
-                axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=9)

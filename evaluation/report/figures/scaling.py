@@ -18,9 +18,9 @@ Rows = list[list[str | float]]
 
 
 def error_figure(name: str, caption: str, arms: list[ArmErrors], x: str, y: str) -> Figure:
-    """Draw each arm's errors with intervals, its law with a band, and the predicted largest point as an open diamond.
+    """Draw each arm's errors with intervals, its law with a band, and its predicted error at the largest point.
 
-    A law that should not be used is dotted and has no band.
+    The prediction is an open diamond. A law that should not be used is dotted and has no band.
     """
     rows: Rows = []
     with drawing(name, 420, 300, [arm.arm for arm in arms]) as (plot, axes):
@@ -42,11 +42,6 @@ def error_figure(name: str, caption: str, arms: list[ArmErrors], x: str, y: str)
         axes.set_yscale("log")
         plain_ticks(axes.xaxis)
         plain_ticks(axes.yaxis)
-        low, high = axes.get_ylim()
-        if high < 5 * low:  # too short for ticks at 1, 2 and 5 times a power of ten
-            from matplotlib.ticker import MaxNLocator
-
-            axes.yaxis.set_major_locator(MaxNLocator(6))
         axes.grid(alpha=0.15, color=INK)
         return plot.to_figure(caption, Data(["arm", "kind", x, *COLUMNS], rows), x, y)
 
@@ -100,13 +95,13 @@ def _law(plot: Drawing, axes: Any, arm: ArmErrors, law: PowerLaw) -> Rows:
 
 
 def _mark_crossover(axes: Any, gain: Gain) -> None:
-    """Draw a dashed line at the crossover, and a bar over its interval at the bottom."""
+    """Draw a dashed line at the crossover, and its interval as a bar at the bottom."""
     found = gain.crossover
     if found is None:
         return
     low = max(found.low, gain.x[0])
     high = found.high if math.isfinite(found.high) else BEYOND * gain.x[-1]
     axes.axvline(found.value, color=COLOURS[3], linestyle=DASHED, linewidth=1)
-    bottom = axes.get_xaxis_transform()  # x in data, y as a share of the axes
-    axes.plot([low, high], [0.02, 0.02], color=COLOURS[3], linewidth=3, transform=bottom, solid_capstyle="butt")
-    axes.text(found.value, 1.01, "crossover", transform=bottom, fontsize=FONT - 1, ha="center")
+    mixed = axes.get_xaxis_transform()  # x in data, y as a share of the axes
+    axes.plot([low, high], [0.02, 0.02], color=COLOURS[3], linewidth=3, transform=mixed, solid_capstyle="butt")
+    axes.text(found.value, 1.01, "crossover", transform=mixed, fontsize=FONT - 1, ha="center")

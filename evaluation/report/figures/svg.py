@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from clipx.utils.files import content_hash
 from evaluation.report.blocks import Data, Figure
 from evaluation.types import printable_line
 
@@ -49,13 +50,14 @@ class Drawing:
     def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
         """Label the axes, add the legend and return the figure.
 
-        Its SVG has no metadata, no fonts, no ids that other figures repeat, and at most two decimals per number.
+        Its SVG has no metadata, no fonts, no ids that occur in other figures, and at most two decimals per number.
         """
         self.axes.set_xlabel(x)
         self.axes.set_ylabel(y)
         legend = self._add_legend() if len(self.colours) > 1 else 0.0  # a single label is named in the caption
         text = self._saved("svg", "Date", "Creator", "Format", "Type").decode()
         body = text[text.index("</defs>") + len("</defs>") : text.rindex("</svg>")].replace(INK, "currentColor")
+        body = re.sub(r'<g id="[^"]*"/>', "", body)  # a tick without a mark
         body = re.sub(r'<g id="([^"]*)">', self._group, body)
         body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)  # use the page's font
         body = re.sub(r"font-family: [^;\"]*;", "", body).replace("xlink:href=", "href=")
@@ -142,13 +144,19 @@ def plain_ticks(axis: Any) -> None:
     """Label the ticks of a logarithmic or logit axis with plain numbers.
 
     Logarithmic: powers of ten, and 2 and 5 times these if there is room.
+    Equal steps if the axis spans less than a factor of five.
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    logit = axis.get_scale() == "logit"
-    axis.set_major_locator(FixedLocator(LOGITS) if logit else LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if axis.get_scale() == "logit":
+        axis.set_major_locator(FixedLocator(LOGITS))
+    elif high < 5 * low:  # the logarithmic locator below could set one tick or none
+        axis.set_major_locator(MaxNLocator(MAX_X_TICKS))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    large = EngFormatter(sep="")  # 150k, 2M
+    axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if value >= 1e4 else f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -159,7 +167,7 @@ def short(text: str) -> str:
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:
-    """Shorten all texts at the end, the beginning or the middle: whichever leaves the most different texts."""
+    """Shorten all texts at the end, the beginning or the middle: whichever keeps the most texts distinct."""
     lines = [printable_line(text) for text in texts]
     half = (length - 1) // 2
     cuts: list[Callable[[str], str]] = [
@@ -172,5 +180,9 @@ def short_all(texts: Iterable[str], length: int = 24) -> list[str]:
 
 
 def slug(text: str) -> str:
-    """Return the text as part of a file name: letters, digits, dots, dashes and underscores only."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-.")
+    """Return the text as part of a file name: at most 60 letters, digits, dots, dashes and underscores.
+
+    A longer text is cut and ends with a hash, so that different texts stay different.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return safe if len(safe) <= 60 else f"{safe[:51]}-{content_hash(text)[:8]}"

@@ -35,13 +35,13 @@ NAMES = {  # score or geometry measure -> its name on the page
     "alignment": "alignment",
     "margin": "mean margin",
 }
-MAX_NAMES = 4  # of tied methods in the lead
+MAX_NAMES = 4  # tied methods named in the document's lead
 MAX_IN_HEADER = 24  # longest name in a column's header, in characters
 RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
-    "are Student's t over at least three seeds; of single intervals without a true difference, one in twenty excludes "
-    "0. Ranks are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at "
-    "most one table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods with one seed come last."
+    "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
+    "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
+    "table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods with one seed come last."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
@@ -61,9 +61,8 @@ def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
     sections.append(Section("Provenance", provenance([run for group in groups for run in group.runs], groups)))
-    count = sum(len(comparison.ranked) + len(comparison.unranked) for comparison in comparisons)
     lead = " ".join(_lead(comparison) for comparison in comparisons)
-    return Document(f"Comparison of {count} methods", lead, [s for s in sections if s.blocks], FOOTER)
+    return Document(f"Comparison of {len(methods)} methods", lead, [s for s in sections if s.blocks], FOOTER)
 
 
 def _name(measure: str) -> str:
@@ -74,7 +73,7 @@ def _lead(comparison: MethodComparison) -> str:
     name = _name(comparison.by)
     if not comparison.ranked:
         held_out = any(canonical_name(row.dataset) == HELD_OUT for run in _runs(comparison) for row in run.results)
-        instead = "by the pairs of data.held_out with on=held_out" if held_out else "by another score with by=NAME"
+        instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
         return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
     tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
@@ -112,8 +111,8 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         if figures := method_figures(comparison, _name(comparison.by), prefix):
             blocks.append(Figures(figures))
         if figures := curves(runs, prefix):
-            blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")]
-            blocks += [Figures(figures)]
+            note = Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")
+            blocks += [note, Figures(figures)]
         blocks += score_curves(runs, prefix)
         others = [*geometry_paths(runs, prefix), *_scores_against_geometry(comparison, prefix)]
         if others:
@@ -156,7 +155,6 @@ def ranking(comparison: MethodComparison) -> Table:
 
 
 def _values(comparison: MethodComparison) -> Table:
-    """Return one row per run and one column per task and data set."""
     names = list(dict.fromkeys(name for method in comparison.ranked for name in method.sets))
     rows = []
     for method in comparison.ranked:
@@ -232,12 +230,10 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
                 score = estimate(values)
                 assert score is not None  # `Method.values` holds no empty entry
                 row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
-                by_rank = _rank_and_difference(comparison, method) if name == comparison.by else [""] * len(DIFFERENCES)
+                by_rank: list[object] = [""] * len(DIFFERENCES)
+                if name == comparison.by:
+                    difference = comparison.difference(method, comparison.ranked[0])
+                    numbers = (difference.value, difference.low, difference.high) if difference else ("", "", "")
+                    by_rank = [*comparison.ranks(method), *numbers]
                 table.append([*row, *by_rank])
     return table
-
-
-def _rank_and_difference(comparison: MethodComparison, method: Method) -> list[object]:
-    difference = comparison.difference(method, comparison.ranked[0])
-    numbers = (difference.value, difference.low, difference.high) if difference else ("", "", "")
-    return [*comparison.ranks(method), *numbers]

@@ -7,14 +7,18 @@ from evaluation.analyses.shown_items import show
 from evaluation.report.blocks import Block, Cell, Details, Document, Section, Table, Text, Tone
 from evaluation.runs.description import digits
 
-DRAWN = 12  # items shown that only A has right, and as many that only B has right
+DRAWN = 12  # at most this many items are shown that only A has right, and as many that only B has right
 RULE = (
     "The difference is the share of items that A has right minus the share that B has right, with a 95% interval from "
     "a bootstrap that draws the same items for both. p is McNemar's exact test. Captions of one image are not "
-    "independent: their interval and p are over images. The p-values are not corrected for multiple comparisons. They "
-    "hold for other items of the same kind, not for other seeds: to compare methods, use clipx report compare."
+    "independent, so for captions the interval and p are computed over images. The p-values are not corrected for "
+    "multiple comparisons. Intervals and p-values account for the choice of items, not for the choice of seeds: to "
+    "compare methods, use clipx report compare."
 )
-FOOTER = "A model has an item right if it ranks the right answer first. Click a column header to sort."
+FOOTER = (
+    "A model has an item right if it ranks a right answer first; a minimal pair, if it does so for each query of the "
+    "pair. Click a column header to sort."
+)
 COLUMNS = ["task", "dataset", "split", "metric", "item", "unit", "right", "rank_a", "rank_b"]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a comparison: all pairs of methods, data sets by methods, interval by number of seeds, learning rates."""
+"""Figures of a comparison: differences of all pairs, scores by data set, interval by seeds, learning rates."""
 
 import re
 
@@ -8,17 +8,12 @@ from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
 from evaluation.runs.description import digits, setting
 
-MAX_WITH_TEXT = 16  # with more methods, the cells of the matrix show no numbers
+MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
 COUNTS = ("wins", "ties", "losses")
 
 
 def method_figures(comparison: MethodComparison, score: str, prefix: str) -> list[Figure]:
-    """Return the figures that the comparison has data for.
-
-    Args:
-        score: name of the ranking score.
-        prefix: of the figures' names.
-    """
+    """Return the figures that the comparison has data for; `score`: name of the ranking score."""
     several = len(comparison.ranked) > 1
     figures = [*_matrix(comparison, score, prefix), *_sets(comparison, prefix)] if several else []
     return [*figures, *_interval_by_seeds(comparison, prefix), *_learning_rates(comparison, score, prefix)]
@@ -40,7 +35,7 @@ def _matrix(comparison: MethodComparison, score: str, prefix: str) -> list[Figur
     labels = [method.label for method in methods]
     caption = (
         f"{score}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are fewer than "
-        f"{MIN_SEEDS} common seeds. Wins, ties and losses of the row"
+        f"{MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
     )
     data = Data(["row minus column", *labels, *COUNTS], rows)
     return [heat_map(f"{prefix}matrix", caption, labels, [*labels, *COUNTS], cells, data)]
@@ -110,5 +105,7 @@ def _sensitivity(members: list[tuple[float, Method]], by: str) -> Line:
     ordered = sorted(members, key=lambda member: member[0])
     found = [(rate, one) for rate, method in ordered if (one := estimate(method.values[by]))]
     label = re.sub(r"[-_]?optimizer\.lr_[^-]*", "", ordered[0][1].label)
-    spread = [(one.value if one.low is None else one.low, one.high or one.value) for _, one in found]
+    spread = [
+        (one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found
+    ]
     return Line(label, [rate for rate, _ in found], [one.value for _, one in found], spread=spread)

@@ -13,11 +13,12 @@ from evaluation.runs.description import MISSING, digits
 from evaluation.runs.reader import Run
 
 RULE = (
-    "Law of the error: a (x + b)^c + d, least squares on the means over the seeds; intervals: Student's t over the "
-    "seeds' curves, 95%. With four points b is 0. Predicted: the largest point from the smaller ones, for the mean of "
-    "as many seeds. Gain: error of the reference minus error of the arm, paired by seed; its band is that of the "
-    "difference of the two laws. Crossover: where this difference changes its sign for the last time, up to four times "
-    "the largest point; its interval is where the band contains 0. ▲ and ▼: the whole interval is above or below 0."
+    "Law of the error: a (x + b)^c + d, least squares on the means over the seeds; 95% intervals: Student's t over "
+    "the seeds' curves. With four points b is 0. Predicted: the mean error at the largest point, from the smaller "
+    "points; its interval is for a mean over the same number of seeds. Gain: error of the reference minus error of the "
+    "arm, paired by seed; its band is that of the difference of the two laws. Crossover: the largest x at which the "
+    "two laws cross, searched up to four times the largest point; its interval is the range around it in which the "
+    "band contains 0. ▲ and ▼: the whole interval of a gain is above or below 0."
 )
 FOOTER = "A law that does not fit is dotted, and its problem is in the table."
 
@@ -52,7 +53,7 @@ def lead(ladder: Ladder) -> str:
     inside = sum(one.inside for one in held_out)
     of_arms = f"At the largest point of {ladder.axis}, {signs.count(1)} of {len(signs)} arms are better than "
     sentence = f"{of_arms}{ladder.reference} and {signs.count(-1)} worse. " if signs else ""
-    return f"{sentence}{inside} of {len(held_out)} predictions of that point contain the measured error."
+    return f"{sentence}{inside} of {len(held_out)} predictions of the largest point contain the measured error."
 
 
 def blocks(ladder: Ladder, least: float) -> list[Block]:
@@ -87,7 +88,7 @@ def gains(ladder: Ladder) -> Table:
 
 
 def crossover_text(gain: Gain) -> str:
-    """Return the crossover with its interval, `none` if the laws do not cross, or that there are no laws."""
+    """Return the crossover with its interval, `none` if the laws do not cross, or `no laws` if there are none."""
     if gain.laws is None:
         return "no laws"
     found = gain.crossover
@@ -129,5 +130,5 @@ def _interval(one: Interval | None) -> Cell:
 
 
 def _number(value: float) -> str:
-    """Return a number; those above a million, which a and b may reach, in scientific notation."""
+    """Format a number; a million or more, as a and b may be, in scientific notation."""
     return f"{'-' * (value < 0)}∞" if math.isinf(value) else f"{value:.2e}" if abs(value) >= 1e6 else digits(value)

@@ -43,7 +43,7 @@ def _cell(cell: Cell, is_number: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape LaTeX's special characters; replace characters that would end pdflatex with an error: ę by e, 図 by ?.
+    """Escape LaTeX's special characters; replace characters at which pdflatex fails: ę by e, 図 by ?.
 
     A text that begins with [ is put in braces, because LaTeX would read [ as an option of the line break before it.
     """

@@ -25,7 +25,7 @@ def render_markdown(document: doc.Document, folder: str) -> tuple[str, dict[str,
 
 
 def _escape(text: str) -> str:
-    """Escape HTML, and the Markdown of tables, emphasis, code and links."""
+    """Escape HTML, and the Markdown of tables, code, links and emphasis by `*`."""
     return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(printable_line(text), quote=False))
 
 

@@ -155,9 +155,9 @@ for (const figure of all("figure:has(script)")) {
   details.addEventListener("toggle", () => details.append(...dataTable(read())), { once: true });
 }
 
-// Add a panel to a section that switches curves off and on, by label and by seed, and cut the legends off its figures.
-function switches(section) {
-  const figures = all("figure[data-curves]", section), drawn = all("[data-label]", section);
+// Add a panel above figures that switches their curves off and on, by label and by seed, and cut off their legends.
+function switches(figures) {
+  const drawn = figures.flatMap((figure) => all("[data-label]", figure));
   const curves = new Map(figures.flatMap((figure) => JSON.parse(figure.dataset.curves)).map((curve) => [curve[0], curve]));
   const seeds = [...new Set(drawn.map((curve) => curve.dataset.seed))].filter(Boolean).sort((a, b) => a - b);
   const form = element("form", "", { className: "switches" });
@@ -197,4 +197,6 @@ function switches(section) {
   }
 }
 
-for (const section of all("section:has(figure[data-curves])")) switches(section);
+// one panel per section, and per folded part of a section
+const parts = Map.groupBy(all("figure[data-curves]"), (figure) => figure.closest("details, section"));
+for (const figures of parts.values()) switches(figures);

@@ -4,32 +4,28 @@ import math
 
 from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
+from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.types import OWN, Finding, Outcome, Verdict
 from evaluation.claims.verdict import survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
 
-TONES: dict[Verdict, Tone] = {
-    "holds": "good",
-    "does not hold": "bad",
-    "equivalent": "bad",
-    "undecided": "neutral",
-    "not run": "muted",
-}
-SIGNS: dict[Verdict, str] = {
-    "holds": "▲ holds",
-    "does not hold": "▼ does not hold",
-    "equivalent": "▬ equivalent",
-    "undecided": "● undecided",
-    "not run": "not run",
+SIGNS: dict[Verdict, tuple[str, Tone]] = {
+    "holds": ("▲ ", "good"),
+    "does not hold": ("▼ ", "bad"),
+    "equivalent": ("▬ ", "bad"),
+    "undecided": ("● ", "neutral"),
+    "not run": ("", "muted"),
 }
 RULE = (
     "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
-    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, does not hold if "
-    "it lies below s, and is equivalent if it lies between -s and s. By default claims are judged at 3, 5, 8, 12 and "
-    "20 seeds with 99% intervals: these looks share an error rate of 2.5% per direction. Holm: the verdict stays even "
-    "if all claims of this report share one error rate of 2.5%. Claims own.1, own.2, ... are of no paper: such a claim "
-    "holds if the interval lies above s or below -s."
+    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s. An interval "
+    "below s refutes the claim: the claim is equivalent if the interval lies above -s, else it does not hold. By "
+    "default claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals: these looks share an error rate of 2.5% "
+    "per direction. "
+    'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5%, else '
+    '"lost". Claims own.1, own.2, ... are ours, of no paper: such a claim holds if the interval lies above s or below '
+    "-s."
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
@@ -62,7 +58,13 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
     stays = survives_holm(outcomes)
     rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
     blocks: list[Block] = [Text(RULE, "muted"), Table(columns, rows)]
-    if parts := [row for outcome in outcomes if not _fits_one_row(outcome) for row in _parts(outcome)]:
+    parts = [
+        [_id(outcome.claim.id), _verdict(part.verdict), Cell(part.label, note=part.note), *_numbers(part)]
+        for outcome in outcomes
+        if not _fits_one_row(outcome)
+        for part in outcome.findings
+    ]
+    if parts:
         table = Table(["Claim", "Verdict", "Part", *NUMBERS], parts)
         blocks.append(Details("Claims with several parts, and numbers from programs", [table], open=True))
     return blocks
@@ -118,20 +120,14 @@ def _fits_one_row(outcome: Outcome) -> bool:
     return len(outcome.findings) == 1 and len(outcome.findings[0].note) <= MAX_NOTE
 
 
-def _parts(outcome: Outcome) -> list[list[Cell]]:
-    return [
-        [_id(outcome.claim.id), _verdict(part.verdict), Cell(part.label, note=part.note), *_numbers(part)]
-        for part in outcome.findings
-    ]
-
-
 def _id(claim_id: str) -> Cell:
     paper, _, number = claim_id.replace(OWN, "0").partition(".")
     return Cell(claim_id, int(paper) + int(number) / 100)
 
 
 def _verdict(verdict: Verdict) -> Cell:
-    return Cell(SIGNS[verdict], tone=TONES[verdict])
+    sign, tone = SIGNS[verdict]
+    return Cell(sign + verdict, tone=tone)
 
 
 def _numbers(finding: Finding) -> list[Cell]:
@@ -140,9 +136,10 @@ def _numbers(finding: Finding) -> list[Cell]:
         effect = Cell(f"{estimate.effect:.4f}", estimate.effect)
         if math.isfinite(estimate.low):
             interval = Cell(f"[{estimate.low:.4f}, {estimate.high:.4f}]", estimate.low)
-    if finding.seeds_needed is not None:
-        detectable = f"with {finding.seeds} seeds: {finding.detectable:.2g} away from s"
-        needed = Cell(str(finding.seeds_needed), finding.seeds_needed, note=detectable)
+    if finding.detectable is not None:
+        detectable = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
+        many = finding.seeds_needed is None
+        needed = Cell(f"> {MOST_SEEDS:,}" if many else str(finding.seeds_needed), finding.seeds_needed, note=detectable)
     smallest = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
     seeds = Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")
     return [effect, interval, smallest, seeds, needed]

@@ -22,7 +22,8 @@ def _blocks(tuning: FineTuning) -> list[Block]:
         explanation = (
             f"{tuning.recipe}: change of the mean score since the start weights, paired by seed, with 95% intervals "
             f"(Student's t; none with fewer than {MIN_SEEDS} seeds). Gain: rise on the new sets "
-            f"({', '.join(tuning.new)}). Loss: fall on the kept sets ({', '.join(tuning.kept)})."
+            f"({', '.join(map(tuning.display, tuning.new))}). Loss: fall on the kept sets "
+            f"({', '.join(map(tuning.display, tuning.kept))})."
         )
         if any(arm.path() for arm in tuning.arms):
             explanation += (
@@ -49,20 +50,19 @@ def _plane(tuning: FineTuning) -> Figure:
 
 
 def _by_set(tuning: FineTuning) -> Figure:
-    """Draw the change on every data set, by arm."""
     cells: list[list[Shade]] = []
     rows: list[list[str | float]] = []
     sides = [("new", name) for name in tuning.new] + [("kept", name) for name in tuning.kept]
     for side, name in sides:
         changes = [_on_set(arm, name) for arm in tuning.arms]
         cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
-        rows.append([f"{side}: {name}", *(one.value for one in changes)])
+        rows.append([f"{side}: {tuning.display(name)}", *(one.value for one in changes)])
     labels = [arm.label for arm in tuning.arms]
     caption = (
         f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
         f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
     )
-    names = [f"{side} {name.partition(' ')[2]}" for side, name in sides]
+    names = [f"{side} {tuning.display(name).partition(' ')[2]}" for side, name in sides]
     return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
 
 
@@ -94,7 +94,6 @@ def _cell(found: Estimate | None, better: int) -> Cell:
 
 
 def _span(found: Estimate) -> tuple[float, float, float]:
-    """Return low, value, high; without an interval three times the value."""
     if found.low is None or found.high is None:
         return found.value, found.value, found.value
     return found.low, found.value, found.high

@@ -1,5 +1,6 @@
 """Sections "Paper figures" (margins, gap and uniformity, missing objects) and "Toy problems"."""
 
+import json
 import math
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +16,7 @@ from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.figures.svg import COLOURS, slug
 from evaluation.report.sections.task_details import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
+from evaluation.runs.reader import STATED
 
 MAX_PCA_PLOTS = 4
 MIN_SCATTER_POINTS = 4
@@ -58,30 +60,36 @@ def paper_figures(groups: list[RunGroup], evidence: Evidence, list_missing: bool
 
 def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
     """Return one folded block per problem of `clipx theory`, with its verdicts and drawings."""
-    by_problem: dict[str, list[Path]] = {}
+    by_folder: dict[Path, list[Path]] = {}
     for file in evidence.drawn:
-        by_problem.setdefault(file.parent.name, []).append(file)
-    blocks: list[Block] = [_toy_problem(name, files, outcomes) for name, files in by_problem.items()]
-    note = "Exact solutions without data or towers, from clipx theory."
+        by_folder.setdefault(file.parent, []).append(file)
+    blocks: list[Block] = [
+        _toy_problem(number, folder, files, outcomes) for number, (folder, files) in enumerate(by_folder.items(), 1)
+    ]
+    note = "Computed by clipx theory, without data and towers."
     return [Text(note, "muted"), *blocks] if blocks else []
 
 
-def _toy_problem(name: str, files: list[Path], outcomes: list[Outcome]) -> Details:
-    decided = [outcome for outcome in outcomes if outcome.claim.program == f"clipx theory {name}"]
+def _toy_problem(number: int, folder: Path, files: list[Path], outcomes: list[Outcome]) -> Details:
+    name, stated = folder.name, {row["claim"] for row in json.loads((folder / STATED).read_text())}
+    decided = [outcome for outcome in outcomes if outcome.claim.id in stated]
     verdicts = [f"{outcome.claim.id} {outcome.verdict}" for outcome in decided]
     statements = [Text(f"{o.claim.id} {o.verdict}: {o.claim.statement}") for o in decided]
-    drawings = [SvgFile(f"theory-{slug(name)}-{slug(file.stem)}", file.read_bytes(), file.stem) for file in files]
+    prefix = f"theory-{number:02d}-{slug(name)}"
+    drawings = [SvgFile(f"{prefix}-{slug(file.stem)}", file.read_bytes(), file.stem) for file in files]
     return Details(f"{name}: {', '.join(verdicts)}" if verdicts else name, [*statements, Figures(drawings)])
 
 
 def _margins(groups: list[RunGroup]) -> list[Figure]:
-    """Paper 1, Figs. 3 and 6: one figure per data set and set of arms. If a data set has no such
-    figure, all its runs share one, if there are colours enough.
+    """Paper 1, Figs. 3 and 6: one figure per data set and entry of MARGIN_ARMS.
+
+    A data set without such a figure has one with all its groups, if there are enough colours.
     """
     figures: list[Figure] = []
     for dataset, members in artifacts_by_dataset(groups, "geometry").items():
         densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}
-        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group, _ in members}
+        # of several groups of an arm the first counts, which has no overrides
+        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group, _ in reversed(members)}
         by_figure = {
             f"paper 1, {figure}": {arm: densities[labels[arm]] for arm in arms if arm in labels}
             for figure, arms in MARGIN_ARMS.items()
@@ -96,7 +104,6 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
 
 
 def _density(histograms: list[Artifact]) -> Density:
-    """Return the density of the margins of all seeds together."""
     first, last = float(histograms[0]["first"]), float(histograms[0]["last"])
     counts = [sum(counts) for counts in zip(*(seed["counts"] for seed in histograms), strict=True)]
     width, total = (last - first) / len(counts), max(1, sum(counts))

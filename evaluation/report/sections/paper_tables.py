@@ -22,7 +22,7 @@ def paper_tables(evidence: Evidence) -> list[Block]:
     ]
     if not_run := sorted({table.recipe for table in TABLES} - set(evidence.runs)):
         commands = ", ".join(f"clipx reproduce recipe={recipe}" for recipe in not_run)
-        blocks.append(Text(f"Tables without runs at the papers' scale: {commands}", "muted"))
+        blocks.append(Text(f"Tables without runs. To fill them with runs at the papers' scale: {commands}", "muted"))
     return blocks
 
 

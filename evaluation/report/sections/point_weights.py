@@ -7,7 +7,10 @@ from evaluation.report.figures.svg import INK, drawing, short, slug
 from evaluation.runs.groups import RunGroup
 
 POSITIVE, NEGATIVE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # RGB
-LEGEND = "Red: positive; blue: negative; a stronger colour is a larger weight. Words are the model's tokens."
+LEGEND = (
+    "Red: positive; blue: negative. Stronger colours and longer bars: larger absolute weights. Words are the model's "
+    "tokens."
+)
 
 
 def point_weights(groups: list[RunGroup]) -> list[Block]:
@@ -34,7 +37,7 @@ def _patch_weights(name: str, title: str, pixels: list[Any], patches: list[list[
         axes.set_yticks([])
         columns = ["row", *(f"column {at}" for at in range(len(patches[0])))]
         data = Data(columns, [[at, *row] for at, row in enumerate(patches)])
-        return plot.to_figure(f"{title}: patch weights, largest {largest:.3g}", data)
+        return plot.to_figure(f"{title}: patch weights, largest absolute value {largest:.3g}", data)
 
 
 def _word_weights(name: str, title: str, words: list[list[Any]]) -> Figure:

@@ -1,6 +1,6 @@
-"""Section "Learned popularity": zeta, the popularity of each image and text that NUCLR learns (paper 3).
+"""Section "Learned popularity": zeta, NUCLR's learned popularity of each image and each text (paper 3).
 
-It is drawn over the steps and against the true popularity; tables show the captions with the largest and smallest zeta.
+Figures show it over steps and against the true popularity; tables show captions with the largest and smallest zeta.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ import numpy as np
 
 from evaluation.reference.columns import counterpart
 from evaluation.reference.models import PublishedModel, models, source
-from evaluation.reference.nearest import Comparison, compare, references
+from evaluation.reference.nearest import Comparison, compare, nearest
 from evaluation.report.blocks import Cell, Figure
 from evaluation.report.figures.geometry import Scale, scatter_plot
 from evaluation.runs.description import digits
@@ -31,7 +31,7 @@ class Published:
     def __init__(self, runs: list[Run], named: Sequence[PublishedModel] = ()) -> None:
         """`named`: the models to compare with; by default the nearest one to each run."""
         self._named = named
-        self._models = {run.path: references(run, named) for run in runs}
+        self._models = {run.path: list(named) or [nearest(run)] for run in runs}
         found = any(self.comparisons(run, row) for run in runs for row in run.results)
         columns = [model.name for model in named] or ["Nearest published"]
         self.columns = columns if found else []
@@ -39,9 +39,8 @@ class Published:
         self.note = " ".join([f"Published: {source()}.", *([] if named else [NEAREST])]) if found else ""
 
     def comparisons(self, run: Run, row: Result) -> list[Comparison]:
-        """Return the row beside each model; [] if it has no counterpart."""
-        found = [compare(row, model) for model in self._models[run.path]]
-        return [one for one in found if one is not None]
+        """Return the row's comparison with each model; [] if the row has no published counterpart."""
+        return [found for model in self._models[run.path] if (found := compare(row, model))]
 
     def cells(self, run: Run, row: Result) -> list[Cell]:
         """Return one cell for each of `columns`."""

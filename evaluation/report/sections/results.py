@@ -16,12 +16,15 @@ SIGNS: dict[Standing, str] = {
     "below chance": "▼ below chance",
     "no chance level": MISSING,
 }
-MAX_METHODS = 4  # with more methods, the report starts with a table of one row per method
+MAX_METHODS = 4  # with more methods, the section starts with a table of one row per method
 Key = tuple[str, str, str, str]  # task, data set, split, metric
 
 
 def results(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> list[Block]:
-    """Return a table with a row per metric and method; for many methods, fold it below one with a row per method."""
+    """Return a table with a row per metric and method.
+
+    With more than MAX_METHODS methods, it is folded below a table with a row per method.
+    """
     if not headline:
         return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
     table = _by_metric(headline, len(groups) > 1, published)

@@ -14,8 +14,8 @@ from evaluation.runs.description import (
     last,
     number,
     processor_hours,
-    sample_flops,
     setting,
+    training_flops,
     training_seconds,
 )
 from evaluation.runs.groups import MetricSummary, RunGroup
@@ -29,14 +29,33 @@ LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
 
 def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Block]:
-    """Return the curves, the error against cost, then one table row per run; [] without logs."""
+    """Return the curves of each recipe, the error against cost, then one table row per run; [] without logs."""
     runs = [(group.label, run) for group in groups for run in group.runs if run.log]
     if not runs:
         return []
+    by_recipe: dict[str, LabelledRuns] = {}
+    for label, run in runs:
+        by_recipe.setdefault(str(setting(run, "recipe") or ""), []).append((label, run))
+    if len(by_recipe) == 1:
+        blocks = _curve_blocks(runs)
+    else:
+        blocks = [
+            Details(recipe or "Without a recipe", _curve_blocks(of_recipe, f"{slug(recipe)}-"), open=True)
+            for recipe, of_recipe in by_recipe.items()
+        ]
+    if costs := error_against_cost(headline):
+        blocks.append(Figures(costs))
     table = _last_values(runs)
-    rows = Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table
-    others = [*geometry_paths(runs), *error_against_cost(headline)]
-    return [Figures(curves(runs)), *score_curves(runs), *([Figures(others)] if others else []), rows]
+    return [*blocks, Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table]
+
+
+def _curve_blocks(runs: LabelledRuns, prefix: str = "") -> list[Block]:
+    paths_of_geometry = geometry_paths(runs, prefix)
+    return [
+        Figures(curves(runs, prefix)),
+        *score_curves(runs, prefix),
+        *([Figures(paths_of_geometry)] if paths_of_geometry else []),
+    ]
 
 
 def curves(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
@@ -89,7 +108,7 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
         for label in dict.fromkeys(label for label, _ in runs):
             seeds = [_path(run, measure, scores) for name, run in runs if name == label]
             steps = sorted(set.intersection(*(set(path) for path in seeds)))
-            path = [_mean_point([of_seed[step] for of_seed in seeds]) for step in steps]
+            path = [(fmean(seed[step][0] for seed in seeds), fmean(seed[step][1] for seed in seeds)) for step in steps]
             points[label] = path if len(path) > 1 else []
         if any(points.values()):
             y = scores[0] if len(scores) == 1 else f"mean of {len(scores)} scores"
@@ -109,10 +128,6 @@ def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float,
 def _by_step(run: Run, key: str, within: str) -> dict[float, float]:
     line = _line("", run, key, within)
     return dict(zip(line.x, line.y, strict=True))
-
-
-def _mean_point(points: list[tuple[float, float]]) -> tuple[float, float]:
-    return fmean(x for x, _ in points), fmean(y for _, y in points)
 
 
 def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
@@ -147,17 +162,10 @@ def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
     firsts = {label: group.runs[0] for label, group in groups.items()}
     devices = {str((run.environment or {}).get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
-    known: dict[str, float] = {}  # model -> FLOPs of a sample
-    flops = {}
-    for label, run in firsts.items():
-        model = repr((setting(run, "model"), setting(run, "train", "grad_checkpointing")))
-        if model not in known:
-            known[model] = sample_flops(run) or 0.0
-        flops[label] = known[model] * (last(run, "samples") or 0.0)
     return {
         "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
         hours: {label: fmean(map(processor_hours, group.runs)) for label, group in groups.items()},
-        "FLOPs": flops,
+        "FLOPs": {label: training_flops(run) for label, run in firsts.items()},
     }
 
 

@@ -45,7 +45,7 @@ class _State:
     step: Tensor  # [b], share of the direction to try next
     moves: list[Tensor] = field(default_factory=list)  # s of the last rounds (changes of x), [b, P] each
     changes: list[Tensor] = field(default_factory=list)  # y of the last rounds (changes of the gradient), [b, P] each
-    rho: list[Tensor] = field(default_factory=list)  # 1 / s.y of the last rounds, [b] each; 0: the step was rejected
+    rho: list[Tensor] = field(default_factory=list)  # 1 / s.y of the last rounds, [b] each; 0 if rejected or s.y <= 0
 
     def keep(self, rows: Tensor) -> "_State":
         """Return the state of these rows (bool [b])."""
@@ -97,7 +97,8 @@ def _advance(state: _State, objective: Problem, refresh: bool) -> None:
     if len(state.moves) > MEMORY:
         for history in (state.moves, state.changes, state.rho):
             history.pop(0)
-    # A rejected step on a convex function passed a point with slope zero. The secant through both slopes estimates it.
+    # A rejected step on a convex function went past a point with slope zero. The secant through the slopes at the
+    # step's two ends estimates this point.
     shorter = state.step * (slope / (slope - _dot(gradient, state.direction))).clamp(0.1, 0.7)
     rows = taken[:, None]
     state.x = torch.where(rows, x, state.x)
@@ -124,5 +125,4 @@ def _direction(state: _State) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return row-wise dot products [b]."""
     return (a * b).sum(dim=1)

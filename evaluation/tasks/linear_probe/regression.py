@@ -19,6 +19,7 @@ from evaluation.tasks.linear_probe.lbfgs import minimise
 GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C per decade
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
+NEGLIGIBLE = 1e-20  # probabilities below it count as 0: CPUs multiply denormal numbers many times slower
 TOLERANCE = 2e-6  # bound on the largest gradient entry of objective / (C n); scikit-learn's default is 1e-4
 # scores (rows x values of C x classes) per chunk: they fit a CPU's cache; on a GPU, large chunks hide launch overhead
 CELLS = {"cpu": 2**19, "cuda": 2**27}
@@ -97,6 +98,7 @@ class Regression:
             p = scores.exp_()
             total = p.sum(dim=2, keepdim=True)
             p /= total
+            torch.threshold_(p, NEGLIGIBLE, 0.0)
             loss += (total.log() - own_score).sum(dim=(0, 2), dtype=torch.float64)
             if curvature is not None:
                 curvature.addmm_(inputs.square().T, (p * (1 - p)).flatten(1))
@@ -159,6 +161,5 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
 
 
 def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
-    """Return the solution at the nearest index; None if nothing is solved yet."""
     near = min(solved, key=lambda known: abs(known - index), default=None)
     return None if near is None else solved[near]

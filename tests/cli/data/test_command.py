@@ -34,7 +34,7 @@ def test_the_index_is_written_into_the_folder_and_used(
 
 def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_shards(tmp_path / "s", samples=24)
-    data(["keywords", str(folder), "keywords=red,blue,dog"])
+    data(["keywords", str(folder), "keywords=[red,blue,dog]"])
     rows = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]}
     assert rows == {"red": "4", "blue": "4", "dog": "0", "no": "label", "unreadable": "0"}
 
@@ -52,11 +52,11 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
         ("make cc13m", "did you mean 'cc3m'"),
         ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
         ("make cc3m urls=x root=y size=big", "size=big must be a number from 16 to 4096"),
-        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; it comes from"),
+        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; to get the list: Train_GCC"),
         ("pull", "`clipx data pull` needs one of cifar10, cifar100"),
         ("pull cifar10", "clipx data pull cifar10 needs root=DIR"),
         ("pull cifra10 root=x", "did you mean 'cifar10'"),
-        ("pull mmvp root=x", "mmvp cannot be pulled: `hf download"),
+        ("pull mmvp root=x", "mmvp cannot be pulled; it comes from `hf download"),
         ("verify", "`clipx data verify` needs FOLDER"),
         ("verify nowhere", "no folder nowhere"),
         ("verify x max_bad_rate=5", "max_bad_rate=5 must be a number from 0 to 1"),

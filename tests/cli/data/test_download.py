@@ -40,7 +40,7 @@ def listed(tmp_path: Path) -> Path:
 
 
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: int = 2, code: int = 0) -> Path:
-    """Put a fake img2dataset on PATH, which records its arguments, and let all hosts answer; return the record."""
+    """Put on PATH a fake img2dataset, which records its arguments; let all hosts answer; return the record's path."""
     program, record = tmp_path / "bin" / "img2dataset", tmp_path / "record"
     program.parent.mkdir()
     program.write_text(FAKE.format(record=record, root=tmp_path / "out", loaded=loaded, code=code))
@@ -63,14 +63,15 @@ def test_img2dataset_gets_the_columns_by_name(
     words = record.read_text().splitlines()
     assert shlex.split(printed[0]) == ["img2dataset", *words]
     assert options(words) == {
-        "--url_list": f"{root}/cc3m.tsv", "--input_format": "tsv", "--url_col": "url", "--caption_col": "caption",
+        "--url_list": f"{root}/cc3m_img2dataset.tsv", "--input_format": "tsv",
+        "--url_col": "url", "--caption_col": "caption",
         "--output_format": "webdataset", "--output_folder": f"{root}/train", "--number_sample_per_shard": "10000",
         "--image_size": "288", "--resize_mode": "keep_ratio", "--resize_only_if_bigger": "True",
         "--processes_count": "3", "--thread_count": "64",
     }  # fmt: skip
     assert printed[1].startswith("3 rows in") and printed[2].startswith("2 of 3 images are in")
     # img2dataset reads the list with pyarrow
-    table = arrow.read_csv(root / "cc3m.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
+    table = arrow.read_csv(root / "cc3m_img2dataset.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
     assert list(zip(table["caption"].to_pylist(), table["url"].to_pylist(), strict=True)) == ROWS
 
 
@@ -110,6 +111,14 @@ def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(socket, "create_connection", _no_network)
     with pytest.raises(UserError, match=r"no network: none of a.example, b.example, c answers"):
         data(call)
+    listed.write_text("")
+    with pytest.raises(UserError, match=r"cc3m_img2dataset.tsv lists no URL; to get the list: Train_GCC"):
+        data(call)
+    listed.write_text(
+        "a caption\thttp://a.example:80a/x.jpg\na caption\thttp://[abc\na caption\thttp://d.example/x.jpg\n"
+    )
+    with pytest.raises(UserError, match=r"no network: none of d\.example answers"):
+        data(call)
 
 
 def _no_network(*_: object, **__: object) -> None:
@@ -145,9 +154,9 @@ def test_every_row_of_the_published_cc3m_list_is_kept(
     listed = next((real_data / "cc3m").glob("*.tsv"))
     install(tmp_path, monkeypatch)
     data(["make", "cc3m", f"urls={listed}", f"root={tmp_path}/out"])
-    with (tmp_path / "out" / "cc3m.tsv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "out" / "cc3m_img2dataset.tsv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file, delimiter="\t")
     assert header == ["caption", "url"] and len(rows) == 15_814
     assert rows == [line.split("\t") for line in listed.read_text(encoding="utf-8").splitlines()]
-    table = arrow.read_csv(tmp_path / "out" / "cc3m.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
+    table = arrow.read_csv(tmp_path / "out" / "cc3m_img2dataset.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
     assert table["caption"].to_pylist() == [caption for caption, _ in rows]

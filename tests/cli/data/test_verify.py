@@ -21,7 +21,7 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     add_bad_samples(folder)
     data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
     content, lines = report(folder)
-    assert (content["shards"], content["samples"], content["corrupt"], content["left_out"]) == (8, 98, 8, 4)
+    assert (content["shards"], content["samples"], content["corrupt"], content["index_problems"]) == (8, 98, 8, 4)
     corrupt = {line.split(":")[1] for line in lines[4:]}
     assert corrupt == {"truncated", "empty_text", "blank_text", "zeros", "empty", "extension", "bomb", "latin"}
     assert sum("cut.tar" in line for line in lines[:4]) == 2  # the truncated shard, and its sample without an image

@@ -1,4 +1,4 @@
-"""`clipx eval` with several runs, with limit=, on held-out pairs, and on image tables and saved hub data sets."""
+"""`clipx eval` with several runs, with limit=, on held-out pairs, image tables and saved Hugging Face data sets."""
 
 import json
 import os
@@ -51,7 +51,12 @@ def quick(spec: str, **changes: object) -> EvalConfig:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["runs/a/s0", "runs/b/s0"], ["checkpoint=[runs/a/s0,runs/b/s0]"], ["runs/a/s0", "checkpoint=runs/b/s0"]],
+    [
+        ["runs/a/s0", "runs/b/s0"],
+        ["checkpoint=[runs/a/s0,runs/b/s0]"],
+        ["checkpoint=runs/a/s0,runs/b/s0"],
+        ["runs/a/s0", "checkpoint=runs/b/s0"],
+    ],
 )
 def test_runs_are_given_without_a_key_or_by_checkpoint(arguments: list[str]) -> None:
     config, runs = compose_evals([*arguments, "tasks=[retrieval]"])
@@ -73,18 +78,20 @@ def test_folders_and_patterns_select_runs_and_runs_without_a_checkpoint_are_name
             find_runs([argument])
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
     jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c")]
+    runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c"), failed_start(tmp_path, "d")]
+    directory.record_divergence(runs[3], step=7, bad_steps=5)
     config = quick(fakes.captioned(tmp_path / "shots"), jobs=jobs)
-    with pytest.raises(UserError, match=rf"1 of 3 runs failed: {runs[1]}; the lines above say why"):
+    with pytest.raises(UserError, match=rf"1 of 4 runs failed: {runs[1]}; the lines above say why"):
         many.evaluate(config, [str(run) for run in runs])
+    assert [row.task for row in results.read(runs[3] / "results.jsonl")] == ["train"]  # the divergence
     for run in (runs[0], runs[2]):
         assert {row.task for row in results.read(run / "results.jsonl")} == {"retrieval"}
     printed = capsys.readouterr()
-    assert "a folder without checkpoints" in printed.err and "3/3" in printed.err
+    assert "a folder without checkpoints" in printed.err and "4/4" in printed.err
     assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_a_killed_process_fails_only_its_own_call() -> None:
     assert gpus <= {"0", "1"} and len(set(found)) == len(gpus)  # a slot keeps its process from call to call
 
 
+def test_a_stopped_pool_ends_its_own_processes_only() -> None:
+    other = get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    with pytest.raises(KeyError), Pool([""]) as pool:
+        running = pool.submit(time.sleep, 60)
+        while not running.running() or len(active_children()) < 2:
+            time.sleep(0.05)
+        raise KeyError
+    assert other.is_alive()
+    other.kill()
+    other.join()
+
+
+@pytest.mark.long
 def test_a_stopped_pool_ends_when_its_processes_have_saved_and_starts_no_further_call(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STOPPED)
     with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path) as program:

@@ -87,7 +87,7 @@ def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys
     assert [f.verdict for f in collect_evidence([], [tmp_path]).stated["3.3"]] == ["holds"]
     report(["claims", str(tmp_path)])
     assert "holds" in capsys.readouterr().out
-    for corrupt in ("{", stated.replace("holds", "surely"), stated.replace("claim", "id")):
+    for corrupt in ("{", '["a text"]', stated.replace("holds", "surely"), stated.replace("claim", "id")):
         file.write_text(corrupt)
         with pytest.raises(UserError, match=r"claims\.json is corrupt"):
             collect_evidence([], [tmp_path])

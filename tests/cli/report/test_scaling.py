@@ -1,4 +1,4 @@
-"""What `clipx report scaling` prints and writes, and the mistakes that it refuses."""
+"""Output and files of `clipx report scaling`, and its error for too few points."""
 
 from pathlib import Path
 

@@ -9,7 +9,7 @@ from clipx.errors import UserError
 
 WRONG = {  # arguments -> part of the message
     "claims x out=x": "clipx report claims: out is not known",
-    "claims runs/a=b": "no run folder at runs/a=b",  # a folder, because `a` is no setting
+    "claims runs/a=b": "no run folder at runs/a=b",  # a folder, because of the / before the =
     "compare": "`clipx report compare` needs RUN_OR_DIR",
     "compare missing": "no run folder at missing",
     "compare x seeds=3": "seeds is not known",

@@ -25,6 +25,7 @@ def recipe(tmp_path: Path) -> None:
     write_recipe(tmp_path, "chain", RECIPE, samples=16)
 
 
+@pytest.mark.long
 def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> None:
     clipx_here("reproduce", "recipe=chain", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
     for seed in (0, 1):

@@ -1,4 +1,7 @@
-"""budget= and sort=claims put the most claims per GPU-hour first; of a few claims, no other order decides more."""
+"""budget= and sort=claims put the runs first that decide the most claims per GPU-hour.
+
+For the four claims here, no other order decides more claims within a budget.
+"""
 
 from itertools import permutations
 from pathlib import Path
@@ -68,13 +71,15 @@ def test_no_order_of_claims_decides_more_within_the_budget(limit: float, runs: l
     assert sum(len(step.claims) for step in steps) == max(decided(order) for order in permutations(needs))
 
 
-def test_trained_runs_cost_nothing_and_a_claim_without_its_arms_is_left_out(
+def test_trained_runs_cost_nothing_and_a_claim_without_its_arms_or_seeds_is_left_out(
     runs: list[PlannedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = steps_by_worth(runs, LOOKS, lambda run: 0.0 if run.config.arm != "softplus" else 2.0)
     assert free[0].gpu_hours == 0 and "9.1" in summary(free[0])[0]
     some = [run for run in runs if run.config.arm != "base"]
     assert [summary(step)[0] for step in steps_by_worth(some, LOOKS, hours)] == [["9.2"]]
+    two_seeds = [run for run in runs if run.config.seed < 2]  # fewer than the first look of all claims but 9.4
+    assert [summary(step)[0] for step in steps_by_worth(two_seeds, LOOKS, hours)] == [["9.4"]]
     monkeypatch.setattr(budget, "claims_of", lambda recipe: [claim("9.5", ANY)])
     (step,) = steps_by_worth(runs, LOOKS, hours)
     assert {run.config.arm for run in step.runs} == set(HOURS)
@@ -108,3 +113,5 @@ def test_a_dry_run_lists_claims_and_costs_within_the_budget(tmp_path: Path, monk
     assert "within budget=60 GPU-hours" in some.stdout
     assert 0 < len([line for line in some.stdout.splitlines() if "GPU-h " in line]) < len(lines)
     clipx_here(*command, "budget=0.01", "arms=clip,nuclr", cwd=tmp_path, code=2)
+    none = clipx_here("reproduce", "recipe=demo", "dry=true", "sort=claims", cwd=tmp_path, code=2)
+    assert "sort=claims: these recipes, arms and seeds can decide no claim" in none.stderr

@@ -22,7 +22,7 @@ model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"
 train: {{samples: 16, batch_size: 8}}
 schedule: {{warmup_steps: 1}}
 seeds: 2
-evaluations: [["pools=[4]"]]
+evaluations: [["pools=[4]", "workers=1"]]
 arms:
   plain: []
   hot: [temperature.tau=0.5]
@@ -51,7 +51,7 @@ def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
     assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
     assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
     assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
-    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco; their data: cc3m, cc12m, small_scenes"):
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco, only cc3m, cc12m, small_scenes"):
         make_plan([recipes, "mscoco=/c"])
 
 
@@ -94,6 +94,7 @@ def broken(overrides: list[str]) -> tuple[str, float]:
     return "trained", 60.0
 
 
+@pytest.mark.long
 def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -156,7 +157,7 @@ def test_a_failed_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_diverged_run_is_recorded_and_the_experiment_continues(tmp_path: Path) -> None:
     hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
     write_recipe(tmp_path, "two", RECIPE.replace("hot: [temperature.tau=0.5]", hot))

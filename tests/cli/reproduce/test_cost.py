@@ -46,12 +46,23 @@ def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
         assert slower is not None and slower.gpu_hours == pytest.approx(found.steps * seconds / 3600)
 
 
+@pytest.mark.parametrize("samples, steps", [("samples=76800", 2400), ("samples=null", None)])
+def test_steps_of_a_data_set_of_unknown_size_follow_from_samples(
+    samples: str, steps: int | None, counted: None
+) -> None:
+    epochs = "train.epochs=null" if steps else "train.epochs=13"
+    config = compose_run(["recipe=nuclr_photos", "arm=clip", "data.root=photos", f"train.{samples}", epochs])
+    assert num_pairs(config) is None and config.data.held_out > 0
+    found = Estimator("H100", 0.5).cost(config)
+    assert (None if found is None else found.steps) == steps
+
+
 def test_disk_space_includes_the_sample_table_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
     nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
     short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
     many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
     assert many is not None and one is not None
-    assert one.disk == 10**9 + 4 * 5 * 9_184_256  # of NUCLR's five columns
+    assert one.disk == 10**9 + 4 * 5 * 9_184_256  # and five columns of 4 bytes per pair
     assert many.disk == nuclr.train.keep * one.disk
 
 
@@ -94,7 +105,7 @@ def test_a_run_is_finished_after_its_last_step_and_its_evaluation(tmp_path: Path
     assert cost._state(config) == "new"
     checkpoint(run, 100)
     assert cost._state(config) == cost._state(without) == "at step_00000100"
-    checkpoint(run, 30 * (2700 // 32), "3000:abc")  # half of the pairs were found
+    checkpoint(run, 30 * (2700 // 32), "3000:abc")  # 3,000 of 10,000 pairs were found, 300 of them are held out
     assert (cost._state(config), cost._state(without)) == ("trained", "finished")
     (run / "results.jsonl").touch()
     assert cost._state(config) == "finished"
@@ -119,8 +130,10 @@ def test_each_arm_has_a_line_for_all_seeds_before_totals_and_assumptions(
     numbers = "s0..s2 64 pairs/step 4,200 steps, each <0.1 GPU-h 0.99 GB 1 finished, 2 new"
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
-    assert lines[3].startswith("all: 0.3 GPU-hours of training, 6.0 GB of checkpoints; left: 0.2 GPU-hours of")
-    assert lines[4].startswith("here: about 3 min 45 s of training left, based on 1 finished runs")
+    assert lines[3].startswith(
+        "all: 0.3 GPU-hours of training, 6.0 GB of checkpoints; not trained yet: 0.2 GPU-hours of"
+    )
+    assert lines[4].startswith("here: about 3 min 45 s of training left, based on 1 trained runs")
     assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
 
 

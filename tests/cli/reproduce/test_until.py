@@ -93,7 +93,7 @@ def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def run_all_looks(experiment: Experiment, training: FakeTraining) -> tuple[str, list[str]]:
-    """Return the line on the end and the lines before each look."""
+    """Return the last line of `run_looks`, and the lines that it printed before each look."""
     lines: list[str] = []
     return run_looks(experiment, training.run_all, lines.append), lines
 
@@ -192,7 +192,7 @@ def test_a_trend_over_arms_gets_no_seeds_after_the_first_look(experiment: Make, 
 
 
 class ConstantScore:
-    """A measure whose order over the arms is unrelated to the gap."""
+    """A measure that is unrelated to the gap, and the same for all seeds of an arm."""
 
     def read(self, run: object) -> dict[str, float]:
         return {"order": random.Random(run.config["arm"]).random()}  # type: ignore[attr-defined]
@@ -203,7 +203,7 @@ def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: M
     whole = experiment(FAR, NEAR)
     ending, _ = run_all_looks(whole, training)
     assert len(training.batches) == 1 and len(whole.done.failures) == 3
-    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); some numbers missing: 9.2"
+    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, numbers are missing: 9.2"
 
 
 def test_the_longest_runs_start_first(experiment: Make, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command with until=decided and stored designs: arguments, refusals, hours=, dry=true, the last line."""
+"""`clipx reproduce` with until=decided and stored designs: refusals, hours=, dry=true, the last line printed."""
 
 import random
 import time
@@ -54,7 +54,7 @@ def test_the_command_reports_the_verdicts_and_how_it_ended(
     assert (tmp_path / "designs" / "clip_reg_mini.json").exists()
 
 
-def test_without_hours_left_no_run_starts_and_the_command_succeeds(
+def test_when_the_hours_end_before_the_first_run_the_command_succeeds(
     fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce(tmp_path, "until=decided", "hours=0.5")

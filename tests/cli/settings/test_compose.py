@@ -1,12 +1,15 @@
 """The command line: overrides set fields of the typed config, and name the run; `ls` and `check`."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run
+from cli.settings.compose import compose_run, run_command
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
+from clipx.run.directory import earlier_runs
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import write_shards
 from tests.helpers.runs import log
@@ -25,6 +28,15 @@ def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
 def test_a_missing_launcher_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install -e '\.\[slurm\]'"):
         compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
+
+
+def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["clipx"])
+    found: list[RunConfig] = []
+    run_command(found.append, ["-m", "recipe=objectives_mini", "arm=distill", "seed=0,1"])
+    assert [(config.name, config.seed) for config in found] == [("objectives_mini-distill", seed) for seed in (0, 1)]
+    assert earlier_runs(found[1]) == [Path("runs/objectives_mini-clip/s1")]
 
 
 @pytest.mark.slow

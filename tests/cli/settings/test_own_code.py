@@ -1,4 +1,4 @@
-"""The command line with plug-ins and single terms: known names, names of runs, recipes."""
+"""The command line with plug-ins and single terms: which names are known, how runs are named, recipes."""
 
 from collections.abc import Iterator
 from pathlib import Path

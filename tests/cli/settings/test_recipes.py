@@ -37,7 +37,7 @@ def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
         (["recipe=gap_mini", "arm=flt_4e2"], r"arm=flt_4e2 is not known; did you mean"),
         (
             ["recipe=gap_mini", "arm=base,slrt"],
-            r"arm=base,slrt must be one name, also in a sweep: give each arm a command",
+            r"arm=base,slrt must be one name, also in a sweep: run a command per arm",
         ),
         (["recipe=demo", "arm=base"], r"arm=base: this recipe has no arms"),
     ],

@@ -11,7 +11,7 @@ from tests.helpers import plugin_tables
 from tests.helpers.commands import clipx_here
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_written_files_pass_their_own_tests(tmp_path: Path) -> None:
     for kind, name in (("term", "my_term"), ("task", "my_task"), ("recipe", "my_recipe")):
         done = clipx_here("init", kind, name, cwd=tmp_path)
@@ -33,6 +33,11 @@ def test_ls_lists_the_written_modules_as_plugins(tmp_path: Path) -> None:
         ("init term", "`clipx init` needs term|task|recipe NAME"),
         ("init tower mine", "clipx init tower is not known; did you mean"),
         ("init term My-Term", "clipx init term My-Term: the name must be lower-case letters, digits and _"),
+        (
+            "init term class",
+            "clipx init term class: the name must be lower-case letters, digits and _, and no keyword of Python",
+        ),
+        ("init task _", "clipx init task _: the name must be"),
         ("init term clip", "clipx init term clip: this name is taken"),
         ("init task json", "clipx init task json: this name is taken"),
         ("init recipe demo", "clipx init recipe demo: this name is taken"),

@@ -1,4 +1,4 @@
-"""Wrong input ends in one line with key, value and allowed values, and exit code 2, before torch is imported."""
+"""Wrong input ends in one line and exit code 2; the inputs in WRONG are refused before torch is imported."""
 
 import os
 import signal
@@ -186,16 +186,15 @@ def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["train", "eval"])
-@pytest.mark.parametrize("presses", [1, 5])
-def test_ctrl_c_at_start_up_prints_one_line(command: str, presses: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["train", pytest.param("eval", marks=pytest.mark.long)])
+def test_ctrl_c_at_start_up_prints_one_line(command: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     given = {
         "train": ["train", *tiny(tmp_path / "shards", samples=1600), "name=a"],
         "eval": ["eval", "model=open_clip:mini-48/random", f"datasets=[captions:{tmp_path}/shards/train]"],
     }
     start = [sys.executable, "-m", "cli.main", *given[command]]
-    for seconds in (0.5, 2.0, 4.0):
+    for seconds, presses in ((0.5, 1), (2.0, 5), (4.0, 1)):
         process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
         time.sleep(seconds)
         for _ in range(presses):
@@ -203,7 +202,7 @@ def test_ctrl_c_at_start_up_prints_one_line(command: str, presses: int, tmp_path
                 os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.1)
         lines = [line for line in process.communicate()[1].splitlines() if line]
-        if process.returncode in (130, -signal.SIGINT):  # otherwise the command ended before the signal
+        if process.returncode in (130, -signal.SIGINT):  # otherwise it ended before the signal, or training saved (75)
             assert lines[-1] == "clipx: stopped" and not [line for line in lines if "Traceback" in line]
 
 

@@ -33,7 +33,7 @@ arms:
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the benchmark `nuclr` use small towers; their weights and data must not be read."""
+    """Let the benchmark `nuclr` use small towers; its weights and data do not exist, so it must not read them."""
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "tiny.yaml").write_text(RECIPE)
     monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path / "recipes")])
@@ -95,7 +95,7 @@ def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: p
 
 
 def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NUCLR freezes zeta for 5 epochs, and its step costs less there."""
+    """NUCLR freezes zeta in the first 5 epochs, in which a step takes less time."""
     seen: list[Progress] = []
 
     def record(components: object, progress: Progress) -> tuple[float, float]:
@@ -107,6 +107,11 @@ def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: 
     (progress,) = seen
     assert (progress.epoch, progress.total_epochs) == (5, 10)
     assert progress.step == progress.total_steps // 2 > 0
+
+
+@pytest.mark.parametrize("arm", ["negclip", "multi_positive", "keyword"])
+def test_generated_pairs_have_the_inputs_that_a_term_needs(arm: str) -> None:
+    assert timed_steps(compose_run(["recipe=objectives_mini", f"arm={arm}"]), torch.device("cpu"))() > 0
 
 
 def test_point_sets_hardly_add_parameters() -> None:

@@ -71,7 +71,7 @@ def test_an_image_is_held_out_with_all_its_captions(captions: list[int], share: 
     for image in set(image_of[held_out].tolist()):
         assert (image_of[held_out] == image).sum() == captions[image]
     firsts = image_of[held_out][: len(set(image_of[held_out].tolist()))]
-    assert len(set(firsts.tolist())) == len(firsts)  # first one caption of each image
+    assert len(set(firsts.tolist())) == len(firsts)  # held_out starts with one caption of each image
 
 
 def test_the_number_of_captions_does_not_change_the_chance_of_being_held_out() -> None:
@@ -102,7 +102,7 @@ def test_an_order_with_blocks_is_nearly_random(block: int) -> None:
     n, batch = 100_000, 256
     ids = EpochOrder(n, 0, 0, block).ids(0, n)
     pairs, correlation, distance = disorder(ids, batch, block)
-    # unshuffled blocks would give at least batch / block x block^2 / 2
+    # a batch of whole blocks would have batch x (block - 1) / 2 such pairs
     assert pairs < 1.15 * batch * (batch - 1) / 2 / CHUNK_BLOCKS
     assert correlation < 0.1
     assert distance == pytest.approx(1, abs=0.05)

@@ -18,7 +18,7 @@ from tests.golden import GOLDEN
 
 WPSE = GOLDEN["wpse"]
 ALPHA = (0.5, 0.5)
-# k~ as a function of squared distance and width
+# the nonlinear kernel k~ (see clipx.models.kernels) as a function of squared distance and width
 KERNELS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "gaussian": lambda squared, width: torch.exp(-squared / (2 * width**2)),
     "imq": lambda squared, width: width / torch.sqrt(width**2 + squared),
@@ -41,7 +41,7 @@ def random_set(b: int, K: int, d: int, seed: int) -> PointSet:
 def exact_similarity(
     image: PointSet, text: PointSet, kernel: str, width: float, alpha: Sequence[float], reduce: str = "mean"
 ) -> Tensor:
-    """Compute the kernel sums without random features, [b, b']; stores all b x b' x K x K' pairs of points."""
+    """Compute the kernel sums [b, b'] without random features, from all b x b' x K x K' pairs of points at once."""
     v, u = F.normalize(image.points, dim=-1), F.normalize(text.points, dim=-1)
     inner = torch.einsum("ikd,jld->ijkl", v, u)
     pairs = alpha[0] * inner + alpha[1] * KERNELS[kernel]((2 - 2 * inner).clamp(min=0), width)

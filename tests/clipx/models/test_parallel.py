@@ -35,7 +35,7 @@ def run_of(term: str, kind: str, accumulation: int = 1, parallel: str = "fsdp", 
     config.train.grad_clip = 0.05  # below the norm of the gradient
     config.optimizer.lr = {"adamw": 0.01, "sgd": 1.0}[kind]
     run = tiny.components(config, "blocks")
-    run.config.train.batch_size = batch_size  # after the check of the batch size, as if samples were bad
+    run.config.train.batch_size = batch_size  # set after `components` checked it; 7: a batch of 8 with one bad sample
     return run
 
 
@@ -121,7 +121,7 @@ def test_both_kinds_write_the_same_checkpoint(gloo: Gloo, tmp_path: Path) -> Non
 
 
 def sizes_of_shards() -> tuple[int, int, int, list[bool]]:
-    """Return this rank's numbers of weights, moments and averages; True per parameter of a block that is freed."""
+    """Return this rank's numbers of weights, moments and averages and, for each parameter of a block, True if freed."""
     run = run_of("clip", "adamw")
     tiny.train(run, 1)
     state = run.state
@@ -142,12 +142,12 @@ def test_a_rank_holds_its_part_of_weights_moments_and_averages_and_frees_blocks(
     found = gloo.run(4, sizes_of_shards)
     for expected, sizes in zip((total, 2 * total, total), list(zip(*found, strict=True))[:3], strict=True):
         assert sum(sizes) == expected
-        assert max(sizes) < 0.3 * expected  # one process holds the parameter of one row
+        assert max(sizes) < 0.3 * expected  # one process holds all of `shift`, which has one row
     assert all(len(freed) == 8 and all(freed) for *_, freed in found)  # four parameters in each of two blocks
 
 
 def embedded_on_rank0(parallel: str) -> Tensor:
-    """Evaluate on rank 0 before and after training; return the last embeddings of its pairs."""
+    """Embed images on rank 0 before and after training; return the embeddings after training (none on other ranks)."""
     run = run_of("clip", "adamw", 1, parallel)
     image = torch.randn(5, 3, tiny.SIDE, tiny.SIDE, generator=torch.Generator().manual_seed(0))
     embedded = torch.empty(0)
@@ -163,7 +163,7 @@ def test_one_rank_can_evaluate_the_gathered_model(gloo: Gloo) -> None:
     torch.testing.assert_close(gloo.run(2, embedded_on_rank0, "fsdp")[0], embedded_on_rank0("ddp"))
 
 
-CASES: dict[str, dict[str, Any]] = {  # kind of towers -> changes of settings
+CASES: dict[str, dict[str, Any]] = {  # case -> changed settings
     "frozen": {"image.frozen": True, "grad_checkpointing": True, "accumulation": 2},
     "both frozen": {"image.frozen": True, "text.frozen": True},
     "bf16": {"grad_checkpointing": True, "precision": "bf16"},

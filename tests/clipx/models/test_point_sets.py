@@ -19,7 +19,7 @@ from clipx.config.schema import (
 )
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.heads import KernelHead
+from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.point_sets import BOUNDS, PaddedText, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model, tower_names
 from clipx.types import PointSet, Progress
@@ -74,7 +74,7 @@ def mini_vit() -> nn.Module:
 
 
 @torch.no_grad()
-def test_tokens_up_to_the_end_match_the_plain_text_tower() -> None:
+def test_the_end_token_matches_the_plain_text_tower() -> None:
     model: Any = mini_vit()
     before = model.text(texts())
     found = to_token_tower(model.text, "x")
@@ -100,7 +100,7 @@ def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words()
 
 @torch.no_grad()
 def test_padding_does_not_use_the_embedding_of_the_exclamation_mark() -> None:
-    """Id 0 is both "!" and open_clip's padding. After the end of text it must not act as the word."""
+    """Id 0 is both "!" and open_clip's padding. After the end of the text, id 0 must not be read as "!"."""
     model = build(config())
     text = texts()
     point_set: PointSet = model.text(text)
@@ -148,7 +148,7 @@ def test_the_model_embeds_the_point_sets_of_its_towers(kernel: str, tower: str) 
     assert model.encode_image(pixels()).shape == (2, 128 + features // 2)
 
 
-def test_frequencies_depend_only_on_seed_and_step() -> None:
+def test_frequencies_depend_on_seed_and_step_in_training_and_on_the_draw_in_evaluation() -> None:
     points = PointsConfig(kernel="gaussian", features_train=16, features_eval=8)
     sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
     head, other = KernelHead(points, 5, 7), KernelHead(points, 5, 7)
@@ -165,7 +165,7 @@ def test_images_and_texts_of_a_step_share_frequencies() -> None:
     head = KernelHead(PointsConfig(kernel="imq", alpha=[0.0, 1.0], features_train=4096), 5, 0)
     sets = PointSet(torch.randn(1, 1, 5), torch.ones(1, 1))
     embed_sets = head.training(at(0))
-    assert float(embed_sets(sets) @ embed_sets(sets).T) == pytest.approx(1.0, abs=0.05)  # k~(v, v)
+    assert float(embed_sets(sets) @ embed_sets(sets).T) == pytest.approx(1.0, abs=0.05)  # the kernel at distance 0
 
 
 def test_the_head_computes_in_float32_under_autocast() -> None:
@@ -237,6 +237,18 @@ def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     with pytest.raises(UserError, match=r"model\.image\.name=timm:resnet18 gives no tokens"):
         clip.build_model(settings)
     settings = config()
-    settings.model.normalise = False
-    with pytest.raises(UserError, match=r"model\.normalise=false"):
+    settings.model.normalise = "never"
+    with pytest.raises(UserError, match=r"model\.normalise=never"):
         clip.build_model(settings)
+
+
+@pytest.mark.parametrize(
+    ("normalise", "training", "evaluation"), [("always", 1, 1), ("evaluation", 5, 1), ("never", 5, 5)]
+)
+def test_a_single_point_has_unit_length_when_normalise_says_so(
+    normalise: str, training: float, evaluation: float
+) -> None:
+    head, features = SinglePointHead(normalise), torch.tensor([[3.0, 4.0]])
+    assert head.training(Progress(0, 1, 0, 1))(features).norm() == pytest.approx(training)
+    assert head.evaluation(0)(features).norm() == pytest.approx(evaluation)
+    assert head.cosine is (evaluation == 1)

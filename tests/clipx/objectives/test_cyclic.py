@@ -47,7 +47,7 @@ def test_crossmodal_is_zero_for_equal_embeddings(B: int) -> None:
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_small_value_stays_precise_in_float32(name: str) -> None:
-    """The E x E formula subtracts nearly equal sums. In float32 its first digit would be wrong here."""
+    """The E x E formula subtracts nearly equal sums. In float32 the first digit of the result would be wrong here."""
     x, noise = random_pairs(400, 16)
     y = (x @ rotation(16) if name == "cyclic_inmodal" else x) + 1e-3 * noise
     x, y = x.float(), y.float()

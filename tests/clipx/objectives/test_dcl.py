@@ -1,4 +1,4 @@
-"""The debiased loss against a plain double loop, above and at the lower bound of Ng."""
+"""The debiased loss against a plain double loop, with Ng (the debiased sum of negatives) above and at its bound."""
 
 import math
 

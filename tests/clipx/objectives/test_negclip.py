@@ -11,7 +11,7 @@ SCALE = 4.0
 
 
 def by_loops(image: torch.Tensor, text: torch.Tensor, negative: torch.Tensor) -> float:
-    """From the loss that trains on `images` and `[texts; hard_captions]`: cross entropies of both directions, averaged.
+    """Return the mean of both directions: images against texts and hard captions, texts against images.
 
     The authors' repository (vinid/neg_clip) was not available; this follows the copy of its loss in wujianP/fineCLIP,
     neg_clip/src/open_clip/loss.py at 2199f9b32936fdeabe5900ee464acc354fc8003d, and neg_clip/src/training/train.py.

@@ -1,4 +1,4 @@
-"""Properties that DDP and the log need of every term, and settings that are refused."""
+"""Gradients that DDP needs from every term, settings that are refused, and notes on settings without effect."""
 
 import re
 
@@ -68,7 +68,7 @@ def test_wrong_settings_of_a_term_are_refused(terms: Terms, message: str) -> Non
 
 @pytest.mark.parametrize("term", ["sogclr", "nuclr", "fastclip_v1", "fastclip_v2", "fastclip_v3"])
 def test_terms_with_columns_need_two_pairs_in_the_data_set_and_in_a_batch(term: str) -> None:
-    """Also sogclr with the pair itself, because the mean over B - 1 = 0 negatives is not defined."""
+    """sogclr with own_pair needs two as well, because the mean over B - 1 = 0 negatives is not defined."""
     with pytest.raises(UserError, match="needs 2 training pairs"):
         objectives.build({term: {}}, num_samples=1)
     parameters: dict[str, object] = {"own_pair": True} if term == "sogclr" else {}

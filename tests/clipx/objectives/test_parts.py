@@ -1,4 +1,4 @@
-"""Every term on several processes: each computes a part, and the result equals that of one process."""
+"""Every term on several processes: each process computes a part, and the result equals that of one process."""
 
 from functools import cache
 from multiprocessing import get_context

@@ -15,7 +15,10 @@ Matrix = list[list[float]]
 
 
 def list_mle(scores: Matrix, ranked_by: Matrix) -> float:
-    """From Jam1ezhang/RankCLIP, rankclip/rank_losses.py at 7b7ccd316ee644f6a648b86b0e749a9fa1ebf250, without 1e-10."""
+    """From Jam1ezhang/RankCLIP, rankclip/rank_losses.py at 7b7ccd316ee644f6a648b86b0e749a9fa1ebf250.
+
+    The authors' code adds 1e-10 inside the logarithm; this does not.
+    """
     total = 0.0
     for score, by in zip(scores, ranked_by, strict=True):
         order = sorted(range(len(by)), key=lambda j: -by[j])
@@ -25,7 +28,7 @@ def list_mle(scores: Matrix, ranked_by: Matrix) -> float:
 
 
 def by_loops(image: torch.Tensor, text: torch.Tensor, crossmodal: bool, inmodal: bool) -> float:
-    """From rankclip/train.py of the same commit, with rank_weight = 1: (.../32 + .../32) / batch_size."""
+    """From rankclip/train.py of the same commit, with rank_weight = 1: both losses divided by 32 and by batch_size."""
     B, total = len(image), 0.0
     s, x, y = ((SCALE * a @ b.T).tolist() for a, b in ((image, text), (image, image), (text, text)))
     t = [[s[j][i] for j in range(B)] for i in range(B)]
@@ -66,7 +69,7 @@ def test_gradients_match_torchs_own(scale: float) -> None:
 
 
 def test_opposite_embeddings_at_the_smallest_tau_have_a_finite_loss_in_float32() -> None:
-    image, text = (side.float() for side in random_pairs(8, 1))  # similarities are 1 and -1, e^l spans e^200
+    image, text = (side.float() for side in random_pairs(8, 1))  # similarities 1, -1: e^score varies by a factor e^200
     value, gradients = value_and_gradients({"rank": {}}, embed(image, text, 100.0))
     exact = loss_of({"rank": {}}, embed(image.double(), text.double(), 100.0)).total
     assert value.item() == pytest.approx(exact.item(), rel=1e-6)

@@ -15,15 +15,14 @@ from torch import nn
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
-    TrainState,
     checkpoints,
     file_sha256,
     load_weights,
     remove_leftovers,
     resolve,
-    resume,
     verify,
 )
+from clipx.run.train_state import TrainState, resume
 
 
 class Bomb:
@@ -166,7 +165,7 @@ def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest
     def fail(*arguments: object) -> None:
         raise RuntimeError("CUDA error")
 
-    monkeypatch.setattr("clipx.run.checkpoint.save_file", fail)
+    monkeypatch.setattr("clipx.run.train_state.save_file", fail)
     with pytest.raises(RuntimeError, match="CUDA error"):
         state().save(tmp_path)
 
@@ -198,7 +197,7 @@ def torch_pickle(folder: Path) -> bytes:
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
     path = state(data="10:aa").save(tmp_path)
-    with pytest.raises(UserError, match=r"trained on other data .samples 10:aa, now 10:bb"):
+    with pytest.raises(UserError, match=r"trained on other data .fingerprint 10:aa, now 10:bb"):
         state(data="10:bb").load(path)
 
 

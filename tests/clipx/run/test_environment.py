@@ -1,4 +1,4 @@
-"""environment.json records the environment of a run's start, and what has changed when it was resumed."""
+"""environment.json records the environment at a run's first start, and what has changed at each later start."""
 
 import json
 from pathlib import Path

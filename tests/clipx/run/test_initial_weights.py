@@ -1,4 +1,4 @@
-"""Initial weights come from another run with model.init, with its inputs; a resumed run loads no initial weights."""
+"""Start weights, published or from model.init. Other inputs are refused; a resumed run loads no start weights."""
 
 import json
 import math
@@ -16,8 +16,9 @@ from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.models.towers.positions import stretch
 from clipx.run import directory
-from clipx.run.checkpoint import WEIGHTS, TrainState, checkpoints, verify
+from clipx.run.checkpoint import WEIGHTS, checkpoints, verify
 from clipx.run.initial_weights import build_initial_model
+from clipx.run.train_state import TrainState
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.types import Progress

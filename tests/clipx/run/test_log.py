@@ -16,7 +16,7 @@ from tests.helpers.runs import log
 
 
 class FakeWandb:
-    """Replaces wandb and the run that wandb.init returns; records all calls."""
+    """Replaces wandb and the run that wandb.init returns; records all calls but `finish`."""
 
     def __init__(self) -> None:
         self.inits: list[dict[str, Any]] = []
@@ -122,6 +122,10 @@ def test_tensorboard_has_every_number_and_no_old_values_of_repeated_steps(tmp_pa
     events.Reload()
     assert set(events.Tags()["scalars"]) == {"loss", "terms/clip"}
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.5), (2, 0.5)]
+    write_rows(config, tmp_path / "a", 0, [1])  # killed before its first checkpoint
+    events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1]
 
 
 def test_tensorboard_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Remote checkpoints: kept ones are uploaded, failures do not stop the run, and a lost run directory is restored."""
 
+import json
 import shutil
 import threading
 import uuid
@@ -132,16 +133,74 @@ def test_a_finished_run_uploads_a_missing_checkpoint_once(config: RunConfig, mon
     assert store.restore() and (run / "environment.json").read_bytes() == environment
 
 
+def test_an_older_local_run_continues_from_the_newer_remote_copy(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.train.keep_every = 4
+    run = trained(config)
+    older, newer = checkpoints(run)
+    weights, rows = load_file(newer / "model.safetensors"), log(run)
+    shutil.rmtree(newer)
+    (run / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+    store = open_remote_store(config, run)
+    assert store
+    directory.record_divergence(run, step=4, bad_steps=10)  # of the older run
+
+    def failing(path: str) -> bytes:
+        raise OSError("no connection")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.fs, "cat_file", lambda path: failing(path) if path.endswith("log.jsonl") else b"{}")
+        (line,) = store.restore()
+    assert "cannot be read: no connection" in line and checkpoints(run) == [older] and len(log(run)) == 4
+    (line,) = store.restore()
+    assert "no checkpoint after step 4: restored the copy" in line and checkpoints(run) == [older, newer]
+    assert directory.read_divergence(run) is None
+    restored = load_file(newer / "model.safetensors")
+    assert all(torch.equal(weights[k], restored[k]) for k in weights)
+    assert log(run) == rows
+
+
+def test_a_folder_of_this_machine_can_hold_the_copy(config: RunConfig, tmp_path: Path) -> None:
+    fsspec.filesystem("memory").makedirs(config.train.copy_to)  # the fixture removes this folder
+    url, config.train.copy_to = config.train.copy_to, f"file://{tmp_path}/copies"
+    run = trained(config)
+    config.train.copy_to = url
+    assert (tmp_path / "copies/test/s0/config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+    copied = verify(tmp_path / "copies/test/s0/checkpoints/step_00000008")
+    assert copied == verify(run / "checkpoints/step_00000008")
+
+
+def test_settings_are_uploaded_before_a_checkpoint(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, config.train.copy_to = config.train.copy_to, None
+    run = trained(config)
+    config.train.copy_to = url
+    store = open_remote_store(config, run)
+    assert store
+    monkeypatch.setattr(store, "_upload_checkpoint", None)
+    with pytest.raises(TypeError):
+        store.upload(checkpoints(run)[-1])
+    assert fsspec.filesystem("memory").cat_file(f"{url}/test/s0/config.yaml") == (run / "config.yaml").read_bytes()
+
+
 def test_a_restored_run_that_diverged_stays_diverged(config: RunConfig) -> None:
     run = trained(config)
     store = open_remote_store(config, run)
     assert store
-    directory.record_divergence(run, step=8, bad_steps=10)
+    directory.record_divergence(run, step=18, bad_steps=10)
+    last = {"step": 18, "skipped": 10}
+    with (run / "log.jsonl").open("a") as file:
+        file.write(json.dumps(last) + "\n")
     store.upload(checkpoints(run)[-1])
     shutil.rmtree(run)
+
+    def remote_log() -> str:
+        return str(fsspec.filesystem("memory").cat_file(f"{config.train.copy_to}/test/s0/log.jsonl").decode())
+
     assert train.fit(config, directory.claim(config)) is Outcome.DIVERGED
+    assert log(run)[-1] == last and json.loads(remote_log().splitlines()[-1]) == last
     ended = directory.read_divergence(run)
-    assert ended and "diverged at step 8" in ended.message(run)
+    assert ended and "diverged at step 18" in ended.message(run)
 
 
 class BlockedStore(RemoteCheckpointStore):

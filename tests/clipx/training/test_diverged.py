@@ -63,8 +63,6 @@ def test_a_skipped_step_changes_no_weights_or_other_state(factor: float, monkeyp
     columns = {k: v.clone() for k, v in components.state.table.whole().items()}
     text = torch.randint(1, 1000, (8, components.state.model.inputs.context_length))
     batch = Batch(torch.arange(8), torch.randn(8, 3, 48, 48), text, torch.zeros(8).long())
-    if factor == 1e38:
-        config.temperature.tau = 1e-4  # multiplies the gradient by 1e4, so that it overflows
     train_step(components, batch, Progress(0, 2, 0, 1))
     assert components.bad_steps == 1
     assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())

@@ -1,9 +1,9 @@
 """Ranks 0, 1 and 63 of 64, simulated in this process for arms of the papers' recipes, with small towers.
 
-Of arms that differ only in numbers, such as tau or a weight, one is tested, because ranks do the same in all of them.
+An arm is left out if its ranks do the same as those of a tested arm, e.g. if only tau or a weight differs.
 
-The papers' towers do not fit into the memory of a test. The small ones are of the same kind: convolutions with batch
-norms, or transformers whose tokens are points.
+The papers' towers do not fit into the memory of a test. The small ones are convolutions with batch norms,
+transformers, and a bag of words.
 """
 
 from dataclasses import replace
@@ -42,7 +42,8 @@ RECIPES = {
 ALL = [(name, arm) for name, arms in RECIPES.items() for arm in arms]
 SMALL = {"ViT": "small:vit", "timm": "small:conv", "RN50": "small:conv"}
 SMALL_TEXT = {"ViT": "small:transformer", "hf": "small:bag", "RN50": "small:transformer"}
-# Rank p // SIZE has position p of the batch. Rank i % 64 stores the columns of sample i, here always another rank.
+# Rank p // SIZE has the pair at position p of the batch. Rank i % 64 stores the columns of sample i. With these ids,
+# they are always two different ranks.
 POSITIONS = torch.arange(SIZE * WORLD)
 SAMPLE_ID = (POSITIONS // SIZE + 5) % WORLD + WORLD * (POSITIONS % SIZE)
 
@@ -56,12 +57,12 @@ def settings(name: str, arm: str) -> RunConfig:
     text.name = next(small for kind, small in SMALL_TEXT.items() if kind in text.name)
     image.pretrained = text.pretrained = image.size = text.context_length = None
     config.train.batch_size, config.train.precision, config.train.device = SIZE * WORLD, "fp32", "cpu"
-    config.train.grad_checkpointing = False  # small towers do not support it
+    config.train.grad_checkpointing = False  # not the subject here
     return config
 
 
 def pairs(config: RunConfig, run: TrainComponents) -> Batch:
-    """Return the pairs of each rank, with their sample ids."""
+    """Return this rank's pairs: the same images and texts on every rank, with this rank's sample ids."""
     inputs, generator = run.state.model.inputs, torch.Generator().manual_seed(7)
     rank = distributed.rank()
     return Batch(
@@ -86,7 +87,7 @@ def stepped(config: RunConfig, rank: int, run: Path) -> tuple[list[Call], dict[s
         numbers = train_step(components, pairs(config, components), Progress(0, 1, 0, 1))
         assert not components.bad_steps
         changed = (components.state.table.values != before).any(0).nonzero().flatten().tolist()
-        # indices of this rank's rows: the batch has its samples `rank` and `rank` + 64
+        # of the samples whose columns this rank stores, the batch has the first two: `rank` and `rank` + 64
         assert changed == ([0, 1] if components.state.objective.columns else [])
         components.state.step = 1
         with CheckpointManager(config, run, None, print, 0) as manager:
@@ -118,7 +119,7 @@ def test_sixty_four_ranks_call_the_same_collectives_and_find_the_loss_of_one_pro
     for rank in RANKS[1:]:
         assert found[rank][0] == first, f"rank {rank} calls other collectives than rank 0"
         assert found[rank][2] == [], f"rank {rank} writes a checkpoint"
-    if config.mixing.kind == "none":  # mixed embeddings differ between ranks, which `one_of` cannot simulate
+    if config.mixing.kind == "none":  # `fake_rank` needs equal embeddings on all ranks
         expected = alone(config)
         for rank in RANKS:
             assert found[rank][1] == pytest.approx(expected, rel=2e-4, abs=1e-6), f"rank {rank}"
@@ -152,7 +153,7 @@ def test_the_samples_of_sixty_four_ranks_are_the_batch_of_one_process(name: str)
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_the_objective_of_a_rank_has_its_own_rows(rank: int) -> None:
+def test_the_part_and_the_gradient_of_a_rank_are_its_own_rows(rank: int) -> None:
     with fake_rank(WORLD, rank, SAMPLE_ID):
         local = torch.full((SIZE,), float(rank), requires_grad=True)
         factors = torch.arange(SIZE * WORLD)
@@ -160,7 +161,8 @@ def test_the_objective_of_a_rank_has_its_own_rows(rank: int) -> None:
         assert sizes == [SIZE] * WORLD
         own = distributed.part(sizes).rows
         assert own == slice(rank * SIZE, (rank + 1) * SIZE)
-        everyone: Tensor = distributed.gather(torch.stack([SAMPLE_ID[own]] * 2, dim=1), sizes)  # as ids and labels
+        # two columns: a step gathers sample ids and labels together
+        everyone: Tensor = distributed.gather(torch.stack([SAMPLE_ID[own]] * 2, dim=1), sizes)
         assert torch.equal(everyone[:, 0], SAMPLE_ID)
         (distributed.gather(local, sizes) * factors).sum().backward()  # type: ignore[no-untyped-call]
         assert local.grad is not None

@@ -197,7 +197,7 @@ def test_a_nan_image_does_not_change_running_statistics(accumulation: int) -> No
     assert all(value.isfinite().all() for value in components.state.ema.module.state_dict().values())
 
 
-def test_fp16_overflows_count_as_bad_steps_only_at_scale_1() -> None:
+def test_fp16_overflows_count_as_bad_steps_only_at_scales_up_to_1() -> None:
     config = tiny.settings(CLIP)
     config.train.precision = "fp16"
     components, batch = tiny.components(config), next(tiny.batches(config, 1))

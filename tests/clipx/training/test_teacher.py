@@ -52,17 +52,29 @@ def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: 
         train_step(components, batch, Progress(step, 3, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(teacher(batch, 8), whole, strict=True))
     names = components.state.model.state_dict().keys()
-    assert names == build_model(components.config, pretrained=False).state_dict().keys(), "no weights of the teacher"
+    assert names == build_model(components.config, pretrained=False).state_dict().keys(), "has the teacher's weights"
 
 
 def test_a_teacher_does_not_normalise_if_the_run_does_not(tmp_path: Path) -> None:
     config = student(tmp_path)
     saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(directory.claim(settings(tmp_path)))
     for teacher in (TEACHER, str(saved)):
-        config.model.teacher, config.model.normalise = teacher, False
+        config.model.teacher, config.model.normalise = teacher, "evaluation"
         components, batch = built(config)
         assert components.teacher is not None
         assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
+
+
+@pytest.mark.parametrize(("of_teacher", "normalised"), [("evaluation", True), ("never", False)])
+def test_a_teacher_that_evaluates_normalised_embeddings_normalises_for_a_student_that_does(
+    of_teacher: str, normalised: bool, tmp_path: Path
+) -> None:
+    config, of_run = student(tmp_path), settings(tmp_path)
+    of_run.model.normalise = of_teacher
+    config.model.teacher = str(build_components(of_run, CPU, 8, "generated").state.save(directory.claim(of_run)))
+    components, batch = built(config)
+    assert components.teacher is not None
+    assert torch.allclose(components.teacher(batch, 8)[0].norm(dim=1), torch.ones(8)) is normalised
 
 
 def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path: Path) -> None:

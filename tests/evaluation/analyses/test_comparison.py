@@ -20,7 +20,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.synthetic import Values, run
 
-SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # by seed, the same for all methods and much larger than their differences
+SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # by seed, the same for all methods
 OWN_SHIFT = {"low": [0.001, -0.001, 0.0, 0.0], "high": [0.0, 0.001, -0.001, 0.0]}
 
 
@@ -92,7 +92,9 @@ def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
     page = comparison.build_comparison([by_task], [])
     assert "low is first of 2 by mine" in page.lead
     mean = compare_all(runs)
-    assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", "the unit of `mine` is unknown"
+    assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", (
+        "`mine` has an unknown unit, so it must not count"
+    )
     assert "mine" not in mean.ranked[0].values
 
 
@@ -228,6 +230,10 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
         "mine-b/s2 (mine-a/s2)"
     ]
     assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
+    runs[0] = replace(runs[0], results=[], log=[{"step": 1}])  # then the second run of the seed counts
+    (compared,), left_out = compare(group_runs(runs))
+    assert "mine-a/s0 (mine-b/s0), mine-b/s1 (mine-a/s1)" in left_out[0].line()
+    assert sorted(compared.ranked[1].values["mean"]) == [0, 1, 2, 3]
 
 
 def test_all_failed_starts_share_one_line() -> None:
@@ -239,7 +245,7 @@ def test_all_failed_starts_share_one_line() -> None:
     ]
 
 
-def test_the_pairs_held_out_of_training_rank_only_if_asked_for() -> None:
+def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:
     held_out = {"a": 0.9, "b": 0.1}
     runs = [
         replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held_out[r.config["arm"]])])

@@ -103,6 +103,8 @@ def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(tmp_path: Path)
     first, second = (tmp_path / "run" / "checkpoints" / name for name in ("aaaa", "bbbb"))
     (pair,) = pair_up(first, second)
     assert pair.a.right.tolist() == [True, True, False] and pair.b.right.tolist() == [False, False, True]
+    with pytest.raises(UserError, match="no run"):
+        pair_up(first.parent / "cccc", second)
     (first / "checkpoint.json").write_text('{"sha256": {"model.safetensors": "cccccccccccccccccccc"}}')
     with pytest.raises(UserError, match=r"aaaa has no items in .*: run clipx eval .*aaaa force=true"):
         pair_up(first, second)
@@ -119,7 +121,7 @@ def test_runs_that_cannot_be_compared_are_refused_with_the_reason(tmp_path: Path
         ("b", r"no common items \(.*zeroshot on things \(test\); .*zeroshot on others \(test\)\): evaluate both"),
         ("c", "c has no items in .*items.parquet: run clipx eval .*c force=true"),
         ("d", "no run at or below .*d; run"),
-        ("", "holds 3 runs, but diff compares two: give one of .*a, .*b, .*c"),
+        ("", "holds 3 runs, but diff needs one on each side: give one of .*a, .*b, .*c"),
     ):
         with pytest.raises(UserError, match=message):
             pair_up(a, tmp_path / "runs" / b)

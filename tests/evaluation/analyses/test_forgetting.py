@@ -24,12 +24,12 @@ END = {
     "clip": {"new_shape": 0.7, "new_colour": 0.6, "scenes_shape": 0.5, "wds_cifar10": 0.7},
     "frozen": {"new_shape": 0.3, "new_colour": 0.5, "scenes_shape": 0.9, "wds_cifar10": 0.8},
 }
-MIDDLE = {"new_shape": 0.6, "new_colour": 0.6, "scenes_shape": 0.8, "wds_cifar10": 0.8}  # at alpha = 0.25
+MIDDLE = {"new_shape": 0.6, "new_colour": 0.6, "scenes_shape": 0.8, "wds_cifar10": 0.8}  # interpolated, alpha = 0.25
 WAYS = ("image_to_text", "text_to_image")
 
 
 def values(scores: dict[str, float], seed: int) -> Values:
-    """Return zero-shot rows, and one recall of captions that falls with the seed."""
+    """Return zero-shot rows, and the recalls of one caption set, which fall with the seed."""
     rows = {("zeroshot", name, "top1"): score + 0.01 * seed * (name == "new_shape") for name, score in scores.items()}
     recalls = {("retrieval", "new_captions", f"{way}_recall@1"): scores["new_shape"] - 0.03 * seed for way in WAYS}
     return {**rows, **recalls}
@@ -63,6 +63,7 @@ def test_gain_and_loss_are_paired_differences_to_the_start_run() -> None:
     found = only(all_runs())
     assert found.kept == ["zeroshot cifar10", "zeroshot scenesshape"]
     assert found.new == ["retrieval newcaptions", "zeroshot newcolour", "zeroshot newshape"]
+    assert [found.display(name) for name in found.kept] == ["zeroshot wds_cifar10", "zeroshot scenes_shape"]
     assert [arm.label for arm in found.arms] == ["clip", "frozen"], "the largest gain minus loss must come first"
     (clip,) = [arm for arm in found.arms if arm.label == "clip"]
     gains, losses = [], []
@@ -106,6 +107,29 @@ def test_the_start_run_may_be_a_folder_or_a_checkpoint(init: str) -> None:
     assert arm.mean(lambda change: change.loss).value == pytest.approx(0.25)
 
 
+def test_an_earlier_checkpoint_counts_with_its_own_results(tmp_path: Path) -> None:
+    start = run("demo", "", 7, values(dict.fromkeys(START, 0.99), 0))  # results of the last checkpoint
+    start = replace(start, path=write(tmp_path, start))
+    checkpoint = start.path / "checkpoints" / "step_00000010"
+    checkpoint.mkdir(parents=True)
+    tuned = one_run("clip", 0, END["clip"], init=str(checkpoint))
+    tuned = replace(tuned, environment={"init": {"checkpoint": str(checkpoint), "sha256": "a" * 64}})
+    others = [replace(row, hashes={"checkpoint": "b" * 16}) for row in start.results]
+    assert only([replace(start, results=others), tuned]).left_out == [tuned.path]
+    rows = [replace(result(*key, value), hashes={"checkpoint": "a" * 16}) for key, value in values(START, 0).items()]
+    below = start.path / "intermediate" / checkpoint.name
+    below.mkdir(parents=True)
+    (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    (arm,) = only([replace(start, results=others), tuned]).arms
+    assert arm.mean(lambda change: change.loss).value == pytest.approx(0.25)
+
+
+def test_runs_that_share_no_new_set_are_left_out() -> None:
+    runs = [replace(one, results=[r for r in one.results if "new" not in r.dataset]) for one in all_runs()[-1:]]
+    found = only([*all_runs()[:-1], *runs])
+    assert found.new == [] and found.arms == [] and len(found.left_out) == 8
+
+
 def test_the_start_run_has_the_same_overrides_as_the_run() -> None:
     suffix = "-optimizer.lr_0.1"
     runs = all_runs(1)
@@ -126,7 +150,7 @@ def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
     found = only(reader.find([tmp_path]))
     clip, frozen = sorted(found.arms, key=lambda arm: arm.label)
     assert frozen.path() == [] and frozen.area() is None
-    gains, losses = [0.0, 1.0 / 3, 0.0], [0.0, 0.05, 0.25]  # at alpha 0, 0.25 and 1; the last gain is the mean of seeds
+    gains, losses = [0.0, 1.0 / 3, 0.0], [0.0, 0.05, 0.25]  # at alpha 0, 0.25 and 1; the next line sets the last gain
     gains[2] = clip.mean(lambda change: change.gain).value
     assert clip.path() == [pytest.approx(point) for point in zip(losses, gains, strict=True)]
     net = [gain - loss for gain, loss in zip(gains, losses, strict=True)]

@@ -30,7 +30,7 @@ def test_names_match_whole_words_in_singular_or_plural(tmp_path: Path) -> None:
     kinds = [["car", "bus", "person", "dining table", "car"]]
     captions = [["Buses and cars, people at a dining table", "A carpet on a busy table", "one PERSON in a car."]]
     counts = counted(tmp_path, kinds, captions)
-    assert counts.histogram == [1, 0, 1, 0, 1]  # missing: none; all four; bus and table
+    assert counts.histogram == [1, 0, 1, 0, 1]  # missing from the captions: none; all four; bus and dining table
     assert counts.share == pytest.approx(2 / 3)
     assert counts.images == 1
 

@@ -1,4 +1,4 @@
-"""Learned popularity: correlation of zeta with the optimum and the true popularity, captions, stored rows."""
+"""Learned popularity: correlations of zeta, its optimum and the true popularity; listed captions; stored rows."""
 
 import json
 import statistics
@@ -30,7 +30,7 @@ LOADING = Loading(batch_size=32, workers=0, device="cpu")
 
 
 def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
-    """Write a folder like that of rendered `scenes`, with images of one colour."""
+    """Write a folder like that of rendered `scenes`, with images of one colour each."""
     (root / "train").mkdir()
     with tarfile.open(root / "train" / "00000.tar", "w") as tar:
         for i in range(scenes.num_train):

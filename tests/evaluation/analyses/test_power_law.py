@@ -45,7 +45,7 @@ def test_units_of_x_do_not_matter() -> None:
 
 
 def estimates(errors: Array, x: float) -> Array:
-    """Each estimate on the scale of its interval."""
+    """Return a, b, c, d and the error at x, each on the scale on which its interval is symmetric."""
     law = fit_power_law(X, errors)
     return np.array([
         math.log(law.a.value),
@@ -57,7 +57,7 @@ def estimates(errors: Array, x: float) -> Array:
 
 
 def test_intervals_are_those_of_the_seeds_influences_on_refitted_laws() -> None:
-    """Influences from refits with one mean error moved, in place of the analytic gradient."""
+    """The expected influences use a numeric gradient, from refits with one mean error shifted."""
     errors, _ = experiment(NOISE, np.random.default_rng(5))
     law, x, step = fit_power_law(X, errors), 2e6, 1e-4
     gradient = []

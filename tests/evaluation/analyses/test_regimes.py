@@ -205,7 +205,7 @@ def test_every_recipe_of_a_paper_has_a_regime_and_every_number_a_source() -> Non
 
 
 def test_the_papers_steps_epochs_and_batches_agree() -> None:
-    """steps = epochs / (batch / n)."""
+    """steps = epochs / (batch / n), with n the number of training samples."""
     for paper in read_papers():
         steps, epochs, share = (paper.rows.get(row, Given()).value for row in ("steps", "epochs", "batch_share"))
         if isinstance(steps, int) and isinstance(share, float):

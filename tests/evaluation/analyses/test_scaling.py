@@ -1,4 +1,4 @@
-"""Ladders are found in runs by their settings, arms are paired by seed, and what is left out is named."""
+"""Ladders are found by the settings of the runs, arms are paired by seed, and what is left out is named."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,8 +84,8 @@ def test_the_largest_point_is_predicted_without_it(ladder: Ladder) -> None:
 
 
 def test_runs_on_other_towers_are_a_ladder_of_their_own() -> None:
-    tokens = {side: {"name": "open_clip:b"} for side in ("image", "text")}
-    others = [at(arm, seed, x, 0.5 + x**-0.5, tokens) for arm in ("a", "b") for seed in range(3) for x in X]
+    towers = {side: {"name": "open_clip:b"} for side in ("image", "text")}
+    others = [at(arm, seed, x, 0.5 + x**-0.5, towers) for arm in ("a", "b") for seed in range(3) for x in X]
     found, _ = find_ladders(BOTH + others)
     assert [[arm.arm for arm in one.arms] for one in found] == [["early", "clip"], ["a", "b"]]
     assert found[1].reference == "a"
@@ -97,7 +97,7 @@ def test_hours_are_those_of_the_training_steps() -> None:
     assert found.arms[0].x == pytest.approx([x / 100 / 3600 for x in X])
 
 
-def test_an_arm_with_few_points_is_left_out_and_diverged_seeds_do_not_count() -> None:
+def test_an_arm_with_few_points_and_a_seed_without_a_pair_are_left_out() -> None:
     runs = BOTH + runs_of("short", [[0.5, 0.4]] * 3, (2500, 10_000))
     (found,), left_out = find_ladders(runs)
     assert [arm.arm for arm in found.arms] == ["early", "clip"]
@@ -123,6 +123,17 @@ def test_two_seeds_give_differences_but_no_law() -> None:
     assert found.arms[0].problem == "2 seeds at all points, a law needs 3"
     assert found.gains[0].laws is None and crossover_text(found.gains[0]) == "no laws"
     assert found.gains[0].at[0].low is None
+
+
+def test_a_point_without_a_seed_that_has_all_tasks_is_refused() -> None:
+    def with_pairs(one: Run) -> Run:
+        pairs = [replace(row, task="pairs", metric="pair_accuracy") for row in one.results]
+        if one.config["train"]["samples"] > X[0]:
+            return replace(one, results=[*one.results, *pairs])
+        return replace(one, results=one.results if one.seed < 4 else pairs)
+
+    with pytest.raises(UserError, match=rf"clip {int(X[0])}: no seed has results of all of zeroshot, pairs"):
+        find_ladders([with_pairs(one) for one in runs_of("clip", FIRST.tolist())])
 
 
 def test_arms_without_a_common_seed_are_refused() -> None:
@@ -162,7 +173,7 @@ def test_the_page_marks_what_the_analysis_found(ladder: Ladder) -> None:
     assert gains.rows[0][1].text.startswith("▲") and gains.rows[0][-2].text.startswith("▼")  # type: ignore[union-attr]
     assert document.lead == (
         "At the largest point of samples, 0 of 1 arms are better than clip and 1 worse. "
-        "2 of 2 predictions of that point contain the measured error."
+        "2 of 2 predictions of the largest point contain the measured error."
     )
     assert len(scaling_table([ladder])) == 1 + 2 * 6 * 8
 

@@ -30,7 +30,7 @@ def slowing(ratio: float) -> Steps:
 
 
 def measure(steps: Steps, bound: float | None, blocks: int) -> tuple[StepCost, int]:
-    """Return the cost of `arm` and the number of blocks, without a limit on time."""
+    """Time the steps without a time limit; return the cost of `arm` and the number of blocks."""
     costs, times = time_in_turns(steps, "clip", bound, seconds=1, blocks=blocks, clock=lambda: 0.0)
     assert list(costs) == ["arm"]
     return costs["arm"], len(times["clip"])
@@ -53,7 +53,7 @@ def test_the_verdict_compares_the_interval_with_the_bound(bound: float, verdict:
 
 
 def test_intervals_widen_with_the_number_of_looks() -> None:
-    """The same 20 ratios, judged at the only look and at the second look."""
+    """The same 20 ratios, judged without a bound (a single look), and with a bound at the second look."""
     one, _ = measure(noisy(2, 1.2), None, 20)
     two, blocks = measure(noisy(2, 1.2), 1.2, 20)
     assert blocks == 20 and one.ratio == two.ratio

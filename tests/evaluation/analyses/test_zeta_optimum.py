@@ -1,4 +1,4 @@
-"""The optimal zeta of final features: against paper 3's eq. (6) in plain loops, closed forms and hard cases."""
+"""The optimal zeta of final features solves paper 3's eq. (6), also in hard cases, and agrees with closed forms."""
 
 import math
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_an_optimum_that_float64_does_not_determine_is_refused() -> None:
 
 def test_small_temperatures_do_not_overflow() -> None:
     image, text = random_pairs(40, 3, seed=1)
-    zeta = optimal_zeta(image, text, 0.01)  # exp(e / tau) reaches e^100
+    zeta = optimal_zeta(image, text, 0.01)  # exp(similarity / tau) reaches exp(100)
     assert all(bool(side.isfinite().all()) for side in zeta.values())
 
 

@@ -118,7 +118,7 @@ def test_a_data_set_that_one_run_lacks_leaves_the_claim_undecided(count: int) ->
     last.results.remove(next(row for row in last.results if row.dataset == "hard"))
     finding = only(outcome("1.5", "clip_reg_mini", runs))
     assert finding.verdict == "undecided" and finding.estimate is None
-    assert f"runs/clip_reg_mini-clip_reg/s{count - 1} lacks zeroshot hard, which others have" in finding.note
+    assert f"runs/clip_reg_mini-clip_reg/s{count - 1} lacks zeroshot hard, which other runs have" in finding.note
 
 
 def test_a_diverged_run_gives_no_number() -> None:
@@ -233,7 +233,7 @@ def test_the_correlation_of_zeta_with_popularity_is_judged_for_both_arms() -> No
 
 
 def test_nuclr_is_compared_with_both_forms_of_the_global_contrastive_loss() -> None:
-    """The scores are such that the own pair alone explains NUCLR's lead over SogCLR."""
+    """NUCLR beats SogCLR here only because its loss has the own pair: `gcl`, SogCLR with the own pair, beats NUCLR."""
     scores = {"clip": 0.3, "sogclr": 0.4, "gcl": 0.5, "nuclr": 0.48}
     runs = seeds("nuclr_mini", {arm: zeroshot(value) | recall(value) for arm, value in scores.items()})
     verdicts = {number: outcome(number, "nuclr_mini", runs).verdict for number in ("3.1", "3.2", "3.7", "3.8")}

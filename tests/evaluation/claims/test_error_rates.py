@@ -10,7 +10,7 @@ EXPERIMENTS = 600
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
 CASES = {case.name: case for case in cases()}
 FAMILIES = '"positive rank correlation", true value 0, 26 arms in 5 families'
-# The rule reads only the compared arms, so 2 and 6 arms suffice. FAMILIES exceeds the error rate, as tested below.
+# The rule reads only compared arms: cases with 2 and 6 arms suffice. FAMILIES exceeds the error rate (tested below).
 TESTED = [name for name in CASES if not name.startswith(("3 ", "4 ", "8 ", "26 ")) and name != FAMILIES]
 
 
@@ -35,7 +35,7 @@ def test_a_variance_pooled_over_all_arms_exceeds_the_error_rate() -> None:
 
 
 def test_arms_of_one_family_exceed_the_error_rate_of_statements_over_arms() -> None:
-    """docs/claims.md states this limit."""
+    """docs/claims.md states this limitation."""
     assert rates(CASES[FAMILIES].simulate, EXPERIMENTS)["holds"] > 0.04
 
 

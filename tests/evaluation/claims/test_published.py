@@ -20,11 +20,11 @@ from tests.helpers.synthetic import claim, evidence, result, run
 
 RECIPES = sorted({table.recipe for table in TABLES})
 NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "stl10": 10, "food101": 101, "imagenetv2": 1000, "dtd": 47}
-FLOOR = 0.8  # of paper 1's text recalls: four of five captions count as hits without being scored
+FLOOR = 0.8  # lowest image-to-text recall of protocol=paper: four of five captions count as hits without being scored
 NOT_TESTABLE = {  # claims that the tables cannot test
     "2.3": "published in figures only (appendix C)",
     "2.9": "identical seeds have no spread; see test_the_printed_standard_errors_support_2_9",
-    "3.7": "one SogCLR row: the paper does not say whether its loss has the own pair",
+    "3.7": "one SogCLR row: the paper does not say whether the loss's denominator has the own pair",
     "3.8": "as 3.7",
     "4.7": "Table 1 has seven arms, but the claim is about the 26 arms of Tables 2 to 5",
 }
@@ -39,7 +39,7 @@ CASES = [(c, recipe) for c in CLAIMS for recipe in c.recipes if recipe in RECIPE
 
 
 def rows(column: Column, value: float) -> Iterator[Result]:
-    """Yield results that the column reads as `value`; for a mean over 13 data sets, with the same value on each."""
+    """Yield results from which the column reads `value`; a mean over 13 data sets gets this value on each of them."""
     reader = column.reader
     assert isinstance(reader, MetricReader)
     everywhere = [name.lower().replace("-", "") for name in THIRTEEN.split()] if reader.per_class else ["mscoco"]
@@ -55,7 +55,7 @@ def rows(column: Column, value: float) -> Iterator[Result]:
 
 
 def new_results(table: PaperTable, arm: str, known: list[Result]) -> list[Result]:
-    """Return the results in the arm's row of the table that `known` lacks."""
+    """Return the results in the arm's row of the table, without those that `known` already has."""
     values = zip(table.columns, map(printed, table.rows[arm].split()), strict=True)
     given = [(column, value / column.scale) for column, value in values if column.reader and value is not None]
     found = [one for column, value in given for one in rows(column, value)]
@@ -83,7 +83,7 @@ def runs(recipe: str) -> list[Run]:
 def draws(results: list[Result]) -> dict[str, dict[str, Any]]:
     """Return five draws per data set with the printed standard deviation.
 
-    The draws rise together on all data sets, so that their mean has the largest possible spread.
+    The draws rise together on all data sets, so that the mean over data sets has the largest possible spread.
     """
     deviations = {row.dataset: row.value for row in results if row.metric == "top1_spread_over_draws"}
     scores = {name: [0.5 + value * at / math.sqrt(2.5) for at in range(-2, 3)] for name, value in deviations.items()}

@@ -1,4 +1,4 @@
-"""The rule on single comparisons and on claims with several parts."""
+"""Verdicts on single comparisons and on claims with several parts."""
 
 from statistics import fmean
 

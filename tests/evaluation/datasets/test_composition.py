@@ -1,4 +1,4 @@
-"""SugarCrepe, Winoground and ImageNet's variants are read as by CLIP-benchmark, and faulty files are named."""
+"""SugarCrepe and ImageNet's variants agree with CLIP-benchmark, Winoground with its file; faulty files are named."""
 
 import json
 from collections.abc import Callable

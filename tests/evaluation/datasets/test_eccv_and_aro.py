@@ -33,7 +33,7 @@ def choices(name: str, root: Path, settings: Settings | None = None) -> Choices:
 
 
 def ids_of(data: ManyToMany) -> tuple[list[int], list[int]]:
-    """Return COCO's ids in the replica of the images and of the captions."""
+    """Return COCO's ids of the replica's images and of its captions."""
     split = data.splits[0]
     words = [caption.split() for caption in data.texts(split, "captions")]
     owner = data.image_of_caption(split).tolist()
@@ -92,7 +92,7 @@ def test_the_mean_leaves_out_symmetric_relations_and_rare_pairs_of_attributes(tm
     assert choices("aro_attribution", tmp_path).averaged == frozenset({"red_tall"})
 
 
-def test_the_order_of_words_is_read_as_by_datasets(tmp_path: Path) -> None:
+def test_coco_order_is_read_like_the_datasets_library_reads_it(tmp_path: Path) -> None:
     folder = replicas.aro_order(tmp_path, 3)
     data = choices("aro_coco_order", tmp_path)
     assert data.answers == 5 and data.averaged == frozenset()
@@ -139,11 +139,11 @@ RELATION, TABLE = "aro/visual_genome_relation.json", "winogavil/winogavil_datase
         (
             "aro_attribution",
             lambda root: edit(root / "aro/visual_genome_attribution.json", '"red", ', ""),
-            'entry 0 has no two "attributes"',
+            'entry 0 needs a list "attributes" of two',
         ),
         ("winogavil", lambda root: edit(root / TABLE, "associations", "x"), "has no column 'associations'"),
-        ("winogavil", lambda root: edit(root / TABLE, "Eagle", ""), "row 2 needs a cue and lists of candidates"),
-        ("winogavil", lambda root: edit(root / TABLE, "[", ""), "row 2 needs a cue and lists of candidates"),
+        ("winogavil", lambda root: edit(root / TABLE, "Eagle", ""), "row 2 needs a cue, a list of candidates"),
+        ("winogavil", lambda root: edit(root / TABLE, "[", ""), "row 2 needs a cue, a list of candidates"),
         ("winogavil", lambda root: (root / "winogavil/images/thing 3.png").unlink(), "thing 3.png is missing"),
     ],
 )

@@ -20,7 +20,7 @@ Break = Callable[[Path], object]
 
 
 def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
-    """Return the message of the UserError that opening the set and reading all its splits raises."""
+    """Return the one-line message of the UserError that opening the set or reading its splits raises."""
     with pytest.raises(UserError) as caught:
         data = open_dataset(spec, settings)
         for split in data.splits:

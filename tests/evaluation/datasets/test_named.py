@@ -1,4 +1,4 @@
-"""Sets known by name: replicas in the original layouts are read as by torchvision, with the splits of paper 5."""
+"""Sets known by name: replicas are read as torchvision reads them, and splits that we draw have paper 5's sizes."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -95,7 +95,7 @@ def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes) -> No
 
 @pytest.mark.parametrize("by_trainer", [False, True])
 def test_a_local_file_of_weights_or_of_open_clips_trainer_is_loaded(tmp_path: Path, by_trainer: bool) -> None:
-    """The trainer gives names of weights DistributedDataParallel's prefix, and also saves the optimizer's state."""
+    """The trainer adds DistributedDataParallel's prefix to the names of weights, and saves the optimizer's state."""
     torch.manual_seed(6)
     model = open_clip.create_model("mini-48").eval()
     content = model.state_dict()

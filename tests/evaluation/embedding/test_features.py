@@ -27,7 +27,7 @@ def run(
 
 
 def counting(encoder: Encoder) -> tuple[Encoder, list[int]]:
-    """Return the encoder, and a list that gets the number of images of each of its batches."""
+    """Return a copy of the encoder, and a list to which the copy appends the size of each batch of images."""
     counts: list[int] = []
 
     def image(batch: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def test_the_least_recently_used_embeddings_are_removed(tmp_path: Path, monkeypa
     (file,) = cache.iterdir()
     run(second, dataset, ["images"], cache)
     os.utime(file, (0, 0))
-    run(first, dataset, ["images"], cache)  # used again, so the second one is the oldest
+    run(first, dataset, ["images"], cache)  # uses the file again: the embeddings of `second` are now the oldest
     monkeypatch.setenv("CLIPX_FEATURES_GB", f"{2.5 * file.stat().st_size / 1e9:.9f}")
     run(third, dataset, ["images"], cache)
     assert len(list(cache.iterdir())) == 2 and file in cache.iterdir()

@@ -1,4 +1,4 @@
-"""`clipx eval interpolate=`: rows at 0 and 1 are those of the two checkpoints; without start weights it is refused."""
+"""`clipx eval interpolate=`: rows at 0 and 1 are those of start and end; runs without start weights are refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,7 @@ def scores(rows: list[Result]) -> list[Result]:
     return [replace(row, model="", seed=0) for row in rows if row.task == "retrieval"]
 
 
+@pytest.mark.long
 def test_rows_at_0_and_1_equal_those_of_the_two_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

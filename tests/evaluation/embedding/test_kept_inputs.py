@@ -1,4 +1,4 @@
-"""Inputs kept for the next model are equal batches, in bounded memory."""
+"""Inputs kept for the next model equal newly computed ones, and their memory is bounded."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.helpers import fakes
 
 
 def batches(made: list[int], count: int = 3) -> Iterator[Tensor]:
-    """Yield batches of 16 bytes, and append the number of each to `made`."""
+    """Yield batches of 16 bytes, and append each batch's index to `made`."""
     for number in range(count):
         made.append(number)
         yield torch.full((4,), float(number))
@@ -40,7 +40,7 @@ def test_an_incomplete_pass_keeps_nothing() -> None:
 
 
 def test_large_sets_are_not_kept_and_the_least_recently_used_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_inputs, "LIMIT", 100)  # bytes: two sets of three batches
+    monkeypatch.setattr(kept_inputs, "LIMIT", 100)  # bytes: room for two sets of three batches
     made: list[int] = []
     assert len(list(kept("large", batches(made, 9)))) == 9
     for key in ("a", "b", "c", "b", "c"):

@@ -43,7 +43,7 @@ COCO = row("retrieval", "mscoco", "text_to_image_recall@1", 25_010)
         ("cc12m", "timm:resnet50", 300e6, "RN50/cc12m"),
         ("datacomp_small", "open_clip:ViT-B-32", 12.8e6, "ViT-B-32/commonpool_s_s13m_b4k"),
         ("datacomp_m", "open_clip:ViT-B-32", 128e6, "ViT-B-32/datacomp_m_s128m_b4k"),
-        ("cc3m", "timm:resnet50.a1_in1k", 80e6, "RN50/cc12m"),  # the same tower and the fewest samples
+        ("cc3m", "timm:resnet50.a1_in1k", 80e6, "RN50/cc12m"),  # the same tower; 384e6 samples are nearest to 80e6
         ("mine", "timm:vit_base_patch16_224", 1e9, "ViT-B-16/datacomp_l_s1b_b8k"),
         ("mine", "open_clip:RN101", 20e9, "RN101/openai"),
         ("yfcc15m", "open_clip:RN101", None, "RN101/yfcc15m"),

@@ -1,4 +1,4 @@
-"""The page in a real browser: it fits, tables sort and convert to LaTeX, Markdown and CSV, curves switch off.
+"""The page in a browser: it fits the width, tables sort and convert to LaTeX, Markdown and CSV, curves switch off.
 
 axe-core, if it is installed, finds no violation.
 """
@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=20000 --dump-dom"
 )
 WIDTHS = (390, 1024, 1440)  # CSS px
-PACKAGE = "axe_core_python"  # of the extra `dev`; has the script of axe-core
+PACKAGE = "axe_core_python"  # in the extra `dev`; contains axe-core's script
 HOSTILE = "a_b & 50% ~ [x] | <i> τ≤1 é 図"
 MEASURE = """<script>
 console.error("a known message");

@@ -29,7 +29,7 @@ from tests.helpers.report_runs import write_run
 from tests.helpers.synthetic import Values, evidence, run, with_geometry
 
 TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1, "flt_3e-1": 0.3}
-WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # the printed mean is not the row's
+WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # printed mean differs from the row's mean
 
 
 def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
@@ -88,7 +88,7 @@ def test_arms_and_tables_without_runs_show_the_command() -> None:
 
 
 def mini_runs() -> list[Run]:
-    """Return runs of several miniatures whose gap and scores depend on the temperature."""
+    """Return runs of five recipes; in gap_mini, gap and uniformity depend on the temperature."""
     draw = random.Random(0)
     runs = []
     for seed in range(3):
@@ -138,6 +138,13 @@ def test_every_paper_figure_with_data_is_drawn(papers: ReportFiles) -> None:
     for path in papers.figures:
         if path.suffix == ".svg":
             ElementTree.parse(path)
+
+
+def test_no_two_elements_of_the_page_share_an_id(papers: ReportFiles) -> None:
+    text = papers.html.read_text()
+    ids = re.findall(r'<[a-z][^<>]* id="([^"]*)"', text)
+    assert len(ids) > 10 and sorted(ids) == sorted(set(ids))
+    assert "<g id=" not in text, "matplotlib numbers the groups of each figure from 1, so two figures would share ids"
 
 
 def test_the_forest_plot_has_the_numbers_of_the_table(papers: ReportFiles) -> None:
@@ -191,17 +198,17 @@ def test_evidence_is_gathered_from_directories(papers: ReportFiles) -> None:
 def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:
     for one in mini_runs()[:8]:
         synthetic.write(tmp_path / "runs", one)
-    folder = tmp_path / "runs" / "theory" / "gap_flow"
+    folder = tmp_path / "runs" / "own_name"  # clipx theory gap_flow out=runs/own_name
     folder.mkdir(parents=True)
     (folder / "closure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     stated = {"claim": "4.8", "statement": "Lemma", "measured": 1.0, "expected": "1", "verdict": "holds"}
     (folder / "claims.json").write_text(f"[{json.dumps(stated)}]")
     report = write_report([tmp_path / "runs"], tmp_path / "out")
     page = report.html.read_text()
-    assert "<summary>gap_flow: 4.8 holds</summary>" in page
+    assert "<summary>own_name: 4.8 holds</summary>" in page
     assert f'src="data:image/svg+xml;base64,{base64.b64encode((folder / "closure.svg").read_bytes()).decode()}"' in page
-    assert (tmp_path / "out" / "report_files" / "theory-gap_flow-closure.svg").read_text().startswith("<svg")
-    assert "report_files/theory-gap_flow-closure.svg" in report.markdown.read_text()
+    assert (tmp_path / "out" / "report_files" / "theory-01-own_name-closure.svg").read_text().startswith("<svg")
+    assert "report_files/theory-01-own_name-closure.svg" in report.markdown.read_text()
 
 
 def test_a_study_of_the_papers_starts_with_the_claims_and_has_a_row_per_method(papers: ReportFiles) -> None:

@@ -19,7 +19,7 @@ from evaluation.report.figures.plots import (
     confusion_matrix,
     line_plot,
 )
-from evaluation.report.figures.svg import COLOURS
+from evaluation.report.figures.svg import COLOURS, slug
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
 COLOUR_BLIND = (
@@ -105,6 +105,11 @@ def test_special_characters_in_names_are_kept() -> None:
     assert set(names) <= set(labels)
     legend = texts(line_plot("l", "", [Line(name, [1, 2], [1, 2]) for name in names], "x", "y"))
     assert {"$x^2$", "<b>", "狐", "private"} <= set(legend)
+
+
+def test_long_names_that_differ_at_their_end_give_different_files() -> None:
+    a, b = (slug(f"wpse_mini-gaussian-model.points.features_eval_512-optimizer.lr_{rate}") for rate in ("1e-3", "2e-3"))
+    assert a != b and len(a) == len(b) == 60
 
 
 def test_cells_are_shares_of_the_true_class() -> None:

@@ -1,4 +1,4 @@
-"""The section on gain and forgetting: a point, an interval and a table row per arm, and a curve where there is one."""
+"""The section on gain and forgetting: a point, intervals and a table row per arm; curves of interpolated weights."""
 
 import json
 from pathlib import Path
@@ -64,3 +64,11 @@ def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
         ["a", 0.05, "", "", 0.4, "", ""],
         ["b", 0.0, 0.0, 0.0, 0.1, 0.1, 0.1],
     ]
+
+
+def test_a_label_that_would_cover_others_is_left_out() -> None:
+    close = [PlanePoint(f"method {k}", (0.2 + k / 1e4,) * 3, (0.5,) * 3, []) for k in range(12)]
+    apart = PlanePoint("apart", (0.0,) * 3, (0.1,) * 3, [])
+    labels = texts(plane("p", "caption", [*close, apart], "loss", "gain"))
+    in_plot = {name: labels.count(name) - 1 for name in labels if labels.count(name) > 1}  # the legend has each once
+    assert in_plot["apart"] == 1 and 1 < len(in_plot) < len(close)

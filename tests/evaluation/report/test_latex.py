@@ -24,7 +24,7 @@ def test_every_character_gives_a_table_that_latex_reads(character: str) -> None:
     assert len(rows(latex)) == 3
     for row in rows(latex):
         assert len(re.findall(r"(?<!\\)&", row)) == 1, "one column separator"
-        assert not row.startswith("["), "LaTeX would read [ as an option of the line break before"
+        assert not row.startswith("["), "LaTeX would read [ as an option of the line break before it"
     plain = re.sub(r"\\[&%$#_{}]|\\text\w+\{\}|\\begin\{tabular\}\{\w+\}", "", latex)
     assert plain.count("{") == plain.count("}")
     assert not re.search(r"[%#_~^]", plain), "special characters are escaped"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.report.blocks import Details, Figures
+from evaluation.report.blocks import Details, Figures, Table
 from evaluation.report.sections import training
 from evaluation.report.sections.results import headline_metrics
 from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
@@ -54,6 +54,19 @@ def test_many_scores_are_folded(count: int, kind: type, tmp_path: Path) -> None:
     assert [type(block) for block in score_curves([("a", run)])] == [kind]
 
 
+def test_each_recipe_has_its_own_curves() -> None:
+    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (1, 2)]
+    arms = [("a_mini", "x"), ("a_mini", "y"), ("b_mini", "x")]
+    *parts, runs = training.training(group_runs([synthetic.run(*arm, 0, {}, log) for arm in arms]), [])
+    assert [part.summary for part in parts if isinstance(part, Details)] == ["a_mini", "b_mini"]
+    drawn = [part.blocks[0] for part in parts if isinstance(part, Details)]
+    assert [[figure.name for figure in of_recipe.figures] for of_recipe in drawn if isinstance(of_recipe, Figures)] == [
+        ["a_mini-loss", "a_mini-temperature"],
+        ["b_mini-loss", "b_mini-temperature"],
+    ]
+    assert isinstance(runs, Table) and len(runs.rows) == len(arms)
+
+
 def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
     def seed(number: int, steps: tuple[int, ...]) -> Run:
         log: list[dict[str, Any]] = []
@@ -69,7 +82,7 @@ def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> N
 
 
 def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "sample_flops", lambda run: 2e9)
+    monkeypatch.setattr(training, "training_flops", lambda run: 2e9 * run.log[-1]["samples"])
     runs = []
     for arm, samples, values in (("a", 100.0, {"x": 0.5, "y": 0.7, "z": 0.9}), ("b", 400.0, {"x": 0.6, "y": 0.8})):
         log = [{"step": 1, "samples": samples, "images_per_s": 10.0}]

@@ -149,7 +149,7 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     html = report.html.read_text()
     tags = Page(html).tags
     scripts = [attributes.get("type") for tag, attributes in tags if tag == "script"]
-    assert [kind for kind in scripts if kind != "application/json"] == [None]  # report.js; JSON is not run
+    assert [kind for kind in scripts if kind != "application/json"] == [None]  # report.js; browsers do not run JSON
     assert not [name for _, attributes in tags for name in attributes if name.startswith("on")]
     assert "{{ 6 * 7 }} {% raw %}" in html  # template syntax in user text is not run
     markdown = report.markdown.read_text()
@@ -200,7 +200,7 @@ def test_an_image_that_is_a_link_is_left_out(tmp_path: Path) -> None:
 def test_correct_images_are_framed_at_their_rank(one_seed: ReportFiles) -> None:
     text = one_seed.html.read_text()
     grids = re.findall(r'<div class="images">(.*?)</div></div>', text, flags=re.DOTALL)
-    assert len(grids) == 8  # queries; the correct answer to query q has rank q % 4
+    assert len(grids) == 8  # queries; the correct answer to query q is at position q % 4, counted from 0
     for query, grid in enumerate(grids):
         framed = ["correct" in answer.split("<img")[0] for answer in re.split(r"<div(?=[ >])", grid)[1:]]
         assert framed == [rank == query % 4 for rank in range(5)]
@@ -235,6 +235,7 @@ def test_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     assert [p.read_bytes() for p in reports[0].figures] == [p.read_bytes() for p in reports[1].figures]
 
 
+@pytest.mark.long
 def test_only_the_first_methods_of_many_have_details_and_examples(tmp_path: Path) -> None:
     for number in range(14):
         write_run(tmp_path / "runs", name=f"m{number:02d}")
@@ -243,7 +244,7 @@ def test_only_the_first_methods_of_many_have_details_and_examples(tmp_path: Path
         text.partition(f"## {title}")[2].partition("\n## ")[0] for title in ("Task details", "Retrieval")
     )
     for section in (details, examples):
-        assert "Of the first 12 of 14 methods." in section
+        assert "Shown: the first 12 of 14 methods." in section
         assert "m11" in section and "m12" not in section
 
 

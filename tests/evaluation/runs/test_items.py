@@ -1,6 +1,7 @@
 """results/items.parquet: right or wrong for each item that `clipx eval` scores."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_rows_of_other_checkpoints_protocols_and_limits_are_kept(tmp_path: Path)
     stored = rows_of(tmp_path / "out", metric="text_to_image_recall@1")
     captions = [sum(row["hashes"] == hashes for row in stored) for hashes in _distinct(stored, "hashes")]
     assert captions[:3] == [11, 11, 11] and len(captions) == 4 and captions[3] < 11  # 11 captions without a limit
-    assert len(_distinct(stored, "questions")) == 3  # the two checkpoints have the same
+    assert len(_distinct(stored, "questions")) == 3  # the two checkpoints have the same questions
     assert [split.partition(", ")[2] for split in _distinct(stored, "split")] == ["", "paper protocol", "limit 3"]
 
 
@@ -73,14 +74,15 @@ def test_a_repeated_evaluation_replaces_its_rows(tmp_path: Path) -> None:
     run(tmp_path, specs[:1], ["zeroshot"], force=True)
     after = items.read(tmp_path / "out")
     assert len(after) == len(before) == 24
-    assert _distinct(after.to_pylist(), "dataset") == ["others", "things"]  # the last evaluation is last
+    assert _distinct(after.to_pylist(), "dataset") == ["others", "things"]  # rows of the last evaluation come last
 
 
 def test_a_rank_of_nan_is_null_and_wrong(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.labelled(tmp_path / "things"))
     ranks = torch.tensor([1, MISS, 2])
     one = Items("test", "top1", torch.arange(3), ranks == 1, ranks, hashes={"checkpoint": "c0"})
-    items.add(tmp_path, [one], "zeroshot", dataset, fakes.encoder())
+    items.add(tmp_path, [one], "zeroshot", dataset, replace(fakes.encoder(), seed=2**32))
+    assert rows_of(tmp_path)[0]["seed"] == 2**32
     assert [(row["right"], row["rank"]) for row in rows_of(tmp_path)] == [(True, 1), (False, None), (False, 2)]
 
 
@@ -119,7 +121,7 @@ def test_the_error_names_a_corrupt_file(tmp_path: Path) -> None:
 
 
 def test_items_are_written_before_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a kill between the two, the next evaluation scores again: no rows lack their items."""
+    """After a kill between the two writes, the next evaluation scores again: no rows lack their items."""
 
     def killed(path: Path, rows: list[Result]) -> None:
         assert len(items.read(path.parent)) == 12

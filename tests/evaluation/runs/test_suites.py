@@ -1,5 +1,6 @@
 """Suites of evaluation sets and their means."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def test_the_mean_is_over_each_sets_main_metric() -> None:
         row("pairs", "mmvp", "pair_accuracy", 0.1),
     ]
     assert mean_line("composition", rows) == "suite composition: mean of 7 sets 40.0%"
+    limited = [replace(one, hashes={"limit": "2"}) for one in rows]
+    assert mean_line("composition", limited) == "suite composition: mean of 7 sets 40.0% with limit=2"
     without = mean_line("composition", rows[:-1])
     assert without == "suite composition: 6 of 7 sets, so no mean; missing: mmvp"
 

@@ -17,8 +17,8 @@ from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.geometry import (
     BATCH,
+    METRICS,
     PAIRS,
-    SHAPES,
     Geometry,
     batched_margins,
     histogram,
@@ -83,7 +83,7 @@ def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(tm
 @torch.no_grad()
 def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path: Path) -> None:
     config = prepared(tmp_path, samples=20)
-    config.model.normalise = False
+    config.model.normalise = "never"
     config.log.geometry_every, config.log.geometry_on = 1, "train"
     model = clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
@@ -93,7 +93,9 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.01)
     rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
     logged = probe.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
-    assert {metric: rows[metric].value for metric in SHAPES} == pytest.approx({m: logged[m] for m in SHAPES}, rel=1e-4)
+    assert {metric: rows[metric].value for metric in METRICS} == pytest.approx(
+        {m: logged[m] for m in METRICS}, rel=1e-4
+    )
 
 
 def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_the_standard_error_matches_the_deviation_over_independent_samples() -> 
     shift[0] = 0.5
     image = F.normalize(fakes.embeddings(4096, 0) + shift, dim=1)
     text = F.normalize(fakes.embeddings(4096, 1) - shift / 2, dim=1)
-    for measure in SHAPES.values():
+    for measure in METRICS.values():
         deviation = torch.tensor([measure(image[s : s + 256], text[s : s + 256]) for s in range(0, 4096, 256)]).std()
         error = standard_error(measure, image[:256], text[:256])
         assert 0.5 < error / float(deviation) < 2.0

@@ -1,6 +1,7 @@
 """mAP@R, R-precision, corrected R@1 and Jaccard index: equal to plain loops and to the publishers' own code."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from clipx.errors import UserError
 from evaluation.datasets.kinds import Associations, ManyToMany
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
@@ -59,6 +61,19 @@ def test_metrics_equal_those_of_sorted_answers(tmp_path: Path) -> None:
     assert 0.1 < rows["eccv_image_to_text_map@r"].value < rows["eccv_image_to_text_r_precision"].value < 1.0
 
 
+def test_a_limit_may_leave_no_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas.eccv_caption(tmp_path, images=12)
+    data = open_dataset(f"eccv_caption:{tmp_path}")
+    assert isinstance(data, ManyToMany)
+    kept = {"eccv": {"image_to_text": {}, "text_to_image": data.positives("test")["eccv"]["text_to_image"]}}
+    monkeypatch.setattr(data, "positives", lambda split: kept)
+    rows = score(data, ManyToManyRetrieval(), fakes.embeddings(12, 0), fakes.embeddings(60, 1))
+    assert rows and not [name for name in rows if "image_to_text" in name]
+    kept["eccv"]["text_to_image"] = {}
+    with pytest.raises(UserError, match="limit= leaves no query of eccv_caption"):
+        score(data, ManyToManyRetrieval(), fakes.embeddings(12, 0), fakes.embeddings(60, 1))
+
+
 def test_ties_and_nan_count_against_the_model_and_perfect_embeddings_score_one(tmp_path: Path) -> None:
     replicas.eccv_caption(tmp_path, images=12)
     data = open_dataset(f"eccv_caption:{tmp_path}")
@@ -75,8 +90,8 @@ def test_ties_and_nan_count_against_the_model_and_perfect_embeddings_score_one(t
 
 @pytest.mark.long
 def test_all_of_cocos_test_split_scores_as_in_eccv_caption(tmp_path: Path) -> None:
-    """The replica has the ids and positives of the package, so that its own `Metrics` scores the same embeddings."""
-    package = pytest.importorskip("eccv_caption")
+    """The replica has the package's ids and positives, so that the package's `Metrics` can score our embeddings."""
+    package: Any = import_module("eccv_caption")
     data_folder = Path(package.__file__).parent / "data"
     own = json.loads((data_folder / "original_image_to_caption.json").read_text())
     listed = []

@@ -64,7 +64,7 @@ def scores_of(data: Labelled, features: Features) -> Tensor:
 
 
 def test_macro_f1_is_scikit_learns_over_the_classes_that_occur(tmp_path: Path) -> None:
-    """WILDS, which DataComp calls for iWildCam, passes these labels to scikit-learn's f1_score."""
+    """DataComp scores iWildCam with WILDS, which averages scikit-learn's f1_score over the classes that occur."""
     data = datacomps("iwildcam", tmp_path, test=300, groups=0)
     data._split("test").label[data.labels("test") == 5] = 2  # class 5 can be predicted but does not occur
     values = []
@@ -80,7 +80,7 @@ def test_macro_f1_is_scikit_learns_over_the_classes_that_occur(tmp_path: Path) -
 
 @pytest.mark.parametrize(("name", "k"), [("fmow", 1), ("geode", 1), ("dollar_street", 5)])
 def test_the_worst_group_is_the_lowest_accuracy_of_a_group(name: str, k: int, tmp_path: Path) -> None:
-    """Random embeddings score the mean of the least of six binomial shares."""
+    """The mean score of random embeddings is the expected minimum of six binomial shares."""
     data = datacomps(name, tmp_path, test=480, groups=6)
     group, values = data.groups("test"), []
     assert group is not None and group.bincount().tolist() == [80] * 6

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,18 @@ def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: 
     assert_equal(from_source, load(tmp_path, "memory", **options))
 
 
+def test_filling_the_cache_may_take_longer_than_stall_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    tokenize = cached._tokenize
+
+    def slow(*given: Any) -> Any:
+        time.sleep(1.5)
+        return tokenize(*given)
+
+    monkeypatch.setattr(cached, "_tokenize", slow)
+    assert len(load(tmp_path, "memory", stall_seconds=0.5)) == 6
+
+
 def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg("red"))
     (tmp_path / "b.jpg").write_bytes(jpeg("blue"))
@@ -120,6 +133,20 @@ def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     assert len(pixels.sizes) == 2
     assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
+
+
+def test_other_images_with_the_same_names_and_captions_are_not_confused(tmp_path: Path) -> None:
+    found = []
+    for colour in ("red", "blue"):
+        root = tmp_path / colour
+        root.mkdir()
+        (root / "a.jpg").write_bytes(jpeg(colour, {"red": 32, "blue": 48}[colour]))
+        (root / "pairs.csv").write_text("image,caption\na.jpg,a square")
+        options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each"}
+        config = DataConfig(name="t", root=str(root), **options)
+        pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+        found.append(pixels.image(0).getpixel((0, 0)))
+    assert found[0] != found[1]
 
 
 def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
@@ -214,7 +241,7 @@ def test_images_larger_than_the_free_memory_are_refused(
     write_shards(tmp_path / "train", samples=800)
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**20)
     needed = {1.0: "2", 0.5: "5"}[scale[0]]  # MiB: squares of 32 x 32 pixels, or whole images of 48 x 48
-    message = rf"data\.cache=memory with 800 decoded images needs {needed} MiB; free are 1 MiB of memory"
+    message = rf"data\.cache=memory with 800 decoded images needs {needed} MiB, but only 1 MiB of memory"
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", crop_scale=scale)
     assert list((tmp_path / "cache" / "pixels").iterdir()) == []

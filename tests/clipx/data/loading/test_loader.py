@@ -68,6 +68,15 @@ def test_captions_that_are_not_a_list_of_texts_are_a_bad_sample(tmp_path: Path, 
         source.pair(0, random.Random(0))
 
 
+def test_an_error_in_a_loader_process_is_one_line(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=32)
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=1)
+    source = open_pair_source(config)
+    (tmp_path / "train" / "00001.tar").unlink()
+    with pytest.raises(UserError, match=r"^cannot use .*/train/00001\.tar: No such file or directory$"):
+        load(config, TrainConfig(epochs=1, batch_size=8), source=source)
+
+
 @pytest.mark.parametrize(
     ("batch", "world_size", "message"),
     [(9, 2, "divisible by the number of processes"), (41, 1, "larger than the 40 samples")],
@@ -86,7 +95,7 @@ def test_a_run_with_train_samples_may_end_within_an_epoch() -> None:
 
 
 def test_a_batch_for_a_gpu_is_in_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DataLoader pins the tensors of a named tuple, and leaves other classes unpinned."""
+    """DataLoader pins the tensors of a named tuple, but not those of a data class."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, *device: tensor + 1)  # pinning needs a GPU

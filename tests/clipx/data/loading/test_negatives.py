@@ -48,7 +48,7 @@ def test_no_negative_of_a_faultless_caption_is_true() -> None:
         for caption, descriptions in zip(sample.captions, sample.descriptions, strict=True):
             negative = negative_caption(caption, random.Random(index))
             colours, shapes = COLOUR.findall(negative), [found[1] for found in SHAPE.finditer(negative)]
-            if len(colours) == len(shapes) == 2:  # the captions name the groups in their order
+            if len(colours) == len(shapes) == 2:  # two groups, named in the order of `groups`
                 assert colours == [group.colour for group in reversed(groups)]
                 assert shapes == [group.shape for group in groups]
             elif descriptions[0].colour:
@@ -64,12 +64,15 @@ def test_batches_contain_the_negative_of_the_drawn_caption(tmp_path: Path, cache
     with tarfile.open(tmp_path / "train" / "0.tar", "w") as tar:
         for i in range(8):
             texts, negatives = ([f"{i} {word} {k}" for k in range(3)] for word in ("caption", "negates"))
+            texts[1] = " "  # an empty caption is bad, the others are not
             add(tar, f"{i}.jpg", jpeg("red"))
             add(tar, f"{i}.txt", texts[0].encode())
             add(tar, f"{i}.json", json.dumps({"captions": texts, "negatives": negatives}).encode())
     config = DataConfig(name="t", source="shards", root=str(tmp_path), captions=captions, cache=cache, workers=0)
-    config.crop_scale = [1.0, 1.0]
-    for batch in batches(config):
+    config.crop_scale, config.max_bad_rate = [1.0, 1.0], 1.0
+    found = batches(config)
+    assert sum(len(batch.text) for batch in found) > (7 if captions == "first" else 2)
+    for batch in found:
         assert batch.negative_text is not None
         for text, negative in zip(batch.text.tolist(), batch.negative_text.tolist(), strict=True):
             assert text[-1] == negative[-1], "the negative is that of another caption"

@@ -21,7 +21,7 @@ from tests.helpers.loading import load
 from tests.helpers.runs import prepared
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = ShardPairs.pair
 
@@ -66,6 +66,8 @@ def test_long_locations_are_truncated_and_locations_of_finished_samples_removed(
     activity = WorkerActivity(2)
     activity.record("x" * 1000)
     assert activity.current() == [f"worker 0 is reading {'x' * (NAME_BYTES - 1)}"]
+    activity.record("caf\udce9.jpg")  # a name in latin-1, as tarfile reads it
+    assert activity.current() == [r"worker 0 is reading caf\udce9.jpg"]
     activity.record("")
     assert activity.current() == []
 

@@ -28,7 +28,7 @@ def test_a_corrupt_image_is_a_bad_sample(data: bytes) -> None:
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded() -> None:
-    with pytest.raises(BadSample, match=r"20000 x 20000 pixels|exceeds limit"):
+    with pytest.raises(BadSample, match=r"image too large .at most 89478485 pixels are read"):
         decode(png_header(20_000, 20_000))
 
 

@@ -130,7 +130,7 @@ def test_a_scale_of_one_is_the_central_square_and_makes_the_same_number_of_draws
     assert crop_box(width, height, (1.0, 1.0), generator) == (left, top, left + side, top + side)
     for _ in range(20):  # area and ratio of ten boxes
         other.random()
-    assert generator.random() == other.random()  # so flips equal those of earlier runs
+    assert generator.random() == other.random()  # so the flip is the same as after random boxes
 
 
 def test_a_square_image_is_kept_whole_if_no_random_box_fits() -> None:

@@ -16,7 +16,7 @@ from tests.helpers.loading import inputs
 
 
 def unknown(texts: Iterator[str]) -> set[str]:
-    """Return the words of the texts that are not in the vocabulary."""
+    """Return the words that occur in the texts but not in the vocabulary."""
     return {word for text in texts for word in WORD.findall(text.lower())} - set(WORDS)
 
 

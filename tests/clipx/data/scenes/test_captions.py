@@ -12,7 +12,7 @@ N = 1500
 
 
 def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
-    """Return the counts above one, the colours and the shapes of a sample, like `named` of a true caption."""
+    """Return the counts above one, the colours and the shapes of a sample, as `named` finds them in a true caption."""
     groups = sample.scene.content.groups
     return (
         sorted(g.count for g in groups if g.count > 1),
@@ -71,7 +71,7 @@ def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
     found = samples(**{fault: 0.3})
     assert within_binomial(len(faulty(found)), N * CAPTIONS_PER_IMAGE, 0.3)
     first = [s for s in found if named(s.captions[0]) != truth(s)]
-    assert within_binomial(len(first), N, 0.3), "share among the captions of .txt members"
+    assert within_binomial(len(first), N, 0.3), "share among the first captions, which are the .txt members"
     for sample in found:
         for caption, recorded in zip(sample.captions, sample.facts["faults"], strict=True):
             assert recorded == (None if named(caption) == truth(sample) else fault)

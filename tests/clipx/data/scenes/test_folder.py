@@ -1,4 +1,4 @@
-"""The rendered folder has the layout that the evaluation expects; an incomplete folder never gets its name."""
+"""The rendered folder has the layout that the evaluation expects; an incomplete folder never gets its final name."""
 
 import hashlib
 import json
@@ -103,7 +103,7 @@ def test_the_samples_of_a_pair_are_neighbours(folder: Path) -> None:
     assert len({s["category"] for s in found}) == 7
 
 
-def test_no_evaluation_image_is_a_training_image_or_in_two_splits(folder: Path) -> None:
+def test_no_class_or_retrieval_image_is_a_training_image_or_in_two_splits(folder: Path) -> None:
     shards = [s for s in folder.rglob("*.tar") if "scenes_pairs" not in s.parts]
     pictures = [sample["png"] for sample in samples(*shards)]
     assert len(shards) == 2 + 2 * len(LABELLED) + 1  # training, class sets, retrieval
@@ -157,8 +157,10 @@ def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, t
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "new" / "data"
     use_small_sizes(monkeypatch)
-    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", "not a number")  # a worker fails after others have written
-    with pytest.raises(TypeError):
+    plan = scenes_folder._plan
+    broken = {"broken.tar": ("scenes_unknown/test", 0, 4)}  # the last shard: the workers write the others first
+    monkeypatch.setattr(scenes_folder, "_plan", lambda config: plan(config) | broken)
+    with pytest.raises(KeyError, match="scenes_unknown"):
         scenes_folder.render_folder(root, CONFIG)
     assert list(root.parent.iterdir()) == []
 
@@ -185,7 +187,7 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
     assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train
 
 
-def test_a_world_comes_with_the_evaluation_sets_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_world_has_the_evaluation_sets_of_both_worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_sizes(monkeypatch)
     config = ScenesConfig(num_train=8, test_images=12, test_pairs=1, world="second")
     scenes_folder.render_folder(tmp_path / "data", config)

@@ -1,7 +1,7 @@
 """Settings of training scenes, alone and combined: shares of named attributes, recurring contents, free layout.
 
-The shares are measured in 1,500 or 5,000 captions: the first of each sample, as training with data.captions=first sees
-them.
+The shares are measured in the first captions of 1,500 or 5,000 samples, on which data.captions=first trains. One test
+measures the shares in all captions.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def test_all_captions_of_an_image_keep_the_shares() -> None:
         assert within_binomial(sum(caption[k] for caption in found), len(found), 0.1)
 
 
-def test_the_shares_change_neither_the_contents_nor_the_faults() -> None:
+def test_the_shares_change_no_content_and_of_the_faults_only_wrong_counts() -> None:
     faults = {"mislabelled": 0.2, "irrelevant_numbers": 0.1, "noise": 0.2, "false_negatives": 0.3}
     plain = first_samples(**faults)
     shared = first_samples(**faults, count_share=0.5, colour_share=0.5, shape_share=0.5)
@@ -224,7 +224,7 @@ def test_a_full_description_fits_only_contents_with_all_its_groups() -> None:
 
 
 def digest(samples: Iterable[Sample]) -> str:
-    """Return a hash of pixels and ground truth, without the compression of the image files."""
+    """Return a hash of ground truth and pixels; how the image files are compressed does not change it."""
     found = hashlib.sha256()
     for s in samples:
         found.update(render(s.scene).tobytes())
@@ -232,7 +232,7 @@ def digest(samples: Iterable[Sample]) -> str:
     return found.hexdigest()[:16]
 
 
-def test_default_settings_give_the_data_of_earlier_versions() -> None:
+def test_the_same_settings_give_the_data_of_earlier_versions() -> None:
     """Golden hashes: results on rendered data must stay comparable across versions."""
     default = ScenesConfig()
     faults = ScenesConfig(mislabelled=0.2, irrelevant_numbers=0.1, noise=0.2, false_negatives=0.3, popularity_skew=1.0)
@@ -244,7 +244,7 @@ def test_default_settings_give_the_data_of_earlier_versions() -> None:
     assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"
 
 
-def test_the_two_worlds_share_no_shape_and_no_colour_and_have_all_together() -> None:
+def test_the_two_worlds_divide_all_shapes_and_colours_between_them() -> None:
     first, second, everything = (WORLDS[name] for name in ("first", "second", "all"))
     assert sorted(first.shapes + second.shapes) == sorted(everything.shapes)
     assert sorted(first.colours + second.colours) == sorted(everything.colours)

@@ -123,12 +123,12 @@ def test_the_position_of_a_group_agrees_with_its_objects() -> None:
                 assert not set.intersection(*sides) - {"centre"}
 
 
-@pytest.mark.parametrize("diameter", [6, 9, 10, 15, 40])  # 6 and 9: image_size=32
+@pytest.mark.parametrize("diameter", [6, 9, 10, 15, 40])  # 6 and 9: smallest and largest at image_size=32
 def test_the_masks_of_shapes_and_orientations_differ(diameter: int) -> None:
     masks = [mask(shape, None, diameter) for shape in INSIDE]
     masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
     for i, a in enumerate(masks):
-        assert a.max() >= 0.9 * OPAQUE  # not 1, because a cross or ring of 6 pixels covers no pixel completely
+        assert a.max() >= 0.9 * OPAQUE  # 0.9, because a cross or ring of 6 pixels covers no pixel completely
         for b in masks[:i]:
             assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 

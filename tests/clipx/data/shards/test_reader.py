@@ -1,4 +1,4 @@
-"""Shards: all samples are found but those with a corrupt member, and links are not followed."""
+"""Shards: all samples except those with a corrupt member are found, and links are not followed."""
 
 import errno
 import io
@@ -14,7 +14,7 @@ from clipx.data.preprocess.images import BadSample
 from clipx.data.shards import reader
 from clipx.data.shards.reader import OpenFiles, Shards
 from clipx.data.shards.tar import scan
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from tests.helpers.folder import add, jpeg, write_shards
 
 
@@ -163,7 +163,7 @@ def test_the_least_recently_used_file_is_closed(tmp_path: Path, monkeypatch: pyt
     files = OpenFiles(tmp_path)
     first, second = files.get("a"), files.get("b")
     assert files.get("a") == first
-    assert files.get("c") == second  # b was closed, so that its descriptor is free again
+    assert files.get("c") == second  # b was closed, so c gets its descriptor
     assert files.get("a") == first and os.pread(first, 9, 0) == b"a"
 
 
@@ -174,16 +174,18 @@ def test_a_read_error_is_a_bad_sample_but_a_missing_shard_is_not(
     shards = Shards.open(folder, ("image", "txt"))
     (folder / "00001.tar").unlink()
     shards.prefetch(16, 8)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match=r"cannot use .*/s/00001\.tar: No such file"):
         shards.read(16, "txt")
     assert shards.read(15, "txt") == b"a yellow picture 15"
 
-    def failing(*arguments: int) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
+    for code, kind in ((errno.EIO, BadSample), (errno.ESTALE, Fault)):
 
-    monkeypatch.setattr("os.pread", failing)
-    with pytest.raises(BadSample, match=r"cannot be read .*Input/output error"):
-        shards.read(15, "txt")
+        def failing(*arguments: int, code: int = code) -> bytes:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr("os.pread", failing)
+        with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
+            shards.read(15, "txt")
 
 
 def test_prefetch_includes_all_members_of_a_block_and_treats_each_shard_separately(

@@ -122,6 +122,10 @@ def test_with_captions_first_the_rows_of_one_image_are_one_sample(tmp_path: Path
         ("", "data.image_column=filepath is not a column"),
         ("filepath,title\n", "holds no pairs"),
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
+        (
+            'filepath,title\na,b\na,"Let it snow\nb,c\n',
+            "line 3 or later: unexpected end of data; a field",
+        ),
     ],
 )
 def test_the_error_of_an_unusable_table_gives_the_reason(tmp_path: Path, text: str, message: str) -> None:

@@ -102,6 +102,13 @@ def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, monk
     root = write(tmp_path / "d", saved=False)
     with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
         open_pair_source(config(root, "captoin"))
+    wrong = config(root)
+    wrong.image_column = "texts"
+    with pytest.raises(UserError, match=r"data.image_column=texts is not a column of images in "):
+        open_pair_source(wrong)
+    no_text = open_pair_source(config(root, "image"))
+    with pytest.raises(BadSample, match="no caption"):
+        no_text.captions(0)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):
         open_pair_source(config(tmp_path / "empty"))

@@ -62,7 +62,7 @@ def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
     made = config(tmp_path)
     made.url_weights = [1, 3]
     drawn = [pair.where for pair in islice(ShardStream(made).pairs(random.Random(0)), 4000)]
-    # locations do not tell a/00000.tar from b/00000.tar, whose expected share is 1/4 x 1/2 + 3/4 together
+    # `where` has no folder, so a/00000.tar and b/00000.tar count together: expected share 1/4 x 1/2 + 3/4
     assert sum(where.startswith("00000.tar:") for where in drawn) / 4000 == pytest.approx(0.875, abs=0.03)
 
 
@@ -80,13 +80,13 @@ def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_sample
 
 
 def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: Path) -> None:
-    """Three of four shards are missing, so most batches of 2 have no good sample."""
+    """Three of four shards are missing, so many batches of 2 have no good sample."""
     write_shards(tmp_path, samples=4, per_shard=4)
     made = config(tmp_path)
     made.urls, made.max_bad_rate, made.shuffle_buffer = [f"{tmp_path}/{{00000..00003}}.tar"], 1.0, 1
     batches = load(made, TrainConfig(samples=64, batch_size=2))
     assert len(batches) == 32 and all(len(batch.text) for batch, _ in batches)
-    assert any(len(bad) > 2 for _, bad in batches)  # includes those of the dropped batches
+    assert any(len(bad) > 2 for _, bad in batches)  # includes the bad samples of dropped batches
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
     assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_check_builds_the_papers_towers_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ def test_clips_positions_are_stretched_as_in_long_clip() -> None:
     old = torch.randn(77, 3, generator=torch.Generator().manual_seed(0))
     expected = [row.tolist() for row in old[:20]]
     for place in range(20, 77):
-        low = min(place, 75)  # after the last position, the line through the last two continues
+        low = min(place, 75)  # after position 76, continue the line through the last two positions
         for quarter in range(4):
             share = place - low + quarter / 4
             expected.append(
@@ -73,6 +73,14 @@ def test_positions_of_a_file_that_has_the_wanted_size_are_loaded_unchanged(tmp_p
     assert torch.equal(cut, weights["text.positional_embedding"][:32])
 
 
+def test_a_whole_model_gets_the_first_positions_of_a_longer_text_tower(tmp_path: Path) -> None:
+    weights = open_clip.create_model("mini-vit-48", force_context_length=64).state_dict()
+    torch.save(weights, tmp_path / "long.pt")
+    model, inputs = open_clip_towers.create_whole_model(f"open_clip:mini-vit-48/{tmp_path / 'long.pt'}", "model")
+    assert inputs.context_length == 32
+    assert torch.equal(model.state_dict()["positional_embedding"], weights["positional_embedding"][:32])
+
+
 def resnet(root: Path) -> str:
     """Register an open_clip model with a small ResNet, whose attention pool has positions; return its name."""
     vision = {"layers": [1, 1, 1, 1], "width": 8, "head_width": 64, "image_size": 96}
@@ -84,7 +92,7 @@ def resnet(root: Path) -> str:
 
 
 def resampled(positions: Tensor, old: int, new: int) -> Tensor:
-    """Resample the grid [old, old] after the first token bicubically to [new, new]."""
+    """Keep the first position and resample the others, a grid [old, old], bicubically to [new, new]."""
     grid = positions[1:].reshape(1, old, old, -1).permute(0, 3, 1, 2)
     grid = F.interpolate(grid, size=(new, new), mode="bicubic", antialias=True)
     return torch.cat([positions[:1], grid.permute(0, 2, 3, 1).reshape(new**2, -1)])

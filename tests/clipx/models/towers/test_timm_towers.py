@@ -65,6 +65,13 @@ def test_local_weights_are_loaded_with_or_without_a_classifier(tmp_path: Path, c
     assert all(torch.equal(found[k], expected[k]) for k in expected)
 
 
+def test_local_weights_of_a_model_whose_published_weights_are_an_npz_file_are_loaded(tmp_path: Path) -> None:
+    source = timm.create_model("vit_tiny_patch16_224", num_classes=0)
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    body, key = build("vit_tiny_patch16_224", str(tmp_path)).body, "blocks.3.mlp.fc1.weight"
+    assert torch.equal(body.state_dict()[key], source.state_dict()[key])
+
+
 def test_weights_of_another_model_are_refused_and_never_loaded_partly(tmp_path: Path) -> None:
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "w.pth")
     with pytest.raises(UserError, match=r"model.image.pretrained=.*w.pth does not hold weights of test_resnet"):
@@ -79,6 +86,15 @@ def test_published_weights_that_cannot_be_downloaded_are_refused_with_both_alter
     with pytest.raises(UserError, match=r"run `hf download timm/test_resnet.r160_in1k`.*local file or folder") as error:
         build("test_resnet", "r160_in1k")
     assert "\n" not in str(error.value)
+
+
+def test_published_weights_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*arguments: object, **settings: object) -> None:
+        torch.nn.Linear(2, 3).load_state_dict(torch.nn.Linear(2, 2).state_dict())
+
+    monkeypatch.setattr(timm, "create_model", load)
+    with pytest.raises(UserError, match=r"pretrained=a1_in1k does not fit model.image.size=192: .*size mismatch"):
+        timm_towers._load_published("levit_128.a1_in1k", {"img_size": 192})
 
 
 @pytest.mark.parametrize(

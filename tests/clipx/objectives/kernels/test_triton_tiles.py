@@ -1,4 +1,4 @@
-"""The Triton kernels on a machine without a GPU: results by Triton's interpreter, and compilation for two GPUs."""
+"""The Triton kernels on a machine without a GPU: results in Triton's interpreter, compilation for sm_80 and sm_90."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from clipx.objectives.similarity import Exclude, Reduction, log_sums, softmax_gr
 from clipx.utils.products import LOSS_PRECISIONS, loss_precision
 
 INTERPRETED = Path(__file__).parents[3] / "helpers" / "interpreted_tiles.py"
-SHARED_MEMORY = 99 * 1024  # bytes per block; the least of all GPUs since sm_80, that of sm_86
+SHARED_MEMORY = 99 * 1024  # bytes per block on sm_86, the smallest limit of all GPUs since sm_80
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
 
@@ -32,7 +32,7 @@ def test_interpreted_kernels_match_stored_logits_and_tiles() -> None:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """Compile kernels where they would be launched, without a launch, and collect them."""
+    """Compile each kernel instead of launching it, and collect the compiled kernels."""
     from triton.runtime.jit import JITFunction
 
     found: list[Any] = []
@@ -47,7 +47,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 def resources(kernel: Any, cubin: Path) -> dict[str, int]:
-    """Return what a compiled kernel needs: registers of a thread, and bytes of spilled registers on stack and local."""
+    """Return what a compiled kernel needs: registers per thread, and bytes of stack and local memory for spills."""
     import triton
 
     cubin.write_bytes(kernel.asm["cubin"])

@@ -28,7 +28,7 @@ def gamma_of(epoch: int, gamma: float, decay_epochs: int) -> float:
 
 @dataclass
 class Loops:
-    """The estimator of GCL, RGCL-g or, with `individual`, RGCL, which has a tau for each anchor."""
+    """The estimator of GCL and RGCL-g; with `individual`, that of RGCL, which has a tau for each anchor."""
 
     eps: float
     rho: float = 0.0
@@ -77,6 +77,7 @@ class Loops:
 CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "v1": ("fastclip_v1", {}, Loops(eps=1e-14), (0.2, EPOCHS // 2)),
     "v1 gamma": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 5}, Loops(eps=1e-14), (0.6, 5)),
+    "v1 no decay": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 0}, Loops(eps=1e-14), (0.6, 0)),
     "v2": ("fastclip_v2", {}, Loops(eps=1e-14, rho=7.0, individual=True), (0.2, EPOCHS // 2)),
     "v2 eps": ("fastclip_v2", {"eps": 0.3, "eta": 0.1, "rho": 2.0}, Loops(0.3, 2.0, True, 0.1), (0.2, EPOCHS // 2)),
     "v3": ("fastclip_v3", {}, Loops(eps=1e-14, rho=6.5), (0.2, EPOCHS // 2)),

@@ -1,4 +1,4 @@
-"""SogCLR and NUCLR against golden traces and plain loops of Algorithm 1, and their range in float32."""
+"""SogCLR and NUCLR against golden traces, NUCLR against plain loops of Algorithm 1, and both in float32."""
 
 import itertools
 import math
@@ -93,7 +93,7 @@ def test_float32_does_not_overflow_at_similarity_differences_of_two(tau: float, 
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):
         image, text = pairs(6, seed=t, dtype=torch.float32)
-        sign = 1 - 2 * (t % 2)  # D alternates between about -2 and +2 for the same samples
+        sign = 1 - 2 * (t % 2)  # every D_ij changes sign from step to step; the largest |D_ij| is 1.9
         with torch.no_grad():
             text.copy_(sign * image)
             text[1:3] *= -1
@@ -102,7 +102,8 @@ def test_float32_does_not_overflow_at_similarity_differences_of_two(tau: float, 
         assert image.grad is not None and text.grad is not None
         assert torch.isfinite(loss.total)
         assert all(torch.isfinite(x).all() for x in (image.grad, text.grad, table.values))
-        # in each of two directions, g_i/d_i <= 1/gamma weighs the difference of two unit vectors
+        # Each direction adds at most 2/gamma to the norm: g_i/d_i <= 1/gamma (d_i as in moving_average.py), and two
+        # unit vectors differ by at most 2
         assert image.grad.norm(dim=1).max() <= 2 * 2 / 0.8 + 1e-3
 
 
@@ -142,7 +143,10 @@ def test_the_default_eta_is_that_of_the_authors() -> None:
 
 
 def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
-    """zeta moves against an average of n G with weight 0.9 on the new n G; images take a tenth of the step."""
+    """zeta moves against a moving average of its gradient n G, in which the new n G has weight 0.9.
+
+    The step size of the images' zeta is a tenth of that of the texts' zeta.
+    """
     n, eta, image, text = 9, 1e-3, *pairs(4)
     ids = torch.arange(4)
     paper, paper_table = fresh({"nuclr": {"eta": 1.0}}, n)
@@ -168,7 +172,10 @@ def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
 
 @pytest.mark.parametrize(("variant", "unbiased"), [("unbiased", True), ("paper", False)])
 def test_only_variant_unbiased_gives_the_gradient_of_the_objective_on_average(variant: str, unbiased: bool) -> None:
-    """Mean zeta step over all batches against eq. (5) with exact u; Algorithm 1 counts the positive pair n/B times."""
+    """Compare the mean zeta step over all batches with the gradient of eq. (5), at exact u.
+
+    Algorithm 1 gives the positive pair n/B times its weight in eq. (5).
+    """
     n, B, tau, eta = 6, 3, 0.3, 1.0
     image, text = (side.detach() for side in pairs(n))
     zeta = torch.linspace(-0.2, 0.3, n, dtype=torch.float64).requires_grad_()

@@ -63,7 +63,7 @@ def test_five_steps_match_plain_loops(own_pair: bool) -> None:
 def test_with_all_pairs_in_one_batch_sogclr_is_the_global_contrastive_loss(own_pair: bool, first: int) -> None:
     """One batch of all n pairs against -tau/n sum_i log(exp(e_ii/tau) / sum_j exp(e_ij/tau)), with and without j = i.
 
-    The value leaves out the constant log(n-1) of both directions.
+    SogCLR's value is smaller by tau log(n - 1) per direction, because it divides the sum over j by n - 1.
     """
     n = 7
     objective, table = fresh({"sogclr": {"own_pair": own_pair}}, n)
@@ -86,7 +86,7 @@ def test_with_all_pairs_in_one_batch_sogclr_is_the_global_contrastive_loss(own_p
 
 @pytest.mark.parametrize(("own_pair", "xi0"), [(True, 0.0), (False, 1e3)])
 def test_sogclr_is_nuclr_without_zeta(own_pair: bool, xi0: float) -> None:
-    """The pair itself is NUCLR's xi term, exp(-xi/tau)/(n-1), at xi = 0; a large xi removes it."""
+    """SogCLR's term for the pair itself is NUCLR's xi term, exp(-xi/tau)/(n-1), at xi = 0; a large xi removes it."""
     terms: tuple[dict[str, Any], ...] = (
         {"sogclr": {"gamma": GAMMA, "own_pair": own_pair}},
         {"nuclr": {"gamma": GAMMA, "zeta0": 0.0, "xi0": xi0, "eta": 0.0}},

@@ -23,10 +23,10 @@ def test_both_rates_equal_the_shares_in_a_random_sample() -> None:
         assert alpha == pytest.approx((missed * (z[0] != z[1])).mean(), abs=0.01)
 
 
-def test_the_upper_bound_holds_and_the_lower_bound_fails_above_gamma_0() -> None:
+def test_the_upper_bound_holds_and_the_lower_bound_fails_for_positive_gamma() -> None:
     smallest, at_zero, largest = checks(case_study.equiangular(6, 0.5))
     assert (smallest.verdict, at_zero.verdict, largest.verdict) == (HOLDS, HOLDS, FAILS)
-    assert largest.measured == pytest.approx(2.0), "2 sum p^2 is reached once gamma exceeds every margin within a class"
+    assert largest.measured == pytest.approx(2.0), "alpha-hat - alpha reaches 2 sum p^2 at a large gamma"
 
 
 def test_the_distance_grows_with_gamma_from_one_to_two_collision_probabilities() -> None:

@@ -1,4 +1,4 @@
-"""Claims 1.10 and 1.11 against an independent implementation; the gradient against finite differences."""
+"""Claim 1.10 against another implementation, 1.11 against the proof's error rate; gradients by finite differences."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_after_equal_numbers_of_steps_the_margin_is_proportional_to_tau(solved: 
 
 
 def test_claim_1_10_fails_at_large_tau() -> None:
-    """For tau of the order of gamma and above the margin of CLIP is not small; the theorem is about small tau."""
+    """If tau is of the order of gamma or larger, the margin of CLIP is not small; the theorem is about small tau."""
     order = claims(solve(MarginSettings(taus=(1.0, 0.5), equal_steps=200, more_steps=500)))[0]
     assert order.verdict == FAILS
 
@@ -76,7 +76,7 @@ def test_the_margin_ignores_pairs_of_the_same_class() -> None:
 
 
 @pytest.mark.parametrize("geometry", [equiangular, one_close_pair])
-def test_classes_are_unit_vectors_with_the_given_largest_inner_product(
+def test_classes_are_unit_vectors_whose_largest_inner_product_is_1_minus_gamma(
     geometry: Callable[[int, float], Array],
 ) -> None:
     v = geometry(5, 0.3)

@@ -22,7 +22,7 @@ def test_half_of_the_answers_are_wrong_at_the_minimum_of_log1p() -> None:
 
 
 def test_the_printed_signs_are_not_the_minimum() -> None:
-    """The paper prints (3.7e-6, -5.6e-6, 0.8e-7), but its error of 0.4995 is that of the opposite signs."""
+    """The paper prints (3.7e-6, -5.6e-6, 0.8e-7), but the error it prints, 0.4995, is that of the opposite signs."""
     p, tau = robust_g.probabilities(ORIGINAL.mislabelled), ORIGINAL.tau
     printed = np.array([3.7e-6, -5.6e-6, 0.8e-7]) / tau
     found = minimise("log1p", ORIGINAL, ORIGINAL.mislabelled)

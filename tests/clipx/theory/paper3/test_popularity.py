@@ -1,4 +1,4 @@
-"""Claims 3.3, 3.4 and 3.12: recovery of the popularity, error of the global contrastive loss and its bound."""
+"""Claims 3.3, 3.4 and 3.12: recovered popularity, error of the global contrastive loss, error term of Theorem 2."""
 
 from dataclasses import replace
 
@@ -37,7 +37,10 @@ def test_fixed_point_is_reached_in_a_few_sweeps(solved: PopularityResult) -> Non
 
 
 def test_errors_equal_those_of_an_independent_implementation(solved: PopularityResult) -> None:
-    """There, means of three seeds: METHODS[0] 0.058 .. 0.061 at every n; the others 0.0050 and 0.0042 at n = 1600."""
+    """Mean errors of the other implementation over three seeds: METHODS[0] 0.058 to 0.061 at every n.
+
+    At n = 1600: METHODS[1] 0.0050, METHODS[2] 0.0042.
+    """
     for n in (100, 400, 1600):
         assert mean_error(solved.samples[n], METHODS[0])[0] == pytest.approx(0.06, abs=0.012)
     assert mean_error(solved.samples[1600], METHODS[1])[0] < 0.01
@@ -98,7 +101,7 @@ def test_fixed_point_solves_equation_6_and_is_a_stationary_point_of_5() -> None:
 
 
 def _right_at_0(e: Array, zeta: Array, tau: float) -> float:
-    """Right-hand side of (6) at j = 0; the solution is unique up to a factor."""
+    """Right-hand side of (6) at j = 0. The test compares ratios to it: exp(zeta/tau) is unique only up to a factor."""
     n = len(e)
     return float(
         sum(np.exp(e[i, 0] / tau) / sum(np.exp((e[i, k] - zeta[k]) / tau) for k in range(n)) for i in range(n))

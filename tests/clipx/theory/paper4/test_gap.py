@@ -38,7 +38,7 @@ def test_velocity_equals_the_negative_finite_differences_of_a_loss_in_plain_loop
         unit = raw / np.linalg.norm(raw, axis=-1, keepdims=True)
         x = [np.append(np.sqrt(1 - gamma**2) * row, gamma) for row in unit[0]]
         y = [np.append(np.sqrt(1 - gamma**2) * row, -gamma) for row in unit[1]]
-        M = np.exp(nu) * np.array([[a @ b + gamma**2 for b in y] for a in x])  # eq. (3): without the constant -gamma^2
+        M = np.exp(nu) * np.array([[a @ b + gamma**2 for b in y] for a in x])  # a @ b has a -gamma^2, eq. (3) does not
         total = 0.0
         for i in range(n):
             total += np.log(np.exp(M[i]).sum()) - M[i, i] + np.log(np.exp(M[:, i]).sum()) - M[i, i]
@@ -93,6 +93,6 @@ def test_growth_rate_in_three_dimensions_equals_the_closed_form_and_the_mean_of_
     assert gap_flow.growth_rate(beta0, gamma0, 3) == pytest.approx(limit, rel=1e-12)
     growth = gap_flow.sample_growth(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
     rates = growth.gamma_rates
-    error = 3 * rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors and the bias in 1/n
+    error = 3 * rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors, and a bias of order 1/n
     assert rates.mean() == pytest.approx(limit, abs=error)
     assert (growth.gap_rates > 0).all()

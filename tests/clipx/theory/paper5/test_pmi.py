@@ -1,4 +1,4 @@
-"""Claims 5.6, 5.9, 5.10; distances of both similarities to the bound against an independent implementation."""
+"""Claims 5.6, 5.9, 5.10; inner products and point sets agree with an independent implementation."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ SETTINGS = PmiSettings(iterations=400, starts=2)
 
 @pytest.fixture(scope="module")
 def p() -> Array:
-    """Distribution of the independent implementation."""
+    """Return the joint distribution on which the independent implementation was run."""
     normal = torch.randn(16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy()
     p = np.exp(1.5 * normal)
     return np.asarray(p / p.sum())
