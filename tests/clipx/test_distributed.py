@@ -51,6 +51,7 @@ def test_a_group_on_gpus_also_has_a_backend_for_cpu_tensors(monkeypatch: pytest.
     backends: list[str] = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: backends.append(backend))
+    monkeypatch.setattr(dist, "barrier", lambda: None)
     monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
     for device in ("cuda", "cpu"):
         with distributed.group(torch.device(device)):
