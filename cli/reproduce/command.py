@@ -28,7 +28,7 @@ from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
 from evaluation.claims.design import Design, refuse_another, store
-from evaluation.runs.reader import TIMING
+from evaluation.runs import reader
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -279,6 +279,9 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
 
     config = compose_run(overrides)
     run = directory.directory(config)
+    if reader.is_evaluated(run) and not checkpoint.checkpoints(run):
+        directory.refuse_changes(directory.read_config(run), config, str(run))
+        return "is evaluated; it has no checkpoints any more", 0.0
     run.mkdir(parents=True, exist_ok=True)
     append_output_to(run / "output.log")
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
@@ -302,7 +305,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     end = time.monotonic()
     seconds = 0.0 if checkpoint.checkpoints(run)[-1:] == before else end - start
     if seconds:
-        write_text(run / TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
+        write_text(run / reader.TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
     if (ended := directory.read_divergence(run)) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds

@@ -21,7 +21,7 @@ from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
-from evaluation.runs.reader import pairs_behind, read
+from evaluation.runs.reader import is_evaluated, pairs_behind, read
 
 TRAINED = ("trained", "finished")  # states without training left
 
@@ -148,7 +148,7 @@ def _state(config: RunConfig) -> str:
     saved = checkpoints(run)
     if directory.read_divergence(run) is None:
         if not saved:
-            return "new"
+            return "finished" if is_evaluated(run) else "new"
         if step_of(saved[-1]) != _last_step(config, saved[-1]):
             return f"at {saved[-1].name}"
     return "trained" if config.data.evaluation and not (run / "results.jsonl").exists() else "finished"

@@ -13,7 +13,7 @@ from evaluation.runs import results
 from evaluation.types import Result
 
 MARKS = ("config.yaml", "results.jsonl")  # a folder with one of them is a run; published weights have no config
-TIMING = "timing.json"  # written by `clipx reproduce`
+TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 
@@ -95,6 +95,11 @@ def read(folder: Path, limited: bool = False) -> Run:
         evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
         limited_rows=len(rows) - len(kept),
     )
+
+
+def is_evaluated(folder: Path) -> bool:
+    """Return True if `clipx reproduce` has trained and evaluated the run; its checkpoints may be deleted."""
+    return (folder / TIMING).is_file()
 
 
 def pairs_behind(checkpoint: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -76,8 +77,15 @@ def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> Non
     assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
     before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
+    shutil.rmtree(runs[0] / "checkpoints")  # an evaluated run needs no weights
     clipx_here(*command, cwd=tmp_path)
     assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
+    assert not (runs[0] / "checkpoints").exists()
+    assert clipx_here(*command, "dry=true", cwd=tmp_path).stdout.count("2 finished") == 2
+    config = runs[0] / "config.yaml"
+    config.write_text(config.read_text().replace("tau: 0.5", "tau: 0.4"))
+    refused = clipx_here(*command, cwd=tmp_path, code=2)
+    assert "hot/s0 already holds a run with other settings (temperature.tau: 0.4 -> 0.5)" in refused.stderr
 
 
 def test_runs_that_would_share_a_directory_are_refused() -> None:
