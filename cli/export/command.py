@@ -41,10 +41,12 @@ def export(arguments: list[str]) -> None:
 def _write(model: OpenClipModel, out: Path) -> None:
     config_file = out.with_suffix(".json")
     write_text(config_file, json.dumps(model.model_config, indent=4) + "\n")
+    temporary = out.with_name(f".{out.name}")  # a program may have mapped the old file into its memory
     if out.suffix == ".pt":
-        torch.save(model.weights, out)
+        torch.save(model.weights, temporary)
     else:
-        save_file(model.weights, out)
+        save_file(model.weights, temporary)
+    temporary.replace(out)
     print(f"{out}\n{config_file}\nimport open_clip")
     if model.module:
         print(f"import {model.module}  # defines its image tower")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import huggingface_hub.utils
 import pytest
 import torch
 
@@ -28,6 +29,8 @@ PUSH = ("hub=me/demo", "licence=apache-2.0")
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Run a test hub for this process and its children, with an empty cache and a write token of the user `me`."""
+    if reset := getattr(huggingface_hub.utils, "reset_sessions", None):
+        reset()  # before huggingface_hub 1.0, a session of an offline test stays offline
     with running_hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -36,7 +39,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         constants = "huggingface_hub.constants"
         monkeypatch.setattr(f"{constants}.ENDPOINT", server.url)
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(f"{constants}.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        for module in (constants, "huggingface_hub.file_download"):  # before 1.0, the second has a copy
+            monkeypatch.setattr(f"{module}.HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         monkeypatch.setattr(f"{constants}.HF_HUB_CACHE", str(tmp_path / "hf/hub"))
         monkeypatch.setattr(f"{constants}.HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", server.url)

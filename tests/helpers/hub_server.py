@@ -78,7 +78,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             hub.requests.append(f"{self.command} {self.path}")
             if self.path.startswith("/api/models/"):
-                known = (name := self.path.removeprefix("/api/models/")) in hub.repositories
+                # an older client adds a revision
+                name = self.path.removeprefix("/api/models/").partition("/revision/")[0]
+                known = name in hub.repositories
                 return self.answer(200 if known else 404, {"id": name}, X_Error_Code="" if known else "RepoNotFound")
             if "/resolve/" not in self.path:
                 return self.answer(200)

@@ -147,8 +147,9 @@ def test_a_claim_over_all_runs_needs_every_arm(experiment: Make, tmp_path: Path)
 def test_a_killed_call_continues_through_the_same_looks(interrupted: int, experiment: Make, tmp_path: Path) -> None:
     whole = run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path))
     expected = seeds_by_arm(tmp_path)
-    for folder in tmp_path.glob("*/s*"):
-        folder.rename(tmp_path.with_name(f"{tmp_path.name}-gone-{folder.parent.name}-{folder.name}"))
+    (tmp_path / "earlier").mkdir()
+    for folder in list(tmp_path.glob("*/s*")):
+        folder.rename(tmp_path / "earlier" / f"of-{folder.parent.name}-{folder.name}")
     with pytest.raises(SystemExit):
         run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path, interrupt=interrupted))
     assert sum(seeds_by_arm(tmp_path).values()) == interrupted
