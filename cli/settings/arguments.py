@@ -90,3 +90,11 @@ def number(text: str, key: str, low: float, high: float) -> float:
     if not low <= value <= high:
         raise UserError(f"{key}={text} must be a number from {low:g} to {high:g}")
     return value
+
+
+def same_spelling(value: str) -> str:
+    """Return decimal numbers as a sweep of Hydra writes them, such as 0.001 for 1e-3; other texts unchanged."""
+    try:
+        return value if value.lstrip("+-").isdigit() else str(float(value))
+    except ValueError:
+        return value

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings import mistakes
-from cli.settings.arguments import plugin_names, split_config_dir, split_positional
+from cli.settings.arguments import plugin_names, same_spelling, split_config_dir, split_positional
 from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
@@ -325,7 +325,7 @@ def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
         if key in CHOICES:
             choices[key] = value
         elif not REMOVED.match(override) and not UNNAMED.match(key) and not (key in known and known[key].resumable):
-            settings[key] = f"{key}_{value}"
+            settings[key] = f"{key}_{same_spelling(value)}"
     if any(REMOVED.match(override) for override in overrides):
         choices["objective"] = "+".join(map(str, terms))
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]

@@ -118,7 +118,7 @@ def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
             ["objective=dcl", "mixing.kind=hard", "optimizer.lr=1e-2"],
         )
     }
-    assert names == {"demo-dcl-mixing.kind_hard-optimizer.lr_1e-2"}
+    assert names == {"demo-dcl-mixing.kind_hard-optimizer.lr_0.01"}
 
 
 def test_the_objective_counting_needs_keyword_labels() -> None:

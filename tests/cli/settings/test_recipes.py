@@ -31,6 +31,11 @@ def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
     assert (config.temperature.kind, config.temperature.tau) == ("fixed", 0.04)
 
 
+def test_two_spellings_of_a_number_give_one_name() -> None:
+    for rate in ("1e-3", "0.001", "1.0e-03"):  # a sweep writes 0.001
+        assert compose_run(["recipe=gap_mini", f"optimizer.lr={rate}"]).name == "gap_mini-optimizer.lr_0.001"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
