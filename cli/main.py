@@ -79,9 +79,10 @@ def report(arguments: list[str]) -> None:
     limited=true includes the results of clipx eval limit=N.
     Each result is shown with that of the nearest model in open_clip's tables; reference=[NAME/TAG,...] chooses others.
     clipx report published SET|MODEL: prints open_clip's results on a set (imagenet, mscoco, ...), or of a model.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET] [out=DIR]
-    [limited=true]: compares methods with the same towers, data, length and batch size over paired seeds; writes
-    compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out.
+    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET]
+    [reference=METHOD] [out=DIR] [limited=true]: compares methods with the same towers, data, length and batch size over
+    paired seeds; writes compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out. Differences
+    are those to the first method, or to the reference.
     clipx report diff RUN RUN [out=DIR] [limited=true]: compares two runs, or checkpoints of runs, on the items of their
     common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.

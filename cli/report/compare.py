@@ -24,7 +24,7 @@ GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 def compare(arguments: list[str]) -> None:
     """Run `clipx report compare`: print the ranking, write compare.html, .md, .csv and .tex."""
-    known = {"by": comparison.MEAN, "on": "", "out": "", "limited": "false"}
+    known = {"by": comparison.MEAN, "on": "", "reference": "", "out": "", "limited": "false"}
     given_paths, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
     paths = [Path(path) for path in given_paths]
     on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
@@ -33,7 +33,7 @@ def compare(arguments: list[str]) -> None:
     sets = {canonical_name(row.dataset) for run in runs for row in run.results}
     for name in on if sets else ():
         one_of(name, sets, "on")
-    found, left_out = comparison.compare(group_runs(runs), by, on)
+    found, left_out = comparison.compare(group_runs(runs), by, on, given["reference"])
     console = Console(highlight=False)
     for one in found:
         _print(console, one)
@@ -52,13 +52,14 @@ def _print(console: Console, one: MethodComparison) -> None:
     if not one.ranked:
         return
     table = Table(box=box.SIMPLE, caption="[95% interval over paired seeds]", caption_justify="left")
-    for column in ("rank", "method", "score", "to the first", GEOMETRY, "seeds"):
+    to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
+    for column in ("rank", "method", "score", to_reference, GEOMETRY, "seeds"):
         is_name = column == "method"
         table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
     for position, method in enumerate(one.ranked, 1):
         score = estimate(method.values[one.by])
         assert score is not None  # methods without a score are not ranked
-        difference = one.difference(method, one.ranked[0]) if position > 1 else None
+        difference = None if method is one.reference else one.difference(method, one.reference)
         geometry = estimate(method.values.get(GEOMETRY, {}))
         table.add_row(
             page.rank(one, method, position).text,

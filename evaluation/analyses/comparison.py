@@ -20,6 +20,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from clipx.utils import plugins
+from clipx.utils.registry import one_of
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
@@ -132,6 +133,12 @@ class MethodComparison:
     tasks: list[str]  # tasks that MEAN averages: those that all scored methods have
     ranked: list[Method]  # best first
     unranked: list[Method]  # methods without a value of `by`
+    reference_label: str = ""  # label of the method that differences are taken to; "": the first
+
+    @property
+    def reference(self) -> Method:
+        """The method with the label `reference_label` if it is ranked, else the first."""
+        return next((method for method in self.ranked if method.label == self.reference_label), self.ranked[0])
 
     def difference(self, a: Method, b: Method) -> Estimate | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
@@ -175,13 +182,15 @@ def rankable(runs: list[Run]) -> dict[str, MetricReader]:
 
 
 def compare(
-    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()
+    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = (), reference: str = ""
 ) -> tuple[list[MethodComparison], list[LeftOut]]:
     """Return the possible comparisons, and the runs that cannot be compared, grouped by reason.
 
-    `on`: data sets to score on; empty: all except the pairs held out of training.
+    `on`: data sets to score on; empty: all except the pairs held out of training. `reference`: label of the method that
+    differences are taken to; empty: the first of each comparison.
 
-    Raises UserError: no two methods share their conditions; the message lists the settings that differ.
+    Raises UserError: no two methods share their conditions; the message lists the settings that differ. No ranked
+    method has the label `reference`.
     """
     groups, left_out = _usable(groups)
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
@@ -191,15 +200,18 @@ def compare(
     if not comparable:
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
         raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
-    reference = dict(next(iter(comparable)))
+    compared = dict(next(iter(comparable)))
     alone: dict[str, list[str]] = {}  # differing settings -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
-            differs = _differing(dict(key), reference)
-            values = ", ".join(f"{dict(key).get(k, '-')}, not {reference.get(k, '-')}" for k in differs[:2])
+            differs = _differing(dict(key), compared)
+            values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:2])
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
-    return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
+    found = [_comparison(dict(key), members, by, on, reference) for key, members in comparable.items()]
+    if reference:
+        one_of(reference, dict.fromkeys(method.label for one in found for method in one.ranked), "reference")
+    return found, left_out
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
@@ -278,7 +290,9 @@ def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
-def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...]) -> MethodComparison:
+def _comparison(
+    conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...], reference: str
+) -> MethodComparison:
     readers = rankable([run for group in groups for run in group.runs])
     scores = TASKS | {name: reader for name, reader in readers.items() if name == by}
     measures = {name: replace(measure, datasets=on) for name, measure in {**scores, **GEOMETRY}.items()}
@@ -302,7 +316,8 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     ranked = [method for method in methods if method.values.get(by)]
     # methods with one seed come last: their spread over seeds is unknown
     ranked.sort(key=lambda method: (len(method.values[by]) == 1, -fmean(method.values[by].values())))
-    return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
+    unranked = [method for method in methods if method not in ranked]
+    return MethodComparison(conditions, by, tasks, ranked, unranked, reference)
 
 
 def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:

@@ -47,7 +47,7 @@ FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
     "the paired difference lies above or below 0. Click a column header to sort."
 )
-DIFFERENCES = ("first_rank", "last_rank", "to_first", "to_first_low", "to_first_high")
+DIFFERENCES = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
 
 
 def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut]) -> Document:
@@ -131,8 +131,8 @@ def _section(comparison: MethodComparison, number: int) -> Section:
 
 
 def ranking(comparison: MethodComparison) -> Table:
-    """Return the table of methods, best first: score, difference to the best, other scores, geometry."""
-    first, by = comparison.ranked[0], comparison.by
+    """Return the table of methods, best first: score, difference to the reference, other scores, geometry."""
+    reference, by = comparison.reference, comparison.by
     others = [
         name
         for name in (*TASKS, *GEOMETRY)
@@ -143,14 +143,15 @@ def ranking(comparison: MethodComparison) -> Table:
             rank(comparison, method, place),
             Cell(method.label, note=_description(method)),
             *_score(estimate(method.values[by])),
-            difference_cell(comparison.difference(method, first) if place > 1 else None),
+            difference_cell(None if method is reference else comparison.difference(method, reference)),
             *(_score(estimate(method.values.get(name, {})))[0] for name in others),
             Cell(str(len(method.values[by])), len(method.values[by])),
         ]
         for place, method in enumerate(comparison.ranked, 1)
     ]
-    to_first = f"Difference to {first.label if len(first.label) <= MAX_IN_HEADER else 'the first'}"
-    columns = ["Rank", "Method", _name(by), "95% interval", to_first]
+    short = "the reference" if comparison.reference_label == reference.label else "the first"
+    difference = f"Difference to {reference.label if len(reference.label) <= MAX_IN_HEADER else short}"
+    columns = ["Rank", "Method", _name(by), "95% interval", difference]
     return Table([*columns, *(_name(name) for name in others), "Seeds"], rows)
 
 
@@ -232,8 +233,8 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
                 row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
                 by_rank: list[object] = [""] * len(DIFFERENCES)
                 if name == comparison.by:
-                    difference = comparison.difference(method, comparison.ranked[0])
+                    difference = comparison.difference(method, comparison.reference)
                     numbers = (difference.value, difference.low, difference.high) if difference else ("", "", "")
-                    by_rank = [*comparison.ranks(method), *numbers]
+                    by_rank = [*comparison.ranks(method), comparison.reference.name, *numbers]
                 table.append([*row, *by_rank])
     return table

@@ -42,41 +42,43 @@ def _matrix(comparison: MethodComparison, score: str, prefix: str) -> list[Figur
 
 
 def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    methods, first = comparison.ranked, comparison.ranked[0]
+    methods, reference = comparison.ranked, comparison.reference
     names = list(dict.fromkeys(name for method in methods for name in method.sets))
     cells, rows = [], []
     for name in names:
-        cells.append([_against(method, first, name) for method in methods])
+        cells.append([_against(method, reference, name) for method in methods])
         means = [estimate(method.sets.get(name, {})) for method in methods]
         rows.append([name, *("" if mean is None else mean.value for mean in means)])
     caption = (
-        f"Score by data set. Blue: better than {first.label}, orange: worse, grey: the 95% interval of the paired "
+        f"Score by data set. Blue: better than {reference.label}, orange: worse, grey: the 95% interval of the paired "
         f"difference contains 0, or there are fewer than {MIN_SEEDS} common seeds"
     )
     labels = [method.label for method in methods]
     return [heat_map(f"{prefix}sets", caption, names, labels, cells, Data(["set", *labels], rows))] if names else []
 
 
-def _against(method: Method, first: Method, name: str) -> Shade:
-    """Return the method's mean on a set, shaded by the paired difference to the first method."""
-    ours, theirs = method.sets.get(name, {}), first.sets.get(name, {})
+def _against(method: Method, reference: Method, name: str) -> Shade:
+    """Return the method's mean on a set, shaded by the paired difference to the reference."""
+    ours, theirs = method.sets.get(name, {}), reference.sets.get(name, {})
     mean, difference = estimate(ours), estimate(paired(ours, theirs))
     if mean is None:
         return Shade("")
-    if method is first or difference is None:
+    if method is reference or difference is None:
         return Shade(digits(mean.value))
     return Shade(digits(mean.value), difference.value, difference.sign != 0)
 
 
 def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    """Draw half the width of the interval of each method's difference to the first method, for 3, 4, ... seeds."""
+    """Draw half the width of the interval of each method's difference to the reference, for 3, 4, ... seeds."""
     if not comparison.ranked:
         return []
-    first, *others = comparison.ranked
-    lines = [Line(first.label, [], [])]  # so that all figures give a method the same colour
-    for method in others:
-        differences = sorted(paired(method.values[comparison.by], first.values[comparison.by]).items())
+    reference, lines = comparison.reference, list[Line]()
+    for method in comparison.ranked:
         points: list[tuple[float | None, float | None]] = []
+        if method is reference:
+            lines.append(Line(method.label, [], []))  # so that all figures give a method the same colour
+            continue
+        differences = sorted(paired(method.values[comparison.by], reference.values[comparison.by]).items())
         for count in range(MIN_SEEDS, len(differences) + 1):
             found = estimate(dict(differences[:count]))
             if found and found.low is not None and found.high is not None:
@@ -84,7 +86,9 @@ def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure
         lines.append(Line.of_finite(method.label, points))
     if all(len(line.x) < 2 for line in lines):
         return []
-    caption = f"Precision: half the width of the 95% interval of the difference to {first.label}, by number of seeds"
+    caption = (
+        f"Precision: half the width of the 95% interval of the difference to {reference.label}, by number of seeds"
+    )
     return [line_plot(f"{prefix}seeds", caption, lines, "seeds", "half-width", whole_x=True)]
 
 

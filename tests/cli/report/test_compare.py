@@ -1,5 +1,6 @@
 """`clipx report compare` in the terminal."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,22 @@ def test_an_unknown_score_or_set_is_refused_with_the_known_names(tmp_path: Path)
         report(["compare", str(tmp_path / "runs"), "by=accuracy"])
     with pytest.raises(UserError, match=r"^on=pets is not known; allowed: c, x, y$"):
         report(["compare", str(tmp_path / "runs"), "on=pets"])
+    with pytest.raises(UserError, match=r"^reference=mid is not known; .*allowed: high, low$"):
+        report(["compare", str(tmp_path / "runs"), "reference=mid"])
+
+
+def test_differences_are_those_to_the_chosen_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        write(tmp_path / "runs", one)
+    out = tmp_path / "out"
+    report(["compare", str(tmp_path / "runs"), "reference=low", f"out={out}"])
+    assert "+0.0200 [+0.0157, +0.0243]" in " ".join(capsys.readouterr().out.split())
+    page = (out / "compare.md").read_text()
+    assert "Difference to low" in page and "Blue: better than low" in page
+    with (out / "compare.csv").open() as file:
+        rows = {row["method"]: row for row in csv.DictReader(file) if row["measure"] == "mean"}
+    assert {row["reference"] for row in rows.values()} == {"mine-low"}
+    assert float(rows["mine-high"]["difference"]) == pytest.approx(0.02) and float(rows["mine-low"]["difference"]) == 0
 
 
 def test_if_all_results_are_on_held_out_pairs_on_held_out_is_suggested(
