@@ -1,0 +1,49 @@
+"""docs/runs/*.tar.xz: the runs behind tables of the documentation. They have no weights and give the same numbers."""
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from evaluation.analyses.comparison import MethodComparison, compare, estimate
+from evaluation.runs import reader
+from evaluation.runs.groups import group_runs
+
+DOCS = Path(__file__).parent.parent / "docs"
+ARCHIVES = sorted((DOCS / "runs").glob("*.tar.xz"))
+FILES = {"config.yaml", "environment.json", "log.jsonl", "results.jsonl", "timing.json"}
+SCORES = ("zeroshot", "retrieval", "pairs")
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_an_archive_has_settings_logs_and_results_only(archive: Path) -> None:
+    assert archive.stat().st_size < 2e6
+    with tarfile.open(archive) as tar:
+        members = tar.getmembers()
+        assert all(re.fullmatch(r"runs/[\w.+-]+/s\d+/[\w.]+", one.name) and one.isfile() for one in members)
+        assert {one.name.rpartition("/")[2] for one in members} == FILES
+        texts = [file.read().decode() for one in members if (file := tar.extractfile(one))]
+    assert not any(re.search(r"/(home|root|tmp|work)/", text) for text in texts)
+
+
+def row(comparison: MethodComparison, at: int) -> str:
+    """Return a method's row of the table in docs/objectives.md."""
+    method, (first, last) = comparison.ranked[at], comparison.ranks(comparison.ranked[at])
+    scores = [f"{found.value:.3f}" for name in SCORES if (found := estimate(method.values[name]))]
+    mean, gain = estimate(method.values["mean"]), comparison.difference(method, comparison.reference)
+    assert mean and gain
+    minus = f"{gain.value:+.3f} [{gain.low:.3f}, {gain.high:.3f}]" if method is not comparison.reference else "-"
+    cells = [f"{first}–{last}" if first < last else str(first), f"`{method.label}`", *scores]
+    return f"| {' | '.join([*cells, f'{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]', minus])} |"
+
+
+@pytest.mark.long
+def test_the_table_of_objectives_in_the_second_world_is_that_of_its_runs(tmp_path: Path) -> None:
+    with tarfile.open(DOCS / "runs" / "objectives_mini_second_world.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    comparisons, _ = compare(group_runs(reader.find([tmp_path])), reference="clip")
+    (found,) = [one for one in comparisons if len(one.ranked) > 1]
+    assert {len(method.values["mean"]) for method in found.ranked} == {8}
+    table = (DOCS / "objectives.md").read_text().partition("#### Second world")[2].partition("####")[0]
+    assert [line for line in table.splitlines() if "| `" in line] == [row(found, at) for at in range(len(found.ranked))]
