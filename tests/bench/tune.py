@@ -54,11 +54,11 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     # clip_refine the run with the rate given here, for the other arms the run with their own rate.
     "objectives_mini": [
         (f"clip,{SINGLE},siglip_group,keyword,multi_positive,negclip,{TAUGHT}", (THREE_RATES,)),
-        ("clip_refine", (*clip_run("objectives_mini", "8.0e-3"), REFINE_RATES)),
+        ("clip_refine", (*clip_run("objectives_mini", "0.008"), REFINE_RATES)),
     ],
     "objectives_photos": [
         (f"clip,{SINGLE},{TAUGHT}", (RATES[:3],)),
-        ("clip_refine", (*clip_run("objectives_photos", "1.0e-3"), REFINE_RATES)),
+        ("clip_refine", (*clip_run("objectives_photos", "0.001"), REFINE_RATES)),
     ],
     # on photographs; all arms of nuclr_photos with a fixed tau get CLIP's best tau
     "clip_reg_photos": [("clip", (RATES,))],
