@@ -141,7 +141,7 @@ def test_a_circle_is_found(module: str, statement: str) -> None:
 
 
 def test_objectives_do_not_import_distributed() -> None:
-    """The training step gathers the global batch for the objective, and terms communicate only through Part."""
+    """The training step gathers the batch for all terms. A term uses only Part to exchange values with other ranks."""
     users = [m for m, imported in GRAPH.items() if top(m) == "clipx.objectives" and "clipx.distributed" in imported]
     assert users == []
 

@@ -1,6 +1,7 @@
 """`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from rich import box
@@ -33,7 +34,10 @@ def compare(arguments: list[str]) -> None:
     sets = {canonical_name(row.dataset) for run in runs for row in run.results}
     for name in on if sets else ():
         one_of(name, sets, "on")
-    found, left_out = comparison.compare(group_runs(runs), by, on, given["reference"])
+    found, left_out = comparison.compare(group_runs(runs), by, on)
+    if reference := given["reference"]:
+        one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
+        found = [replace(one, reference_label=reference) for one in found]
     console = Console(highlight=False)
     for one in found:
         _print(console, one)

@@ -143,7 +143,7 @@ def check_key(schema: type, key: str) -> None:
 def suggest_key(schema: type, key: str) -> str:
     """Return "" for a known key, else a hint.
 
-    The hint suggests similar names, or says that the key goes on after the name of a setting, which has no parts.
+    The hint suggests similar names, or says that a setting has no parts, as in train.epochs.x.
     """
     node: Any = schema
     prefix = ""

@@ -254,7 +254,7 @@ def softmax_gradients(
         part: the images that this process computes.
         factors: weights of the anchors in the sums of p_ij, [B] for each reduction; empty: no such sums.
 
-    Returns the gradients, and sum_i factors_ki p_ij for each j, [K, B]; zeros without factors.
+    Returns the gradients, and sum_i factors_ki p_ij for each j, [K, B]. Without factors, the sums are 0.
     """
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)

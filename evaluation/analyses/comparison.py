@@ -20,7 +20,6 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from clipx.utils import plugins
-from clipx.utils.registry import one_of
 from evaluation.claims.measures import MetricReader
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
@@ -182,15 +181,13 @@ def rankable(runs: list[Run]) -> dict[str, MetricReader]:
 
 
 def compare(
-    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = (), reference: str = ""
+    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()
 ) -> tuple[list[MethodComparison], list[LeftOut]]:
     """Return the possible comparisons, and the runs that cannot be compared, grouped by reason.
 
-    `on`: data sets to score on; empty: all except the pairs held out of training. `reference`: label of the method that
-    differences are taken to; empty: the first of each comparison.
+    `on`: data sets to score on; empty: all except the pairs held out of training.
 
-    Raises UserError: no two methods share their conditions; the message lists the settings that differ. No ranked
-    method has the label `reference`.
+    Raises UserError: no two methods share their conditions; the message lists the settings that differ.
     """
     groups, left_out = _usable(groups)
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
@@ -208,10 +205,7 @@ def compare(
             values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:2])
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
-    found = [_comparison(dict(key), members, by, on, reference) for key, members in comparable.items()]
-    if reference:
-        one_of(reference, dict.fromkeys(method.label for one in found for method in one.ranked), "reference")
-    return found, left_out
+    return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
@@ -290,9 +284,7 @@ def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
-def _comparison(
-    conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...], reference: str
-) -> MethodComparison:
+def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...]) -> MethodComparison:
     readers = rankable([run for group in groups for run in group.runs])
     scores = TASKS | {name: reader for name, reader in readers.items() if name == by}
     measures = {name: replace(measure, datasets=on) for name, measure in {**scores, **GEOMETRY}.items()}
@@ -316,8 +308,7 @@ def _comparison(
     ranked = [method for method in methods if method.values.get(by)]
     # methods with one seed come last: their spread over seeds is unknown
     ranked.sort(key=lambda method: (len(method.values[by]) == 1, -fmean(method.values[by].values())))
-    unranked = [method for method in methods if method not in ranked]
-    return MethodComparison(conditions, by, tasks, ranked, unranked, reference)
+    return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
 
 
 def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:

@@ -192,7 +192,7 @@ class _Assessor:
     ) -> int:
         """Return the largest look if `diverging_arm` diverged in all its seeds and no other arm in any; otherwise 0.
 
-        The look counts only seeds in which all other arms have numbers.
+        A look uses only the seeds for which all other arms have results.
         """
         loser = comparison.diverging_arm
         if not loser or diverged != {loser: len(arms[loser])}:

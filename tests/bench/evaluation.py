@@ -114,7 +114,7 @@ def _compare_retrieval() -> None:
 
 
 def _our_recalls(image: Tensor, text: Tensor, owner: Tensor) -> list[float]:
-    """Return R@1, 5, 10 text to image, then image to text; `owner` int64 [texts] is the index of each text's image."""
+    """Return R@1, R@5, R@10 from text to image, then from image to text; `owner` [texts]: the image of each text."""
     from evaluation.metrics import hits, retrieval_ranks
 
     ranks = retrieval_ranks(image, text, owner)

@@ -1,4 +1,4 @@
-"""The page in a browser: it fits the width, tables sort and convert to LaTeX, Markdown and CSV, curves switch off.
+"""The page in a browser: it fits the width, tables can be sorted and copied as LaTeX, Markdown and CSV, curves hidden.
 
 axe-core, if it is installed, finds no violation.
 """

@@ -145,7 +145,7 @@ def test_the_default_eta_is_that_of_the_authors() -> None:
 def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
     """zeta moves against a moving average of its gradient n G, in which the new n G has weight 0.9.
 
-    The step size of the images' zeta is a tenth of that of the texts' zeta.
+    The images' zeta takes steps a tenth as large as the texts' zeta.
     """
     n, eta, image, text = 9, 1e-3, *pairs(4)
     ids = torch.arange(4)
