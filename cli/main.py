@@ -182,6 +182,7 @@ def check(arguments: list[str]) -> None:
     arguments, name, processes = gpus_elsewhere(arguments)
     config = compose_run(arguments)  # before torch is imported
     if name:
+        processes = processes or config.train.processes * config.launch.nodes
         check_batch_size(config, processes)
         _announce_torch()
         from cli.trial.forecast import print_forecast

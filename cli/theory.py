@@ -8,19 +8,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from cli.settings.arguments import split_given
 from clipx import objectives
 from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
 from clipx.theory import THEORY, free_embeddings
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
+from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 
 
 def theory(arguments: list[str]) -> None:
     """Run `clipx theory [NAME | all] [key=value ...] [out=DIR]`."""
-    given = dict(a.split("=", 1) for a in arguments if "=" in a)
-    names = [a for a in arguments if "=" not in a] or ["all"]
+    given, others = split_given(arguments)
+    names = others or ["all"]
     if len(names) > 1:
         raise UserError(f"give one name, not {' '.join(names)}: clipx theory NAME [key=value ...] [out=DIR]")
     known, out = experiments(), given.pop("out", None)
@@ -28,7 +30,7 @@ def theory(arguments: list[str]) -> None:
         _run(names[0], lookup(known, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
         return
     if given:
-        raise UserError(f"{next(iter(given))}= belongs to one problem: clipx theory NAME {next(iter(given))}=...")
+        raise UserError(f"{next(iter(given))}= needs the name of a problem: clipx theory NAME {next(iter(given))}=...")
     for name, experiment in known.items():
         _run(name, experiment, {}, Path(out or "runs/theory") / name)
 
@@ -61,7 +63,7 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
     out.mkdir(parents=True, exist_ok=True)
     # claims.json records the settings: the report decides a claim only from default settings
     stated = [claim.row() | {"settings": given} for claim in claims]
-    (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
+    write_text(out / "claims.json", json.dumps(stated, indent=1) + "\n")
     written = [out / "claims.json"]
     if rows:
         written.append(out / "table.csv")

@@ -15,6 +15,7 @@ from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.data.loading.bad_samples import BadSampleFile, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
+from clipx.data.loading.watchdog import explain_killed_worker
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
@@ -57,7 +58,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     call `evaluate` every log.evaluate_every steps, after saving.
 
     Raises UserError: unusable settings, data or checkpoints, too many bad samples, no disk space for a checkpoint.
-    Raises Fault: no batch came for data.stall_seconds.
+    Raises Fault: no batch came for data.stall_seconds, a loader process was killed, or a drive failed.
     """
     _check_evaluation(config, evaluate)
     device = choose_device(config.train.device)
@@ -80,7 +81,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             manager.save(state, {}, finished=True)
 
         for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
-            if state.step == first_step:  # uploading starts a thread, which is safe only after the loader has forked
+            if state.step == first_step:  # not before the loader has forked, see upload_newest
                 manager.upload_newest()
 
             # Train
@@ -132,7 +133,6 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
     reset_peak_memory(device)
     pairs = open_source(config.data)
-    _check_random_access(config, pairs)
     sampler = _build_sampler(config, pairs)
     store = open_remote_store(config, run)
     restored = store.restore() if store else []
@@ -142,7 +142,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
-    probe = geometry_probe.build_probe(config, tokenize, components.parallel)
+    probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
     notes = [
         _summary(config, run, device, pairs),
         *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
@@ -155,6 +155,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         *resume(state, run),
     ]
     with (
+        explain_killed_worker(),
         RunLog(config, run, state.step, sampler.total_steps) as log,
         CheckpointManager(config, run, store, log.info, state.step) as manager,
     ):
@@ -179,14 +180,6 @@ def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
 
 
-def _check_random_access(config: RunConfig, pairs: PairSource | Stream) -> None:
-    if config.log.geometry_every and pairs.streaming:
-        raise UserError(
-            f"log.geometry_every={config.log.geometry_every} needs random access to the data, which "
-            f"data.source={config.data.source} does not have; allowed: 0"
-        )
-
-
 def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
     rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
     image_of = pairs.image_of() if held_out and not pairs.streaming else None
@@ -207,10 +200,31 @@ def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
 def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     """Write environment.json and, in a new run, log the geometry of the untrained model."""
     step = session.components.state.step
-    sources = {} if step else weights_source(session.config, "init") | weights_source(session.config, "teacher")
-    environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
+    if distributed.rank() == 0:
+        sources = _weights_sources(session, run)
+        environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
     if step == 0:
         session.log.record(0, session.probe(0, session.sampler.progress(0)))
+
+
+def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:
+    """Return checkpoints and SHA-256 of model.init, for a new run, and model.teacher.
+
+    Raises UserError: the run resumes, and its teacher has other weights than at its start.
+    """
+    config, components = session.config, session.components
+    if components.state.step == 0:
+        return weights_source(config, "init") | weights_source(config, "teacher")
+    before = environment.read(run).get("teacher") if components.teacher else None
+    if before is None:  # no teacher is loaded, or a published one
+        return {}
+    now = weights_source(config, "teacher")["teacher"]
+    if now["sha256"] != before["sha256"]:
+        raise UserError(
+            f"model.teacher={config.model.teacher} is now {now['checkpoint']} with other weights than "
+            f"{before['checkpoint']}, the teacher of {run} so far: restore that one, or give the new run another name="
+        )
+    return {}
 
 
 def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]:

@@ -84,7 +84,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
 def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]]) -> list[Tensor]:
     """Return one tensor per query, in the order of `positives`: the ranks of its right answers, int64 [R], ascending.
 
-    `positives`: query -> its R right answers; -1 stands for an answer that nobody finds, its rank is `MISS`.
+    `positives`: query -> its R right answers. -1 stands for one that is not among the candidates; its rank is `MISS`.
     """
     ranks, lowest = [], float("-inf")
     listed, answers = list(positives.items()), answer.double()

@@ -165,7 +165,7 @@ def test_commands_of_the_data_page_run(
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "FOLDER", samples=8)
     monkeypatch.setattr("evaluation.datasets.named.pull", lambda name, root: None)
-    data([*words[1:], "dry=true"] if words[1] == "make" else words[1:])
+    data([*dict.fromkeys([*words[1:], "dry=true"])] if words[1] == "make" else words[1:])
     assert capsys.readouterr().out
 
 

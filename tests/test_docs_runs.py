@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluation.analyses.comparison import MethodComparison, compare, estimate
+from evaluation.analyses.scaling import find_ladders
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
 
@@ -48,3 +49,22 @@ def test_the_table_of_objectives_in_the_second_world_is_that_of_its_runs(tmp_pat
     assert {len(method.values["mean"]) for method in found.ranked} == {8}
     table = (DOCS / "objectives.md").read_text().partition("#### Second world")[2].partition("####")[0]
     assert [line for line in table.splitlines() if "| `" in line] == [row(found, at) for at in range(len(found.ranked))]
+
+
+@pytest.mark.long
+def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
+    with tarfile.open(DOCS / "runs" / "scaling_mini.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    ladders, left_out = find_ladders(reader.find([tmp_path]))
+    assert left_out == []
+    rows = [
+        f"| {' | '.join([f'`{gain.arm}`', *(f'{at.value:+.3f} [{at.low:.3f}, {at.high:.3f}]' for at in gain.at)])} |"
+        for ladder in ladders
+        for gain in ladder.gains
+    ]
+    section = (DOCS / "reports.md").read_text().partition("### A ladder on rendered scenes")[2].partition("\n## ")[0]
+    assert [line for line in section.splitlines() if line.startswith("| `")] == rows
+    held_out = {arm.arm: arm.held_out for ladder in ladders for arm in ladder.arms}
+    predicted = [f"{one.predicted.value:.3f} [{one.predicted.low:.3f}, {one.predicted.high:.3f}]" for one in
+                 (held_out["keyword"], held_out["point_sets"]) if one and not one.inside]  # fmt: skip
+    assert " and ".join(predicted) in section

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from cli.settings.arguments import flag, number, split
+from cli.settings.arguments import count, flag, number, split
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
@@ -86,15 +86,15 @@ def make(arguments: list[str]) -> None:
 def command(published: Published, urls: Path, root: Path, settings: dict[str, str]) -> list[str]:
     """Return the command line of img2dataset; raise UserError for an invalid number."""
     size = number(settings["size"] or str(published.size), "size", 16, 4096)
-    processes = number(settings["processes"] or str(len(os.sched_getaffinity(0))), "processes", 1, 1024)
-    threads = number(settings["threads"], "threads", 1, 4096)
+    processes = count(settings["processes"] or str(len(os.sched_getaffinity(0))), "processes")
+    threads = count(settings["threads"], "threads")
     return [
         "img2dataset",
         *("--url_list", str(urls), "--input_format", "tsv" if published.columns else "parquet"),
         *("--url_col", "url", "--caption_col", published.caption),
         *("--output_format", "webdataset", "--output_folder", str(root / published.split)),
         *("--number_sample_per_shard", "10000", "--image_size", f"{size:.0f}", *published.options),
-        *("--processes_count", f"{processes:.0f}", "--thread_count", f"{threads:.0f}"),
+        *("--processes_count", str(processes), "--thread_count", str(threads)),
     ]
 
 

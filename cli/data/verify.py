@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cli.settings.arguments import number, split
+from cli.settings.arguments import count, number, split
 from clipx.data.loading.bad_samples import check_bad_rate
 from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index
 from clipx.data.shards.reader import Shards
@@ -24,7 +24,7 @@ def verify(arguments: list[str]) -> None:
     (given_folder,), settings = split(arguments, SETTINGS, "data verify", "FOLDER")
     folder = Path(given_folder)
     limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
-    workers = int(number(settings["workers"], "workers", 0, 1024)) or len(os.sched_getaffinity(0))
+    workers = count(settings["workers"], "workers") if settings["workers"] != "0" else len(os.sched_getaffinity(0))
     index = open_index(folder)
     choices = {"auto": text_column(index), "first": "txt", "random": "json"}
     shards = Shards.open(folder, ("image", lookup(choices, settings["captions"], "captions")))

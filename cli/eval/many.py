@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from dataclasses import replace
@@ -22,6 +23,7 @@ from clipx.config.eval_schema import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
+from clipx.utils.plugins import load_plugins
 from evaluation.runs.description import duration
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
@@ -93,9 +95,13 @@ def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[s
 
 def _outcome(config: EvalConfig) -> list[Result] | Exception:
     try:
+        load_plugins(config.plugins)  # a process of the pool has not loaded them
         return one.evaluate(config)
     except (UserError, Fault, OSError) as error:
         return error
+    except Exception as error:
+        traceback.print_exc()
+        return Fault(one_line(error))  # not every exception can be sent to another process
 
 
 def _in_worker(config: EvalConfig) -> list[Result] | Exception:

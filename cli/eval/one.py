@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
-from clipx.run.checkpoint_manager import BEST
+from clipx.run.checkpoint_manager import best_or_last
 from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
@@ -51,7 +51,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
             rows = results.record_divergence(run, ended)
             results.show(rows)
             return rows
-        chosen, reason = _best_or_last(run)
+        chosen, reason = best_or_last(run)
         if reason:
             print(f"evaluating {chosen}, {reason}; to evaluate another checkpoint, give its folder", file=sys.stderr)
         config = replace(config, checkpoint=str(chosen))
@@ -61,13 +61,6 @@ def evaluate(config: EvalConfig) -> list[Result]:
     check_gpus("processes", config.processes, config.device)
     run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval", saves=False)
     return []
-
-
-def _best_or_last(run: Path) -> tuple[Path, str]:
-    """Return the best checkpoint and the reason if the run keeps one (train.keep_best); else the last one and ""."""
-    best = run / "checkpoints" / BEST
-    kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
-    return checkpoints.resolve(best if kept else run), f"because train.keep_best={kept}" if kept else ""
 
 
 def _check(config: EvalConfig) -> None:
@@ -102,7 +95,7 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
         )
         # separate folders, because the run's own results are those of its last or best weights without averaging
         checkpoint = Path(config.checkpoint)
-        out = run if checkpoint.samefile(_best_or_last(run)[0]) else run / results.INTERMEDIATE / checkpoint.name
+        out = run if checkpoint.samefile(best_or_last(run)[0]) else run / results.INTERMEDIATE / checkpoint.name
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None

@@ -1,6 +1,7 @@
 """`clipx export`: write a run's weights and model configuration for open_clip, or push them to the hub."""
 
 import json
+import sys
 from pathlib import Path
 
 import open_clip
@@ -11,7 +12,7 @@ from cli.export import hub
 from cli.export.weights import OpenClipModel, convert
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
-from clipx.run import checkpoint as checkpoints
+from clipx.run.checkpoint_manager import best_or_last
 from clipx.utils.files import write_text
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
@@ -29,7 +30,11 @@ def export(arguments: list[str]) -> None:
     if target is None and (given["licence"] or flag(given["private"], "private")):
         raise UserError("licence= and private= need hub=USER/NAME")
     runs = [name.strip() for name in source.split(",")] if soup else [source]
-    found = [checkpoints.resolve(Path(run), "soup" if soup else "checkpoint") for run in runs]
+    chosen = [best_or_last(Path(run), "soup" if soup else "checkpoint") for run in runs]  # as clipx eval
+    for checkpoint, reason in chosen:
+        if reason:
+            print(f"exporting {checkpoint}, {reason}; to export another checkpoint, give its folder", file=sys.stderr)
+    found = [checkpoint for checkpoint, _ in chosen]
     title = out.stem if target is None else target.repository.replace("/", "--")
     model = convert(found, averaged, title, own_preprocessing=target is not None)
     if target is None:

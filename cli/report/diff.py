@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import flag, split
-from clipx.errors import UserError
 from evaluation.analyses.disagreement import Pair, pair_up
 from evaluation.report import writer
 from evaluation.report.pages.disagreement import p_text
@@ -17,9 +16,7 @@ from evaluation.report.pages.disagreement import p_text
 
 def diff(arguments: list[str]) -> None:
     """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
-    runs, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN...")
-    if len(runs) != 2:
-        raise UserError(f"`clipx report diff` needs two runs or checkpoints, not {len(runs)}")
+    runs, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN", 2)
     a, b = map(Path, runs)
     pairs = pair_up(a, b, flag(given["limited"], "limited"))
     names = pairs[0].a.model, pairs[0].b.model

@@ -12,7 +12,8 @@ from cli.settings.arguments import flag, number, split
 from clipx.config.ladder import AXES
 from clipx.utils.registry import one_of
 from evaluation.analyses import comparison
-from evaluation.analyses.scaling import AGAINST, LEAST, Ladder, find_ladders, refuse_short
+from evaluation.analyses.ladder_runs import refuse_short
+from evaluation.analyses.scaling import AGAINST, LEAST, Ladder, find_ladders
 from evaluation.report import blocks, writer
 from evaluation.report.pages import scaling as page
 from evaluation.runs import reader

@@ -18,8 +18,8 @@ from cli.reproduce.budget import print_steps, runs_of, steps_by_worth
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
+from cli.settings.arguments import key_of
 from cli.settings.compose import compose_eval, compose_run, recipe
-from cli.settings.recipes import key_of
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
@@ -303,9 +303,10 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
             raise
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
-    seconds = 0.0 if checkpoint.checkpoints(run)[-1:] == before else end - start
-    if seconds:
+    trained_here = checkpoint.checkpoints(run)[-1:] != before
+    if trained_here or not reader.is_evaluated(run):  # this file marks the run as evaluated
         write_text(run / reader.TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
+    seconds = end - start if trained_here else 0.0
     if (ended := directory.read_divergence(run)) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from cli.settings.arguments import count, flag, number
+from cli.settings.arguments import count, flag, key_of, number, split_given
 from cli.settings.compose import compose_run, recipe
-from cli.settings.recipes import key_of
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
+from clipx.training.devices import DEVICES
 from clipx.utils.registry import one_of
 from evaluation.claims.design import LOOKS, check_looks, stored
 from evaluation.claims.table import claims_of
@@ -83,26 +83,25 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    options = OPTIONS | COSTS | UNTIL | BY_WORTH
-    roots: dict[str, str] = {}
-    settings = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in options:
-            options[key] = value.strip("[]")
-            if not options[key]:
-                raise UserError(f"{argument} has no value")
-        elif equals and key in DATA:
-            roots[key] = value
-        elif key in ("arm", "seed"):
+    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL | BY_WORTH)
+    roots, settings = split_given(others, DATA)
+    options = OPTIONS | COSTS | UNTIL | BY_WORTH | {key: value.strip("[]") for key, value in given.items()}
+    for key in given:
+        if not options[key]:
+            raise UserError(f"{key}= has no value")
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key in ("arm", "seed"):
             correct = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (their number)"
-            raise UserError(f"{argument} is for clipx train; here write {correct}")
-        else:
-            settings.append(argument)
+            raise UserError(f"{setting} is for clipx train; here write {correct}")
     if not options["recipe"]:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
     dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
-    data_roots = _data_roots(names, roots)
+    one_of(options["device"], DEVICES, "device")
+    share = number(options["share"], "share", 0.01, 1)
+    if (cost := next((key for key in COSTS if key in given), "")) and not (dry or options["sort"] or options["budget"]):
+        raise UserError(f"{cost}={given[cost]} needs dry=true, sort= or budget=; runs take train.device=")
+    data_roots = _data_roots(names, roots, settings)
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
     until = _until(options, looks)
@@ -118,7 +117,7 @@ def make_plan(arguments: list[str]) -> Plan:
         jobs=count(options["jobs"], "jobs"),
         dry=dry,
         device=options["device"],
-        share=number(options["share"], "share", 0.01, 1),
+        share=share,
         out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
         claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
         runs=Path(folder),
@@ -160,11 +159,12 @@ def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
         raise UserError(f"model.init, model.teacher: the arms {names} start from each other") from error
 
 
-def _data_roots(names: list[str], roots: dict[str, str]) -> dict[str, list[str]]:
+def _data_roots(names: list[str], roots: dict[str, str], settings: list[str]) -> dict[str, list[str]]:
     """Return recipe -> its data.root= override, from arguments such as cc3m=DIR."""
     if not roots:
         return {}
-    data = {name: compose_run([f"recipe={name}"]).data.name for name in names}
+    first = {name: [f"arm={arm}" for arm in recipe(name).arms][:1] for name in names}
+    data = {name: compose_run([f"recipe={name}", *first[name], *settings]).data.name for name in names}
     for key in roots:
         if key not in data.values():
             raise UserError(f"{key}={roots[key]}: no recipe here uses {key}, only {', '.join(data.values())}")
@@ -177,7 +177,11 @@ def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
     if not given:
         return design.looks if design else LOOKS
     looks = check_looks(tuple(count(look, "looks") for look in given.split(",")))
-    if design is None and looks != LOOKS and (found := sorted(runs.glob(f"{recipe}*/s*"))):
+    if (
+        design is None
+        and looks != LOOKS
+        and (found := sorted([*runs.glob(f"{recipe}/s[0-9]*"), *runs.glob(f"{recipe}-*/s[0-9]*")]))
+    ):
         raise UserError(
             f"looks={given} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
         )
@@ -206,7 +210,7 @@ def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until 
 def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | None:
     given = next((f"{key}={options[key]}" for key in BY_WORTH if options[key]), "")
     if given and until:
-        raise UserError(f"{given} contradicts until=decided: give them in two commands, {given} first")
+        raise UserError(f"{given} cannot be combined with until=decided: run {given} first, then until=decided")
     if options["sort"]:
         one_of(options["sort"], ("claims",), "sort")
     if options["sort"] and not (dry or options["budget"]):
@@ -224,7 +228,7 @@ def _axes(options: dict[str, str], names: list[str]) -> list[str]:
         known = recipe(name).scale
         if not known:
             example = "scale: {samples: [20000, 80000, 320000, 1280000]}"
-            raise UserError(f"scale={options['scale']}: recipe={name} names no ladder; add for example {example}")
+            raise UserError(f"scale={options['scale']}: recipe={name} has no ladder; add to it, for example, {example}")
         for axis in axes:
             one_of(axis, known, f"recipe={name}: scale")
     return axes

@@ -130,9 +130,9 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
         experiment.add(batch, look)
         if batch.stopped:
             left = len(runs) - len(batch.finished) - len(batch.failures)
-            spent = f"hours are spent, {left} runs are left for the look at {look} seeds: run the same command again"
+            spent = f"hours= is used up; {left} runs of the look at {look} seeds remain: run the same command again"
             return f"{_state(experiment)}; {spent}"
-    spent = "; seeds are spent" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
+    spent = "; all seeds are used" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
     return _state(experiment) + spent
 
 

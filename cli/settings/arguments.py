@@ -1,5 +1,6 @@
 """`key=value` arguments of the commands that Hydra does not compose."""
 
+from collections.abc import Container
 from pathlib import Path
 
 from clipx.errors import UserError
@@ -7,22 +8,25 @@ from clipx.training.devices import DEVICES
 from clipx.utils.registry import lookup, one_of
 
 
-def split(arguments: list[str], known: dict[str, str], command: str, needs: str) -> tuple[list[str], dict[str, str]]:
+def split(
+    arguments: list[str], known: dict[str, str], command: str, needs: str, exactly: int = 1
+) -> tuple[list[str], dict[str, str]]:
     """Split arguments into positional arguments (paths or names) and settings.
 
     Args:
         known: setting -> default.
-        needs: the positional argument that the command needs, for the message; a trailing "..." allows several.
+        needs: the positional arguments that the command needs, for the message; a trailing "..." allows several.
+        exactly: how many they are, unless several are allowed.
 
     Returns the positional arguments, and `known` updated with the given settings.
 
-    Raises UserError: an unknown setting, or a wrong number of positional arguments.
+    Raises UserError: an unknown or repeated setting, or a wrong number of positional arguments.
     """
     positional, settings = split_positional(arguments)
-    given = dict(a.split("=", 1) for a in settings)
+    given, _ = split_given(settings)
     for key in given:
         lookup(known, key, f"clipx {command}:")
-    if not positional or (len(positional) > 1 and not needs.endswith("...")):
+    if not positional or (len(positional) != exactly and not needs.endswith("...")):
         raise UserError(f"`clipx {command}` needs {needs}; clipx {command.split()[0]} --help shows all arguments")
     return positional, known | given
 
@@ -31,6 +35,30 @@ def split_positional(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split positional arguments from settings: a setting has a "=" and no "/" before it, so paths may contain "="."""
     settings = [a for a in arguments if "=" in a and "/" not in a.partition("=")[0]]
     return [a for a in arguments if a not in settings], settings
+
+
+def split_given(arguments: list[str], known: Container[str] | None = None) -> tuple[dict[str, str], list[str]]:
+    """Split the arguments key=value with a key of `known`, or with any key, from the others; return both.
+
+    Raises UserError: a key is given twice.
+    """
+    given = [a for a in arguments if "=" in a and (known is None or a.partition("=")[0] in known)]
+    refuse_duplicates(given)
+    return dict(a.split("=", 1) for a in given), [a for a in arguments if a not in given]
+
+
+def refuse_duplicates(overrides: list[str]) -> None:
+    """Raise UserError if a key is given twice: the last value would silently be used."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        first = given.setdefault(key_of(override), override)
+        if first is not override:
+            raise UserError(f"{key_of(override)} is given twice: {first} and {override}; leave one out")
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, without Hydra's + and ~."""
+    return override.partition("=")[0].lstrip("+~")
 
 
 def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
@@ -47,18 +75,18 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     return folders, others
 
 
-def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int]:
-    """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default 1).
+def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int | None]:
+    """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default None).
 
-    Raises UserError: an unknown device, or processes= without device=.
+    Raises UserError: an unknown device, processes= without device=, or a key that is given twice.
     """
-    given = dict(a.split("=", 1) for a in arguments if a.startswith(("device=", "processes=")))
-    others = [a for a in arguments if not a.startswith(("device=", "processes="))]
-    if "device" not in given:
-        if given:
-            raise UserError(f"processes={given['processes']} needs device=NAME; without it, set train.processes=N")
-        return others, "", 1
-    return others, one_of(given["device"], DEVICES, "device"), count(given.get("processes", "1"), "processes")
+    given, others = split_given(arguments, ("device", "processes"))
+    processes = count(given["processes"], "processes") if "processes" in given else None
+    if "device" in given:
+        return others, one_of(given["device"], DEVICES, "device"), processes
+    if given:
+        raise UserError(f"processes={processes} needs device=NAME; without it, set train.processes=N")
+    return others, "", None
 
 
 def plugin_names(arguments: list[str]) -> list[str] | None:

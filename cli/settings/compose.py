@@ -25,8 +25,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings import mistakes
-from cli.settings.arguments import plugin_names, same_spelling, split_config_dir, split_positional
-from cli.settings.recipes import Recipe, expand_arm, key_of, load_recipe
+from cli.settings.arguments import (
+    key_of,
+    plugin_names,
+    refuse_duplicates,
+    same_spelling,
+    split_config_dir,
+    split_positional,
+)  # fmt: skip
+from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.presets import DATA, OBJECTIVES
@@ -90,10 +97,12 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 
 
 def compose_run(overrides: list[str]) -> RunConfig:
-    """Compose the config of one run. Raises UserError: invalid overrides."""
+    """Compose the config of one run. Raises UserError: invalid overrides, or several values for a key."""
     overrides, from_arm, arms = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
+    if sweep := next((o for o in _parse(overrides) if o.is_sweep_override()), None):
+        raise UserError(f"{sweep.input_line.lstrip('+')}: several values need clipx train -m")
 
     def composed() -> DictConfig:
         groups, terms, values = _split_overrides(overrides)
@@ -113,11 +122,16 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     """
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
-    choices = {key_of(o): o.partition("=")[2] for o in groups}
+    choices = _choices(groups)
     if "objective" not in choices or _sets_objective(choices["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
     return others, _objectives(overrides)[choices["objective"]], values
+
+
+def _choices(overrides: list[str]) -> dict[str, Any]:
+    """Return the chosen recipe, data and objective, without quotes; in a sweep, a choice is no string."""
+    return {str(o.key_or_group): o.value() for o in _parse([o for o in overrides if key_of(o) in GROUPS])}
 
 
 def _sets_objective(name: str) -> bool:
@@ -152,7 +166,7 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     overrides, names = _with_list(overrides)
     load_plugins(names or [])
     _register([])
-    mistakes.refuse_duplicates(overrides)
+    refuse_duplicates(overrides)
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
     with hydra.initialize_config_module("recipes", version_base="1.3"):
@@ -217,8 +231,8 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
     The arms are None if the arguments do not name one known recipe.
     """
     load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
-    chosen = next((a.removeprefix("recipe=") for a in arguments if a.startswith("recipe=")), "")
-    found = recipe(chosen) if chosen in recipes() else None
+    chosen = _choices([a for a in arguments if "=" in a]).get("recipe", "")
+    found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
     if found is None:
@@ -265,7 +279,7 @@ def _choices_of_groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
 
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
-    mistakes.refuse_duplicates(overrides)
+    refuse_duplicates(overrides)
     groups, parsed = _choices_of_groups(overrides), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
@@ -285,11 +299,10 @@ def _check_overrides(overrides: list[str]) -> None:
 
 def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
     """Fill in recipe and name, check the values, and return the typed config; `from_arm`, `arms`: as `_expand`."""
-    choices = dict(o.split("=", 1) for o in overrides if "=" in o)
-    with_names.recipe = choices["recipe"]
+    with_names.recipe = chosen = _choices(overrides)["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
         parts = _name_parts([o for o in overrides if key_of(o) not in from_arm], with_names.objective)
-        with_names.name = "-".join([choices["recipe"], *parts])
+        with_names.name = "-".join([chosen, *parts])
         if len(with_names.name) > LONGEST_NAME:
             raise UserError(
                 f"the overrides give the run a name of {len(with_names.name)} characters; a folder name may have "
@@ -298,7 +311,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
-        mistakes.refuse_missing(with_names, choices["recipe"])
+        mistakes.refuse_missing(with_names, chosen)
         raise
     assert isinstance(config, RunConfig)
     load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process

@@ -6,22 +6,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from cli.settings.recipes import key_of
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
 KINDS = {"Float": "a number", "Integer": "a whole number", "Boolean": "true or false", "bool": "true or false"}
-
-
-def refuse_duplicates(overrides: list[str]) -> None:
-    """Raise UserError if a key is given twice: Hydra would silently use the last value."""
-    given: dict[str, str] = {}
-    for override in overrides:
-        first = given.setdefault(key_of(override), override)
-        if first is not override:
-            raise UserError(f"{key_of(override)} is given twice: {first} and {override}; leave one out")
 
 
 def refuse_file_of_this_folder(recipe: str) -> None:

@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from cli.settings.arguments import key_of
 from clipx.config.ladder import AXES, MIN_POINTS
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, one_of
@@ -47,26 +48,25 @@ def load_recipe(path: Path) -> Recipe:
 @cache
 def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     try:
-        settings = OmegaConf.load(path)
+        content = OmegaConf.to_container(OmegaConf.load(path))
     except Exception as error:  # from yaml or OmegaConf
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, DictConfig):
+    if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
-    arms = OmegaConf.to_container(settings.pop("arms", OmegaConf.create({})))
-    seeds = settings.pop("seeds", 1)
+    arms, seeds = content.pop("arms", {}), content.pop("seeds", 1)
     if not isinstance(arms, dict) or not all(_are_overrides(a) for a in arms.values()):
         raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
     if not isinstance(seeds, int) or seeds < 1:
         raise UserError(f"recipe {path}: seeds={seeds} must be 1 or more")
-    evaluations = OmegaConf.to_container(settings.pop("evaluations", OmegaConf.create([[]])))
+    evaluations = content.pop("evaluations", [[]])
     if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
         raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
-    scale = _scale(path, OmegaConf.to_container(settings.pop("scale", OmegaConf.create({}))))
-    plugins = settings.get("plugins", ListConfig([]))
-    if not isinstance(plugins, ListConfig):
+    scale = _scale(path, content.pop("scale", {}))
+    plugins = content.get("plugins", [])
+    if not isinstance(plugins, list):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
     named = {str(name): list(overrides) for name, overrides in arms.items()}
-    return Recipe(settings, named, seeds, evaluations, [str(name) for name in plugins], scale)
+    return Recipe(OmegaConf.create(content), named, seeds, evaluations, [str(name) for name in plugins], scale)
 
 
 def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:
@@ -116,8 +116,3 @@ def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[s
     inserted = [o for o in lookup(arms, chosen[0], "arm") if key_of(o) not in given]
     at = arguments.index(f"arm={chosen[0]}") + 1
     return [*arguments[:at], *inserted, *arguments[at:]], inserted
-
-
-def key_of(override: str) -> str:
-    """Return the key of an override, without Hydra's + and ~."""
-    return override.partition("=")[0].lstrip("+~")

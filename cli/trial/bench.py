@@ -14,15 +14,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from cli.settings.arguments import count, number
+from cli.settings.arguments import count, key_of, number, split_given, split_positional
 from cli.settings.compose import compose_run, recipe
-from cli.settings.recipes import key_of
 from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
 from clipx.training.trial import timed_steps
 from clipx.utils.device import choose_device
+from clipx.utils.files import write_text
 from clipx.utils.registry import lookup, one_of
 from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
 from evaluation.claims.table import CLAIMS
@@ -59,19 +59,17 @@ USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]
 
 def bench(arguments: list[str]) -> None:
     """Run `clipx bench NAME`, or `clipx bench recipe=NAME [arms=a,b] [reference=ARM]`, with OPTIONS and settings."""
-    options = dict(OPTIONS)
-    settings: list[str] = []
-    names: list[str] = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in options:
-            options[key] = value.strip("[]")
-        else:
-            (settings if equals else names).append(argument)
+    given, others = split_given(arguments, OPTIONS)
+    options = OPTIONS | {key: value.strip("[]") for key, value in given.items()}
+    names, settings = split_positional(others)
     name, benchmark = _choose(names, options)
     seconds = number(options["seconds"], "seconds", 1, 1e6)
     most = count(options["steps"], "steps") if options["steps"] else sys.maxsize
     arms = (benchmark.reference, *benchmark.arms)
+    own = [f"{key}={options[key]}" for key in ("arms", "reference") if options[key]]
+    folder = "-".join([name, *own, *settings]).replace("/", "_")[:200]
+    out = Path(options["out"] or f"runs/bench/{folder}")
+    out.mkdir(parents=True, exist_ok=True)  # before the benchmark, which may take ten minutes
     configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
     steps, conditions = _ready(configs, settings)
     conditions = f"{benchmark.recipe}, {conditions}"
@@ -81,8 +79,6 @@ def bench(arguments: list[str]) -> None:
     claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
     claims += [benchmark.size(configs).row()] if benchmark.size else []
     _print(conditions, costs, benchmark.reference, times, claims)
-    out = Path(options["out"] or f"runs/bench/{'-'.join([name, *settings]).replace('/', '_')}")
-    out.mkdir(parents=True, exist_ok=True)
     with (out / "times.csv").open("w", newline="") as file:  # seconds; a row per block
         csv.writer(file).writerows([list(times), *zip(*times.values(), strict=True)])
     print(out / "times.csv")
@@ -91,7 +87,7 @@ def bench(arguments: list[str]) -> None:
         # chosen for its verdict.
         given = dict(setting.split("=", 1) for setting in settings)
         stated = [claim | {"settings": given} for claim in claims]
-        (out / "claims.json").write_text(json.dumps(stated, indent=1) + "\n")
+        write_text(out / "claims.json", json.dumps(stated, indent=1) + "\n")
         print(out / "claims.json")
 
 

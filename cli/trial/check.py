@@ -80,7 +80,7 @@ def _check_data(config: RunConfig, components: TrainComponents) -> None:
             print(f"evaluation    {len(config.data.evaluation)} sets, all found")
     if missing:
         raise UserError(
-            f"{' and '.join(missing)} missing, all else is fine: {'; '.join(dict.fromkeys(missing.values()))}"
+            f"cannot use {' and '.join(missing)}: {'; '.join(dict.fromkeys(missing.values()))}; all else is fine"
         )
 
 
@@ -95,6 +95,7 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     sampler = Sampler(len(pairs), few, config.seed, 0, 1)
     data, tokenize = replace(config.data, workers=0), tokenizer.build_tokenizer(inputs)
     loader = open_loader(data, pairs, sampler, inputs, tokenize, components.state.objective.needs)
+    data.cache = "none"  # with memory, the first batch would wait until the whole data set is decoded
     _, bad = next(loader.batches(0, torch.device("cpu")))
     found = f"{len(pairs)} pairs, {few.batch_size} decoded"
     return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found

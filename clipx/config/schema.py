@@ -119,7 +119,8 @@ class ModelConfig:
     )
     normalise: str = setting(
         "always",
-        'L2-normalise embeddings; never: paper 4\'s "Remove Normalization"; evaluation: not in training (CLIP-Refine)',
+        "when embeddings get unit length: always; evaluation: not in training (CLIP-Refine); never (paper 4's "
+        '"Remove Normalization")',
         choices=("always", "evaluation", "never"),
     )
     points: PointsConfig = field(default_factory=PointsConfig)

@@ -123,17 +123,11 @@ class Sampler:
     image_of: Ids | None = field(default=None, compare=False)  # [num_samples], see split_held_out
 
     def __post_init__(self) -> None:
-        batch_size = self.train.batch_size
-        if batch_size % self.world_size:
-            raise UserError(
-                f"train.batch_size={batch_size} must be divisible by the number of processes, {self.world_size}"
-            )
+        batch_size, samples = self.train.batch_size, self.train.samples
         if self.steps_per_epoch == 0:
             raise UserError(f"train.batch_size={batch_size} is larger than the {self.num_train} samples to train on")
-        if self.total_steps < 1 and self.train.samples != 0:  # samples=0: untrained model
-            samples = self.train.samples
-            length = f"train.epochs={self.train.epochs}" if samples is None else f"train.samples={samples}"
-            raise UserError(f"{length} is less than one step of train.batch_size={batch_size}")
+        if self.total_steps == 0 and samples:  # samples=0: untrained model
+            raise UserError(f"train.samples={samples} is less than one step of train.batch_size={batch_size}")
 
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:

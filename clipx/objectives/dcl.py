@@ -24,7 +24,7 @@ class DclTerm(Term):
 
     def __init__(self, tau_plus: float = 0.1) -> None:
         if not 0 <= tau_plus < 1:
-            raise UserError(f"objective.dcl.tau_plus={tau_plus} is out of range; allowed: 0..1, 1 excluded")
+            raise UserError(f"objective.dcl.tau_plus={tau_plus} is out of range; allowed: 0 or more, below 1")
         self.tau_plus = tau_plus
         self.log_tau_plus = math.log(tau_plus) if tau_plus > 0 else -math.inf
 

@@ -13,6 +13,7 @@ A folder is written under a temporary name and then renamed, so it is always com
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from clipx.errors import UserError, one_line
+from clipx.errors import Fault, UserError, one_line
 from clipx.models.parallel import shard_like
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
@@ -59,16 +60,20 @@ def step_of(checkpoint: Path) -> int:
 
 
 def _folders(run: Path, name: re.Pattern[str]) -> list[Path]:
-    entries = (run / "checkpoints").glob("*")
-    return [path for path in entries if name.fullmatch(path.name) and path.is_dir()]
+    try:
+        # scandir, because glob may return nothing for a folder that cannot be read at present
+        with os.scandir(run / "checkpoints") as entries:
+            return [Path(entry.path) for entry in entries if name.fullmatch(entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read_metrics(checkpoint: Path) -> dict[str, float]:
-    """Return the metrics in a checkpoint's manifest; {} if it is corrupt."""
+    """Return the metrics in a checkpoint's manifest; {} if it is missing or corrupt. Raises OSError."""
     try:
         metrics = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
         return {str(name): float(value) for name, value in metrics.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
 
 
@@ -93,22 +98,28 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
 def verify(path: Path) -> dict[str, Any]:
     """Check that the files of a checkpoint have the SHA-256 of its manifest, and return the manifest.
 
-    Raises UserError: a file is missing or corrupt; the message names it.
+    Raises UserError: a file is missing or corrupt; the message names it. Raises Fault: a file cannot be read at
+    present, so the checkpoint may be good.
     """
-    manifest = read_manifest(path)
-    for name, digest in manifest["sha256"].items():
-        if not (path / name).is_file() or file_sha256(path / name) != digest:
-            raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 differs from {MANIFEST}")
+    try:
+        manifest = read_manifest(path)
+        for name, digest in manifest["sha256"].items():
+            if file_sha256(path / name) != digest:
+                raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 differs from {MANIFEST}")
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing") from error
+    except OSError as error:
+        raise Fault(f"{path} cannot be read: {error.strerror}; run the same command again later") from error
     return manifest
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint. Raises UserError: it cannot be read or lacks an entry."""
+    """Return the manifest of a checkpoint. Raises UserError: it is missing or corrupt. Raises OSError."""
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         digests = manifest["sha256"]
         int(manifest["step"]), manifest["data"], digests[WEIGHTS], digests[TRAINING]  # raises if one is missing
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
     return manifest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.run import checkpoint
+from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.remote import RemoteCheckpointStore
 from clipx.run.retention import RetentionPolicy
@@ -15,6 +15,16 @@ from clipx.run.uploader import CheckpointUploader
 
 BEST = "best"  # link in checkpoints/ to the best checkpoint
 POLL_SECONDS = 30.0  # longest wait for uploads between two collective calls
+
+
+def best_or_last(run: Path, key: str = "checkpoint") -> tuple[Path, str]:
+    """Return the best checkpoint and the reason if the run keeps one (train.keep_best); else the last one and "".
+
+    Raises UserError: there is none; the message names `key`.
+    """
+    best = run / "checkpoints" / BEST
+    kept = directory.load_config(run).train.keep_best if best.is_symlink() else None
+    return checkpoint.resolve(best if kept else run, key), f"because train.keep_best={kept}" if kept else ""
 
 
 class CheckpointManager:
@@ -48,7 +58,8 @@ class CheckpointManager:
     def upload_newest(self) -> None:
         """Queue the newest checkpoint for upload; it costs little if the remote store already has it.
 
-        This starts a thread. Call it only after the loader has forked its workers: forking with threads is unsafe.
+        This starts a thread of network calls. Start it after the loader has forked its workers: a worker that is forked
+        during such a call, for example a look-up of a host name, may wait for ever for the same lock.
         """
         if self.uploader:
             self.uploader.add(self.newest)

@@ -21,12 +21,10 @@ PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transfo
 
 
 def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | None = None) -> None:
-    """Write environment.json on rank 0: the current environment and the entries of `more`.
+    """Write environment.json: the current environment and the entries of `more`. Only rank 0 calls this.
 
     When a run resumes at `step`, only the entries that have changed are added, as file["later"]["step_<step>"].
     """
-    if distributed.rank() > 0:
-        return
     path = run / NAME
     now = {**_current(device), **(more or {})}
     try:

@@ -6,12 +6,13 @@ A checkpoint's checkpoint.json is uploaded last; a copy without it is incomplete
 
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.errors import UserError, one_line
+from clipx.errors import Fault, UserError, one_line
 from clipx.run import checkpoint, directory
 from clipx.run.checkpoint import MANIFEST, NAME, checkpoints, step_of
 from clipx.run.log import WANDB_ID
@@ -71,7 +72,7 @@ class RemoteCheckpointStore:
 
         So a run continues on a machine with an older run directory. Returns lines for the log.
 
-        Raises UserError: the copies belong to a run with other settings, or the storage cannot be read.
+        Raises UserError: the copies belong to a run with other settings. Raises Fault: the storage cannot be read.
         """
         local = max(map(step_of, checkpoints(self.run)), default=-1)
         notes: list[str] = []
@@ -90,10 +91,8 @@ class RemoteCheckpointStore:
         except UserError:
             raise
         except Exception as error:  # every file system has its own error types
-            unreadable = f"train.copy_to: {self.root} cannot be read: {one_line(error)}"
-            if local < 0:
-                raise UserError(unreadable) from error
-            notes.append(unreadable)
+            # not from an older local checkpoint: the next upload would delete the newer copies
+            raise Fault(f"train.copy_to: {self.root} cannot be read: {one_line(error)}") from error
         return notes
 
     def _remote_path(self, step: int) -> str:
@@ -102,19 +101,20 @@ class RemoteCheckpointStore:
     def _steps(self) -> set[int]:
         """Return the steps of all copies, including incomplete ones."""
         self.fs.invalidate_cache()
-        folder = f"{self.root}/checkpoints"
-        names = [Path(path).name for path in self.fs.ls(folder, detail=False)] if self.fs.exists(folder) else []
+        try:  # no call of `exists`, which is also False if the storage does not answer
+            names = [Path(path).name for path in self.fs.ls(f"{self.root}/checkpoints", detail=False)]
+        except FileNotFoundError:
+            return set()
         return {step_of(Path(name)) for name in names if NAME.fullmatch(name)}
 
     def _metrics(self) -> dict[int, dict[str, float]]:
         """Return step -> metrics, of complete copies."""
         metrics = {}
         for step in self._steps():
-            manifest = f"{self._remote_path(step)}/{MANIFEST}"
             try:
-                if self.fs.exists(manifest):
-                    metrics[step] = json.loads(self.fs.cat_file(manifest)).get("metrics", {})
-            except ValueError:  # truncated
+                manifest = self.fs.cat_file(f"{self._remote_path(step)}/{MANIFEST}")
+                metrics[step] = json.loads(manifest).get("metrics", {})
+            except (FileNotFoundError, ValueError):  # incomplete or truncated
                 continue
         return metrics
 
@@ -127,9 +127,10 @@ class RemoteCheckpointStore:
             for path in self.fs.ls(self._remote_path(step), detail=False):
                 self.fs.get_file(path, str(temporary / Path(path).name))
             checkpoint.verify(temporary)
-            copied = [name for name in HISTORY if self.fs.exists(f"{self.root}/{name}")]
-            # read here, so that an error leaves the run directory as it is
-            history = {name: self.fs.cat_file(f"{self.root}/{name}").decode() for name in copied}
+            history = {}
+            for name in HISTORY:  # read here, so that an error leaves the run directory as it is
+                with suppress(FileNotFoundError):
+                    history[name] = self.fs.cat_file(f"{self.root}/{name}").decode()
         for name in HISTORY:
             if replace:
                 (self.run / name).unlink(missing_ok=True)

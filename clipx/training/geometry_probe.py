@@ -14,7 +14,7 @@ from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sampler import split_held_out
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_pair_source
+from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.models.parallel import Parallel
@@ -25,18 +25,22 @@ MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
 Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, progress) -> {"geometry": values} or {}
 
 
-def build_probe(config: RunConfig, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
+def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
     """Build the probe, which all ranks must call after each step.
 
     It returns the geometry only on rank 0 and every log.geometry_every steps, otherwise {}.
 
-    Raises UserError if there are no pairs to measure.
+    Raises UserError if there are no pairs to measure, or `pairs` is a stream.
     """
     every = config.log.geometry_every
     if not every:
         return lambda steps, progress: {}
-    on_rank0 = distributed.rank() == 0
-    probe = GeometryProbe(config, open_pair_source(config.data), tokenizer, parallel.whole) if on_rank0 else None
+    if pairs.streaming:
+        raise UserError(
+            f"log.geometry_every={every} needs random access to the data, which data.source={config.data.source} does "
+            "not have; allowed: 0"
+        )
+    probe = GeometryProbe(config, pairs, tokenizer, parallel.whole) if distributed.rank() == 0 else None
 
     def measure(steps: int, progress: Progress) -> dict[str, dict[str, float]]:
         if steps % every:
@@ -62,7 +66,9 @@ class GeometryProbe:
                 continue
             captions.append(caption)
         if len(images) < 2:
-            raise UserError(f"log.geometry_pairs: {len(images)} of {len(ids)} pairs are good, 2 are needed")
+            raise UserError(
+                f"only {len(images)} of the {len(ids)} pairs for geometry can be read; at least 2 are needed"
+            )
         self.images, self.texts = torch.stack(images), tokenizer(captions)
 
     @torch.no_grad()

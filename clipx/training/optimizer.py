@@ -46,7 +46,10 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
         new = {"name": group, "params": [], "weight_decay": weight_decay, "lr_factor": lr_factor * layer_factor}
         groups.setdefault(group, new)["params"].append(parameter)
     if not groups:
-        raise UserError("nothing is left to train: model.image.frozen, model.text.frozen and a fixed temperature")
+        raise UserError(
+            "nothing is trained: both towers are frozen and the temperature is fixed; set model.image.frozen or "
+            "model.text.frozen to false"
+        )
     return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
 
 

@@ -21,7 +21,7 @@ def generated_batch(components: TrainComponents) -> Batch:
     """Return random images and texts with distinct random sample ids, without keyword labels.
 
     There are train.batch_size pairs; pairs 0 and 1 form a group, pairs 2 and 3 the next. Texts have the full length,
-    because towers also compute padding.
+    because padding tokens cost as much as others.
     """
     size, device = components.config.train.batch_size, components.device
     inputs, stride = components.state.model.inputs, components.state.table.num_samples // size

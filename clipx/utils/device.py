@@ -63,5 +63,9 @@ def can_use_triton(device: torch.device) -> bool:
     """Return True for an NVIDIA GPU of compute capability 8.0 or later, with triton and the C compiler it needs."""
     if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    return compiler is not None and find_spec("triton") is not None
+    return has_compiler() and find_spec("triton") is not None
+
+
+def has_compiler() -> bool:
+    """Return True if there is a C compiler: $CC, gcc or clang."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))

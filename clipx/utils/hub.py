@@ -1,4 +1,4 @@
-"""Access to the Hugging Face hub without a minute of retries when there is no network."""
+"""Access to the Hugging Face hub that fails at once when there is no network."""
 
 import logging
 import urllib.error

@@ -7,6 +7,7 @@ Results of weights between start and end are read from RUN/interpolated/ALPHA (W
 are the start weights, alpha = 1 the weights after fine-tuning.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,8 +58,7 @@ class FineTuned:
 
     def path(self) -> list[tuple[float, float]]:
         """Return the mean loss and gain at every alpha that all seeds have; [] if these are only 0 and 1."""
-        shared = sorted(set.intersection(*(set(curve) for curve in self.curves.values())))
-        changes = [[curve[alpha] for curve in self.curves.values()] for alpha in shared]
+        changes = [[curve[alpha] for curve in self.curves.values()] for alpha in self._shared()]
         path = [(fmean(change.loss for change in at), fmean(change.gain for change in at)) for at in changes]
         return path if len(path) > 2 else []
 
@@ -66,8 +66,13 @@ class FineTuned:
         """Return gain minus loss, integrated over alpha (trapezoids), as mean over the seeds; None without a path."""
         if not self.path():
             return None
-        net = {seed: [change.net for change in curve.values()] for seed, curve in self.curves.items()}
-        return _over_seeds({seed: float(np.trapezoid(net[seed], list(curve))) for seed, curve in self.curves.items()})
+        alphas = self._shared()
+        net = {seed: [curve[alpha].net for alpha in alphas] for seed, curve in self.curves.items()}
+        return _over_seeds({seed: float(np.trapezoid(of_seed, alphas)) for seed, of_seed in net.items()})
+
+    def _shared(self) -> list[float]:
+        """Return the alphas that all seeds have."""
+        return sorted(set.intersection(*(set(curve) for curve in self.curves.values())))
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,8 @@ def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[floa
     """Return alpha -> change on the sets `new` and `kept`, in ascending order of alpha."""
     scores = {0.0: start, 1.0: _scores(run)}
     for folder in (run.path / INTERPOLATED).glob("*"):
+        if not re.fullmatch(r"[\d.]+", folder.name):  # a user's copy
+            continue
         rows = [row for row in results.read(folder / results.RESULTS) if results.LIMIT not in row.hashes]
         found = _scores(replace(run, results=rows))
         if set(new) <= set(found[0]) and set(kept) <= set(found[1]):

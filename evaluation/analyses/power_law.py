@@ -24,10 +24,10 @@ from evaluation.statistics import t_quantile
 
 Array = NDArray[np.float64]
 MIN_FOR_B = 5  # fewest points with which b is fitted
-MIN_SEEDS = 3  # fewest seeds that give an interval
 C_RANGE = (0.01, 3.0)  # of -c
 CELLS = 41  # of the grid, in each direction
 MISFIT = 0.01  # the law does not fit if the p-value of its residuals is below this
+AT_BOUND = 1e-6  # values of s and d below this are 0
 BEYOND = 4.0  # crossovers are searched up to this multiple of the largest point
 
 
@@ -60,6 +60,10 @@ class PowerLaw:
     def with_b(self) -> bool:
         """True if b was fitted, False if it is 0 by definition."""
         return len(self.x) >= MIN_FOR_B
+
+    def is_at_bound(self, name: str) -> bool:
+        """Return True if `b` or `d` is 0, the end of its range; its interval is then only a rough one."""
+        return bool(self.parameters[{"b": 2, "d": 3}[name]] < AT_BOUND)
 
     @property
     def a(self) -> Interval:
@@ -105,20 +109,6 @@ class PowerLaw:
         """Return the influences [len(x), n] of the seeds on the law's errors at x."""
         return self.influences(_jacobian(self.parameters, x, self.x))
 
-    def predict(self, x: float) -> Interval:
-        """Return the error at x, with the interval for the mean of n new seeds, n as in the fit.
-
-        The noise of the new mean is taken as the average noise of the fitted points. Degrees of freedom:
-        Welch-Satterthwaite.
-        """
-        n, points = self.errors.shape
-        of_law = float(standard_error(self.influences_at(np.array([x])))[0]) ** 2
-        of_mean = float(self.errors.var(0, ddof=1).mean()) / n
-        total = max(of_law + of_mean, 1e-300)
-        degrees = total**2 / max(of_law**2 / (n - 1) + of_mean**2 / (points * (n - 1)), 1e-300)
-        value, half = float(self.at(np.array([x]))[0]), t_quantile(degrees) * math.sqrt(total)
-        return Interval(value, value - half, value + half)
-
 
 def fit_power_law(x: Array, errors: Array) -> PowerLaw:
     """Fit the law to errors [n, K] at the scales x [K]; needs two seeds, and at least as many points as parameters."""
@@ -128,18 +118,31 @@ def fit_power_law(x: Array, errors: Array) -> PowerLaw:
     with_b = len(x) >= MIN_FOR_B
     top = math.log1p(float(x[-1] / x[0])) if with_b else 1e-12  # least_squares needs bounds that differ
     bounds = ([-np.inf, math.log(C_RANGE[0]), 0.0, 0.0], [np.inf, math.log(C_RANGE[1]), top, 1.0])
-    found = optimize.least_squares(
-        lambda p: _law(p, x, x) - mean,
-        np.clip(_start(x, mean, top), *bounds),
-        jac=lambda p: _jacobian(p, x, x),
-        bounds=bounds,
-        x_scale="jac",
-        ftol=1e-12,
-        xtol=1e-12,
-        gtol=1e-12,
-    )
+    with np.errstate(over="ignore"):  # on the way to the law of a curve that rises
+        found = optimize.least_squares(
+            lambda p: _law(p, x, x) - mean,
+            np.clip(_start(x, mean, top), *bounds),
+            jac=lambda p: _jacobian(p, x, x),
+            bounds=bounds,
+            x_scale="jac",
+            ftol=1e-12,
+            xtol=1e-12,
+            gtol=1e-12,
+        )
     parameters = found.x * (1, 1, with_b, 1)  # without b, s is exactly 0
     return PowerLaw(x, errors, parameters, _problem(x, errors, parameters))
+
+
+def prediction(law: PowerLaw, x: float, measured: Array) -> Interval:
+    """Return the law's error at x, with the 95% interval in which the mean of `measured` should lie.
+
+    `measured` [n] has the errors at x of the seeds that the law was fitted to. The interval is that of measured -
+    predicted, paired by seed.
+    """
+    value = float(law.at(np.array([x]))[0])
+    error = standard_error((measured - measured.mean() - law.influences_at(np.array([x])))[0:1])[0]
+    half = t_quantile(len(measured) - 1) * float(error)
+    return Interval(value, value - half, value + half)
 
 
 def difference(first: PowerLaw, second: PowerLaw, x: Array) -> tuple[Array, Array, Array]:
@@ -153,13 +156,20 @@ def difference(first: PowerLaw, second: PowerLaw, x: Array) -> tuple[Array, Arra
     return value, value - half, value + half
 
 
+def common_range(first: PowerLaw, second: PowerLaw) -> tuple[float, float]:
+    """Return the smallest and the largest scale that the points of both laws cover."""
+    return max(first.x[0], second.x[0]), min(first.x[-1], second.x[-1])
+
+
 def crossover(first: PowerLaw, second: PowerLaw) -> Interval | None:
     """Return the largest scale where two laws cross, up to BEYOND times the largest point; None if they do not cross.
 
-    The interval is the range around it in which the band of the difference contains 0. If this range reaches an end of
-    the search, the lower end is 0 or the upper end infinity.
+    Only scales that the points of both laws cover, or beyond, are searched. The interval is the range around the
+    crossover in which the band of the difference contains 0. If this range reaches an end of the search, the lower end
+    is 0 or the upper end infinity.
     """
-    x = np.geomspace(first.x[0], BEYOND * first.x[-1], 1001)
+    smallest, largest = common_range(first, second)
+    x = np.geomspace(smallest, BEYOND * largest, 1001)
     value, low, high = difference(first, second, x)
     crossings = np.flatnonzero(np.diff(np.sign(value)))
     if not len(crossings):
@@ -220,21 +230,36 @@ def _start(x: Array, mean: Array, top: float) -> Array:
 
 
 def _problem(x: Array, errors: Array, parameters: Array) -> str:
-    from scipy import stats
-
-    mean, (n, points) = errors.mean(0), errors.shape
+    mean = errors.mean(0)
     if mean[-1] >= mean[0]:
         return "the error does not fall"
     if min(abs(parameters[1] - math.log(end)) for end in C_RANGE) < 1e-3:
-        return f"c is at an end of its range, -{C_RANGE[1]:g} to -{C_RANGE[0]:g}: the points do not determine it"
-    degrees = points - (4 if points >= MIN_FOR_B else 3)
-    noise = float(errors.var(0, ddof=1).mean()) / n
-    if degrees > 0 and noise > 0:
-        residual = float(((_law(parameters, x, x) - mean) ** 2).sum()) / degrees
-        p = float(stats.f.sf(residual / noise, degrees, points * (n - 1)))
-        if p < MISFIT:
-            return f"the law does not fit the points (p = {p:.1g})"
-    return ""
+        return f"c is at an end of its range, -{C_RANGE[1]:g} to -{C_RANGE[0]:g}"
+    if parameters[2] > math.log1p(float(x[-1] / x[0])) - 1e-3:
+        return "b is at the end of its range, the largest point"
+    p = _misfit(x, errors, parameters)
+    return f"the law does not fit (p = {p:.1g})" if p < MISFIT else ""
+
+
+def _misfit(x: Array, errors: Array, parameters: Array) -> float:
+    """Return the p-value of the law: Hotelling's T^2 of the seeds' residuals in the directions that no parameter moves.
+
+    Like the intervals, it allows for runs of a seed that are correlated and for noise that differs between points.
+    """
+    from scipy import stats
+
+    free = [0, 1, 2, 3] if len(x) >= MIN_FOR_B else [0, 1, 3]
+    fixed = np.linalg.svd(_jacobian(parameters, x, x)[:, free])[0][:, len(free) :]
+    residuals = (errors - _law(parameters, x, x)) @ fixed  # [n, degrees]
+    n, degrees = residuals.shape
+    if not 0 < degrees < n:
+        return 1.0
+    covariance = np.cov(residuals, rowvar=False).reshape(degrees, degrees)
+    if np.linalg.matrix_rank(covariance) < degrees:
+        return 1.0
+    mean = residuals.mean(0)
+    t_squared = n * mean @ np.linalg.solve(covariance, mean)
+    return float(stats.f.sf(t_squared * (n - degrees) / (degrees * (n - 1)), degrees, n - degrees))
 
 
 def _centre(points: Array) -> float:

@@ -5,7 +5,6 @@ a run at every point. The error is 1 - the mean score over the tasks that all ru
 its mean over the data sets that all these runs share.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,17 +12,30 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.config.ladder import AXES, MIN_POINTS
+from clipx.config.ladder import MIN_POINTS
+from clipx.data.sampler import num_train
 from clipx.errors import UserError
-from evaluation.analyses.comparison import MEAN, TASKS, BySeed, Estimate, estimate, paired, rankable, shared_values
-from evaluation.analyses.power_law import MIN_SEEDS, Array, Interval, PowerLaw, crossover, fit_power_law
-from evaluation.runs.description import last, processor_hours, setting, settings_text, training_flops
+from evaluation.analyses.comparison import (
+    MEAN,
+    MIN_SEEDS,
+    TASKS,
+    BySeed,
+    Estimate,
+    LeftOut,
+    estimate,
+    paired,
+    rankable,
+    shared_values,
+)
+from evaluation.analyses.ladder_runs import LadderRuns, Points, find_ladder_runs
+from evaluation.analyses.power_law import Array, Interval, PowerLaw, crossover, fit_power_law, prediction
+from evaluation.runs.description import last, processor_hours, setting, training_flops
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 AGAINST = {  # quantity on the x axis -> its name in figures
     "samples": "samples seen",
-    "flops": "training FLOPs",
+    "flops": "FLOPs of the towers",
     "hours": "hours of training steps x processes",
     "pairs": "training pairs",
     "batch": "batch size",
@@ -32,19 +44,20 @@ QUANTITIES: dict[str, Callable[[Run], float]] = {  # key of AGAINST -> function 
     "samples": lambda run: last(run, "samples") or 0.0,
     "flops": training_flops,
     "hours": processor_hours,
-    "pairs": lambda run: float(setting(run, "data", "scenes", "num_train") or 0),
+    "pairs": lambda run: float(
+        num_train(setting(run, "data", "scenes", "num_train") or 0, setting(run, "data", "held_out") or 0.0)
+    ),
     "batch": lambda run: float(setting(run, "train", "batch_size") or 0),
 }
 OF_AXIS = {"samples": "samples", "data": "pairs", "width": "flops", "batch": "batch"}  # axis -> default quantity
 LEAST = 0.01  # smallest effect of interest
-Points = dict[str, list[Run]]  # value of the axis -> runs, one per seed
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """The largest point, predicted from the smaller ones."""
 
-    predicted: Interval  # of the mean over new seeds, as many as in the fit
+    predicted: Interval  # the range in which the mean of the same seeds should lie
     measured: float
     problem: str  # why the law of the smaller points should not be used; "" if it fits
 
@@ -73,8 +86,20 @@ class Gain:
     arm: str
     x: list[float]  # of the reference
     at: list[Estimate]  # the gain at each point, over the common seeds
-    # of the reference and the arm, over their common seeds; None if these are too few or one of the two has a `problem`
-    laws: tuple[PowerLaw, PowerLaw] | None
+    laws: tuple[PowerLaw, PowerLaw] | None  # of the reference and the arm, over their common seeds
+    problem: str  # why there are no laws; "" if there are
+
+    @property
+    def at_other_x(self) -> bool:
+        """True if reference and arm have different x at a point, as FLOPs of different towers."""
+        return self.laws is not None and not np.allclose(self.laws[0].x, self.laws[1].x, rtol=0.01)
+
+    @property
+    def sign_change(self) -> tuple[float, float] | None:
+        """The last two x between which the measured gain changes its sign; gains whose interval has 0 do not count."""
+        decided = [(x, one.sign) for x, one in zip(self.x, self.at, strict=True) if one.sign]
+        changes = [(x, next_x) for (x, sign), (next_x, next_sign) in pairwise(decided) if sign != next_sign]
+        return changes[-1] if changes else None
 
     @property
     def crossover(self) -> Interval | None:
@@ -88,6 +113,7 @@ class Ladder:
 
     recipe: str
     axis: str
+    others: dict[str, str]  # the other axes and their values
     points: list[str]  # values of the axis, ascending
     against: str  # key of AGAINST
     score: str  # names of the tasks in the error
@@ -99,7 +125,7 @@ class Ladder:
 def find_ladders(
     runs: list[Run], by: str = MEAN, against: str = "", axis: str = "", reference: str = ""
 ) -> tuple[list[Ladder], list[str]]:
-    """Return the ladders among the runs, and lines about arms that are left out.
+    """Return the ladders among the runs, and lines about runs, points, arms and ladders that are left out.
 
     Args:
         by: score, MEAN or a task.
@@ -107,92 +133,47 @@ def find_ladders(
         axis: only ladders along this axis; "" for all.
         reference: arm that the others are compared with; "" for `clip`, or the first arm if there is no `clip`.
 
-    Raises UserError: a reference that no ladder has, too few points or no task that all arms of a ladder share, a
-    quantity that does not grow, or no common seed.
+    Raises UserError: there are ladders, but none can be used: an unknown reference, too few common points, no task that
+    all arms share, a quantity that does not grow, or no common seed.
     """
-    ladders, left_out = [], list[str]()
-    for (recipe, along, _), arms in _by_axis(runs).items():
-        if axis not in ("", along):
-            continue
-        whole = {arm: points for arm, points in arms.items() if len(points) >= MIN_POINTS}
-        for points in whole.values():
-            for point, at_point in points.items():
-                points[point], others = _same_settings(at_point)
-                left_out += [f"left out, other settings or a second run of a seed: {run.path}" for run in others]
-        if whole:
-            left_out += [
-                f"left out, {recipe} along {along}: {arm} has {len(points)} points, a ladder needs {MIN_POINTS}"
-                for arm, points in arms.items()
-                if arm not in whole
-            ]
-            if not reference or reference in whole:
-                ladders.append(_ladder(recipe, along, whole, by, against or OF_AXIS[along], reference))
-    if reference and not ladders:
-        raise UserError(f"reference={reference} is an arm of no ladder of these runs")
+    ladders, left_out, failures = [], list[str](), list[str]()
+    for found in find_ladder_runs(runs, axis):
+        left_out += found.left_out
+        try:
+            ladders.append(_ladder(found, by, against or OF_AXIS[found.axis], reference))
+        except UserError as error:
+            failures.append(str(error))
+    if failures and not ladders:
+        raise UserError(failures[0])
+    recipes = {ladder.recipe for ladder in ladders}
+    diverged = [str(run.path) for run in runs if run.diverged and setting(run, "recipe") in recipes]
+    left_out += [LeftOut("diverged", diverged).line()] if diverged else []
+    left_out += [f"left out, {reason}" for reason in failures]
     return ladders, [*dict.fromkeys(left_out)]  # a run may be left out along several axes
 
 
-def refuse_short(runs: list[Run], axis: str = "") -> None:
-    """Raise UserError; the message names the arm with the most points along `axis` ("": along any axis)."""
-    found = [
-        (len(points), along, arm)
-        for (_, along, _), arms in _by_axis(runs).items()
-        for arm, points in arms.items()
-        if axis in ("", along)
-    ]
-    most, along, arm = max(found, default=(0, axis or "samples", "an arm"))
-    raise UserError(
-        f"no ladder: {arm} has {most} of the {MIN_POINTS} or more points of {along} that it needs (only runs with "
-        f"results count); clipx reproduce recipe=R scale={along} trains them"
-    )
-
-
-def _by_axis(runs: list[Run]) -> dict[tuple[str, str, tuple[str, ...]], dict[str, Points]]:
-    """Return (recipe, axis, values of the other axes) -> arm -> point -> runs that have results."""
-    found: dict[tuple[str, str, tuple[str, ...]], dict[str, Points]] = {}
-    for run in runs:
-        if not run.config or not run.results or run.diverged:
-            continue
-        values = {axis: str(setting(run, *keys[0].split("."))) for axis, keys in AXES.items()}
-        recipe, arm = str(setting(run, "recipe")), str(setting(run, "arm") or run.name)
-        for axis, value in values.items():
-            others = tuple(other for name, other in values.items() if name != axis)
-            by_point = found.setdefault((recipe, axis, others), {}).setdefault(arm, {})
-            by_point.setdefault(value, []).append(run)
-    return found
-
-
-def _same_settings(runs: list[Run]) -> tuple[list[Run], list[Run]]:
-    """Return the runs of one arm and point with the most frequent settings, one per seed, and the other runs."""
-    usual = Counter(map(settings_text, runs)).most_common(1)[0][0]
-    by_seed: dict[int, Run] = {}
-    for run in runs:
-        if settings_text(run) == usual:
-            by_seed.setdefault(run.seed, run)
-    kept = [*by_seed.values()]
-    return kept, [run for run in runs if not any(run is one for one in kept)]
-
-
-def _ladder(recipe: str, axis: str, arms: dict[str, Points], by: str, against: str, reference: str) -> Ladder:
-    shared = set.intersection(*(set(points) for points in arms.values()))
+def _ladder(found: LadderRuns, by: str, against: str, reference: str) -> Ladder:
+    arms, shared = found.arms, [*next(iter(found.arms.values()))]
     if len(shared) < MIN_POINTS:
-        raise UserError(f"{recipe} along {axis}: the arms share {len(shared)} points, a ladder needs {MIN_POINTS}")
+        raise UserError(f"{found.name}: the arms share {len(shared)} points, a ladder needs {MIN_POINTS}")
+    if reference and reference not in arms:
+        raise UserError(f"{found.name}: reference={reference} is not one of its arms: {', '.join(arms)}")
     reference = reference or ("clip" if "clip" in arms else next(iter(arms)))
     quantity = QUANTITIES[against]
     x_of = {point: fmean(map(quantity, arms[reference][point])) for point in shared}
     points = sorted(shared, key=x_of.__getitem__)
     errors, score = _errors(arms, points, by)
-    found = []
+    measured = []
     for arm in arms:
         x = [fmean(map(quantity, arms[arm][point])) for point in points]
         if not all(0 < a < b for a, b in pairwise(x)):
             raise UserError(
-                f"against={against} does not grow along {axis} for arm {arm} of {recipe}: use {OF_AXIS[axis]}"
+                f"{found.name}: against={against} does not grow for arm {arm}, or is unknown: use {OF_AXIS[found.axis]}"
             )
-        found.append(_arm(arm, x, errors[arm]))
-    first = next(one for one in found if one.arm == reference)
-    gains = [_gain(first, one) for one in found if one is not first]
-    return Ladder(recipe, axis, points, against, score, reference, found, gains)
+        measured.append(_arm(arm, x, errors[arm]))
+    first = next(one for one in measured if one.arm == reference)
+    gains = [_gain(first, one) for one in measured if one is not first]
+    return Ladder(found.recipe, found.axis, found.others, points, against, score, reference, measured, gains)
 
 
 def _errors(arms: dict[str, Points], points: list[str], by: str) -> tuple[dict[str, list[BySeed]], str]:
@@ -224,7 +205,8 @@ def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:
     scales, curves = np.array(x), _curves(errors, seeds)
     law = fit_power_law(scales, curves)
     smaller = fit_power_law(scales[:-1], curves[:, :-1])
-    held_out = HeldOut(smaller.predict(x[-1]), float(curves[:, -1].mean()), smaller.problem)
+    predicted = prediction(smaller, x[-1], curves[:, -1])
+    held_out = HeldOut(predicted, float(curves[:, -1].mean()), smaller.problem)
     return ArmErrors(arm, x, errors, law, held_out, law.problem)
 
 
@@ -236,11 +218,14 @@ def _gain(reference: ArmErrors, arm: ArmErrors) -> Gain:
             raise UserError(f"arms {reference.arm} and {arm.arm} have no common seed at a point of their ladder")
         at.append(found)
     seeds = _common([*reference.errors, *arm.errors])
-    laws = None
-    if len(seeds) >= MIN_SEEDS and not (reference.problem or arm.problem):
-        first, second = (fit_power_law(np.array(one.x), _curves(one.errors, seeds)) for one in (reference, arm))
-        laws = first, second
-    return Gain(arm.arm, reference.x, at, laws)
+    problems = [f"no law of {one.arm}" for one in (reference, arm) if one.problem]
+    if len(seeds) < MIN_SEEDS:
+        problems.append(f"{len(seeds)} common seeds, a law needs {MIN_SEEDS}")
+    if problems:
+        return Gain(arm.arm, reference.x, at, None, problems[0])
+    first, second = (fit_power_law(np.array(one.x), _curves(one.errors, seeds)) for one in (reference, arm))
+    problem = first.problem or second.problem
+    return Gain(arm.arm, reference.x, at, None if problem else (first, second), problem)
 
 
 def _common(errors: list[BySeed]) -> list[int]:

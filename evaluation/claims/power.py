@@ -14,7 +14,7 @@ MOST_SEEDS = 10_000
 def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
     """Return the undecided parts of an undecided claim that more seeds can decide, with their findings.
 
-    A statement over arms that has an estimate is left out, because more seeds hardly change it.
+    A part of kind rank or weak_rank that has an estimate is left out, because more seeds hardly change it.
     """
     if outcome.verdict != "undecided":
         return []

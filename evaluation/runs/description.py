@@ -52,7 +52,8 @@ def processor_hours(run: Run) -> float:
 def training_flops(run: Run) -> float:
     """Return the FLOPs of the towers in the whole training; 0 if the run's towers cannot be built here."""
     parts = [("model",), *(("train", name) for name in ("batch_size", "accumulation", "grad_checkpointing"))]
-    key = repr([setting(run, *part) for part in parts])
+    terms = [*(setting(run, "objective") or {})]  # negclip has twice the texts
+    key = repr([*(setting(run, *part) for part in parts), terms])
     if key not in SAMPLE_FLOPS:
         SAMPLE_FLOPS[key] = _sample_flops(run)
     return SAMPLE_FLOPS[key] * (last(run, "samples") or 0.0)
@@ -107,9 +108,12 @@ def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [(prefix, _text(tree))]
 
 
-def settings_text(run: Run, prefix: str = "") -> str:
-    """Return the settings that determine the results, except names and seed; only those that start with `prefix`."""
-    keys = {*identity_keys()} - {"name", "recipe", "arm", "seed"}
+def settings_text(run: Run, prefix: str = "", without: tuple[str, ...] = ()) -> str:
+    """Return the settings that determine the results, except names, seed and those in `without`.
+
+    `prefix`: only settings whose keys start with it.
+    """
+    keys = {*identity_keys()} - {"name", "recipe", "arm", "seed", *without}
     settings = [(key, value) for key, value in flat(run.config) if key in keys or key.startswith("objective.")]
     return str([(key, value) for key, value in settings if key.startswith(prefix)])
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evaluation.analyses.power_law import Array, crossover, fit_power_law
+from evaluation.analyses.power_law import Array, crossover, fit_power_law, prediction
 
 X: Array = np.geomspace(2500.0, 2500.0 * 4**5, 6).round()
 
@@ -44,6 +44,8 @@ CASES = (
     Case("noise falls from 0.015 to 0.003", LAWS, np.linspace(0.015, 0.003, 6)),
     Case("five points", LAWS, np.full(5, 0.005), x=X[:5]),
     Case("four points, b = 0", tuple((a, 0.0, c, d) for a, _, c, d in LAWS), np.full(4, 0.01), x=X[1:5]),  # type: ignore[arg-type]
+    Case("four points", LAWS, np.full(4, 0.01), x=X[1:5]),
+    Case("d = 0", tuple((a, b, c, 0.0) for a, b, c, _ in LAWS), np.full(6, 0.005)),  # type: ignore[arg-type]
     Case("three seeds", LAWS, np.full(6, 0.005), seeds=3),
 )
 
@@ -82,7 +84,7 @@ def coverage(case: Case, experiments: int, seed: int = 0) -> dict[str, float]:
         found = crossover(law, other)
         hits["crossover"] += found is not None and found.contains(at)
         smaller = fit_power_law(case.x[:-1], first[:, :-1])
-        hits["prediction"] += smaller.predict(float(case.x[-1])).contains(float(first[:, -1].mean()))
+        hits["prediction"] += prediction(smaller, float(case.x[-1]), first[:, -1]).contains(float(first[:, -1].mean()))
         hits["problem"] += bool(law.problem)
     return {name: count / experiments for name, count in hits.items()}
 

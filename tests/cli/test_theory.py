@@ -72,7 +72,7 @@ def test_claims_name_only_theory_commands_that_exist() -> None:
         (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
         (["margin", "gama=0.5"], "clipx theory: gama is not known; did you mean 'gamma'"),
         (["margin", "pmi"], "give one name"),
-        (["all", "K=3"], "K= belongs to one problem"),
+        (["all", "K=3"], "K= needs the name of a problem"),
     ],
 )
 def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

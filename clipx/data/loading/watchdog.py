@@ -1,6 +1,7 @@
-"""Loader timeout: end the run if no batch comes for data.stall_seconds, and name the samples being read.
+"""Faults of the loader: a timeout that names the samples being read, and loader processes that are killed.
 
-Without the timeout, a run would wait for ever when a network file system hangs.
+Without the timeout, a run would wait for ever when a network file system hangs. It ends if no batch comes for
+data.stall_seconds.
 """
 
 import multiprocessing
@@ -85,6 +86,17 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def explain_killed_worker() -> Iterator[None]:
+    """Raise Fault if a loader process is killed. torch's signal handler may report this anywhere in the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker (pid"):
+            raise
+        raise Fault("a loader process was killed, probably for lack of memory: use fewer data.workers") from error
 
 
 def start_process_group(worker: int) -> None:

@@ -1,9 +1,13 @@
 """Image decoding; an unusable image raises BadSample."""
 
+import errno
 import io
 import warnings
+from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
+
+from clipx.errors import DRIVE_FAILED, Fault, UserError
 
 # Limit against decompression bombs: a PNG of 50 kB can hold 20,000 x 20,000 pixels of 1 bit, which take 1.2 GB as RGB.
 MAX_PIXELS = 89_478_485
@@ -14,6 +18,18 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 class BadSample(ValueError):
     """A sample that cannot be used: its image is corrupt or too large, or its text is missing or unreadable."""
+
+
+def read_error(error: OSError, path: Path, is_shard: bool = False) -> BadSample | Fault | UserError:
+    """Return the error to raise if an image file or a shard cannot be read.
+
+    BadSample: the disk cannot read these bytes, or the image file is missing. Fault: the network drive has failed.
+    UserError: the shard cannot be opened or read for another reason.
+    """
+    drive_failed = error.errno in DRIVE_FAILED
+    if error.errno == errno.EIO or not (drive_failed or is_shard):
+        return BadSample(f"cannot be read ({error})")
+    return (Fault if drive_failed else UserError)(f"cannot use {path}: {error.strerror}")
 
 
 def decode(data: bytes) -> Image.Image:

@@ -59,7 +59,7 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
         with new_folder(root) as temporary:
             _write_class_files(temporary, config)
             shards = _plan(config)
-            workers = min(os.cpu_count() or 1, len(shards))
+            workers = min(len(os.sched_getaffinity(0)), len(shards))
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, spawn, end_with_parent, (os.getpid(),)) as pool:
                 with children_ignore_ctrl_c():

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
 from clipx.errors import UserError
-from clipx.utils.files import cache_home, content_hash, new_folder
+from clipx.utils.files import cache_home, content_hash, lock, new_folder
 
 COLUMN_OF = {
     "jpg": "image", "jpeg": "image", "png": "image", "webp": "image",
@@ -111,20 +111,28 @@ def open_index(folder: Path) -> Index:
     """
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in _shard_paths(folder)]
     cache = cache_home() / "index" / content_hash(str(folder.resolve()))
-    newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    saved = [index for path in (folder / PUBLISHED, *newest_first) if (index := load(path)) is not None]
-    wanted = {_version(s) for s in shards}
-    for index in saved:
-        if {_version(s) for s in index.shards} == wanted:
+    if (index := _up_to_date(_saved(folder, cache), shards)) is not None:
+        return index
+    with lock(str(cache)):  # all processes of a run call this: one builds the index, the others wait
+        saved = _saved(folder, cache)
+        if (index := _up_to_date(saved, shards)) is not None:
             return index
-    target = cache / content_hash([FORMAT, sorted(wanted)])
-    for _ in range(2):  # another process that found no valid index may delete ours before it writes the same one
-        if (loaded := load(target)) is not None:
-            return loaded
-        save(build_index(folder, shards, saved[0] if saved else None), target)
-    loaded = load(target)
-    assert loaded is not None, target
-    return loaded
+        target = cache / content_hash([FORMAT, sorted(map(_version, shards))])
+        built = build_index(folder, shards, saved[0] if saved else None)
+        save(built, target)
+        loaded = load(target)
+    return built if loaded is None else loaded  # None: another machine with this cache is just writing the same index
+
+
+def _saved(folder: Path, cache: Path) -> list[Index]:
+    """Return the published index, if there is one, and those in the cache, newest first."""
+    newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    return [index for path in (folder / PUBLISHED, *newest_first) if (index := load(path)) is not None]
+
+
+def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
+    wanted = {_version(s) for s in shards}
+    return next((index for index in saved if {_version(s) for s in index.shards} == wanted), None)
 
 
 def publish(index: Index, folder: Path) -> Path:

@@ -4,7 +4,6 @@ A sample consists of consecutive members with the same key. The key is the membe
 last slash.
 """
 
-import errno
 import io
 import os
 from collections import OrderedDict
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.images import read_error
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.tar import BLOCK
-from clipx.errors import DRIVE_FAILED, Fault, UserError
+from clipx.errors import UserError
 from clipx.utils.files import cache_home, write_bytes
 
 Rows = NDArray[np.int32]
@@ -127,11 +126,7 @@ class Shards:
         try:
             return os.pread(self._file(shard), size, self.offset(sample_id, column))
         except OSError as error:
-            if error.errno == errno.EIO:
-                raise BadSample(f"cannot be read ({error})") from error
-            path = self._files.folder / self.index.shards[shard].name
-            kind = Fault if error.errno in DRIVE_FAILED else UserError
-            raise kind(f"cannot use {path}: {error.strerror}") from error
+            raise read_error(error, self.folder / self.index.shards[shard].name, is_shard=True) from error
 
     def prefetch(self, sample_id: int, block: int) -> None:
         """Ask the system to read the sample's block of `block` neighbouring samples into memory, in one disk access.

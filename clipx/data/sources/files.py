@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.config.data_schema import DataConfig
-from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
@@ -99,10 +99,13 @@ class FilePairs(PairSource):
         return self._names[sample_id]
 
     def image(self, sample_id: int) -> bytes:
+        path = self.folder / self._names[sample_id]
         try:
-            return (self.folder / self._names[sample_id]).read_bytes()
-        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+            return path.read_bytes()
+        except ValueError as error:  # a NUL byte in the name
             raise BadSample(f"cannot be read ({error})") from error
+        except OSError as error:
+            raise read_error(error, path) from error
 
     def captions(self, sample_id: int) -> list[str]:
         return [self._captions[i] for i in range(self._starts[sample_id], self._starts[sample_id + 1])]

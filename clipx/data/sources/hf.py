@@ -7,7 +7,7 @@ from typing import Any
 
 from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess import captions as texts
-from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import evenly_spaced, sizes_of
 from clipx.errors import UserError, one_line
@@ -90,7 +90,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
 
 
 def image_bytes(cell: dict[str, Any] | None) -> bytes:
-    """Return the encoded image of a cell. Raises BadSample if the image is missing or cannot be read."""
+    """Return the encoded image of a cell. Raises BadSample or Fault, like `read_error`."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")
     if cell["bytes"] is not None:
@@ -98,4 +98,4 @@ def image_bytes(cell: dict[str, Any] | None) -> bytes:
     try:
         return Path(cell["path"]).read_bytes()
     except OSError as error:
-        raise BadSample(f"cannot be read ({error})") from error
+        raise read_error(error, Path(cell["path"])) from error

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess import captions as texts
@@ -91,7 +91,7 @@ class ShardStream(Stream):
                 found += 1
                 yield self._pair(f"{name}:{sample['__key__']}", sample, generator)
         except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
-            yield StreamedPair(name, error=f"the rest cannot be read ({type(error).__name__}: {error})")
+            yield StreamedPair(name, error=_unreadable(error))
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
@@ -116,6 +116,7 @@ class HFStream(Stream):
 
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.config, self.root = config, root
+        self.at_random = config.captions == "random"
         self.rows = hf.load(config, root, streaming=True)
         self.num_samples = samples_per_epoch(config)
         self.fingerprint = f"stream:{content_hash([root.name, config.split])}"
@@ -124,17 +125,26 @@ class HFStream(Stream):
         while True:
             rows = self.rows.shuffle(seed=generator.randrange(2**31), buffer_size=self.config.shuffle_buffer)
             number = -1
-            for number, row in enumerate(rows):
-                where = f"row {number} in shuffled order"
-                try:
-                    image = hf.image_bytes(row[self.config.image_column])
-                    captions = texts.all_from_cell(row[self.config.caption_column])
-                    caption = texts.choose_caption(captions, self.config.captions == "random", generator)
-                    yield StreamedPair(where, image, caption)
-                except BadSample as error:
-                    yield StreamedPair(where, error=str(error))
-            if number < 0:
-                yield StreamedPair(str(self.root), error="holds no samples")
+            try:
+                for number, row in enumerate(rows):
+                    yield self._pair(f"row {number} in shuffled order", row, generator)
+            except Exception as error:  # errors of the network, the hub's client and pyarrow
+                yield StreamedPair(str(self.root), error=_unreadable(error))
+            else:
+                if number < 0:
+                    yield StreamedPair(str(self.root), error="holds no samples")
+
+    def _pair(self, where: str, row: dict[str, Any], generator: random.Random) -> StreamedPair:
+        try:
+            image = hf.image_bytes(row[self.config.image_column])
+            captions = texts.all_from_cell(row[self.config.caption_column])
+            return StreamedPair(where, image, texts.choose_caption(captions, self.at_random, generator))
+        except BadSample as error:
+            return StreamedPair(where, error=str(error))
+
+
+def _unreadable(error: Exception) -> str:
+    return f"the rest cannot be read ({type(error).__name__}: {error})"
 
 
 def samples_per_epoch(config: DataConfig) -> int:

@@ -115,5 +115,6 @@ def single_epoch_note(term: str, total_epochs: int) -> list[str]:
     if total_epochs > 1:
         return []
     return [
-        f"objective.{term} averages over epochs: with train.epochs=1 every sample is new, and u_i is g_i of its batch"
+        f"objective.{term}.gamma has no effect in this run of one epoch: it visits no sample twice, so there is "
+        "nothing to average"
     ]

@@ -149,7 +149,8 @@ class NuclrTerm(Term):
     def notes(self, total_epochs: int) -> list[str]:
         lines = ma.single_epoch_note("nuclr", total_epochs)
         if self.freeze_epochs >= total_epochs:
-            lines.append(f"objective.nuclr.freeze_epochs={self.freeze_epochs} of {total_epochs}: zeta is never updated")
+            covered = f"objective.nuclr.freeze_epochs={self.freeze_epochs} covers all {total_epochs} epochs of the run"
+            lines.append(f"{covered}: zeta is never updated")
         return lines
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.analyses.comparison import Estimate, estimate
-from evaluation.analyses.power_law import BEYOND, PowerLaw, difference, standard_error
+from evaluation.analyses.power_law import BEYOND, PowerLaw, common_range, difference, standard_error
 from evaluation.analyses.scaling import ArmErrors, Gain
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, Drawing, drawing, plain_ticks
@@ -33,9 +33,8 @@ def error_figure(name: str, caption: str, arms: list[ArmErrors], x: str, y: str)
                 rows += _law(plot, axes, arm, arm.law)
             if arm.held_out is not None and not arm.held_out.problem:
                 one = arm.held_out.predicted
-                axes.plot(
-                    [arm.x[-1]] * 2, [max(one.low, 1e-4), one.high], color=colour, linewidth=3, alpha=0.3, gid=gid
-                )
+                low = max(one.low, one.value / 2)  # a logarithmic axis has no 0
+                axes.plot([arm.x[-1]] * 2, [low, one.high], color=colour, linewidth=3, alpha=0.3, gid=gid)
                 axes.plot(arm.x[-1], one.value, "D", color=colour, markersize=7, markerfacecolor="none", gid=gid)
                 rows.append([arm.arm, "predicted", arm.x[-1], one.value, one.low, one.high])
         axes.set_xscale("log")
@@ -55,7 +54,9 @@ def gain_figure(name: str, caption: str, gain: Gain, least: float, x: str, y: st
         for sign in (-1, 1):
             axes.axhline(sign * least, color=INK, linestyle=DOTTED, linewidth=0.8)
         if gain.laws:
-            scales = np.geomspace(gain.x[0], gain.x[-1], 100)
+            smallest, largest = common_range(*gain.laws)
+            found = gain.crossover
+            scales = np.geomspace(smallest, max(largest, found.value if found else 0), 100)
             value, low, high = difference(*gain.laws, scales)
             axes.plot(scales, value, color=COLOURS[0], linewidth=1.4)
             axes.fill_between(scales, low, high, color=COLOURS[0], alpha=0.15, linewidth=0)
@@ -95,9 +96,9 @@ def _law(plot: Drawing, axes: Any, arm: ArmErrors, law: PowerLaw) -> Rows:
 
 
 def _mark_crossover(axes: Any, gain: Gain) -> None:
-    """Draw a dashed line at the crossover, and its interval as a bar at the bottom."""
+    """Draw a dashed line at the crossover, and its interval as a bar at the bottom, unless both ends are open."""
     found = gain.crossover
-    if found is None:
+    if found is None or (found.low == 0 and math.isinf(found.high)):
         return
     low = max(found.low, gain.x[0])
     high = found.high if math.isfinite(found.high) else BEYOND * gain.x[-1]

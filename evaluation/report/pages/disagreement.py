@@ -16,8 +16,8 @@ RULE = (
     "compare methods, use clipx report compare."
 )
 FOOTER = (
-    "A model has an item right if it ranks a right answer first; a minimal pair, if it does so for each query of the "
-    "pair. Click a column header to sort."
+    "A model has an item right if it ranks a right answer first. A minimal pair is right if this holds for both of its "
+    "queries. Click a column header to sort."
 )
 COLUMNS = ["task", "dataset", "split", "metric", "item", "unit", "right", "rank_a", "rank_b"]
 

@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
+
 from clipx.errors import UserError
-from evaluation.analyses.power_law import Interval
+from evaluation.analyses.power_law import BEYOND, Interval, common_range, difference
 from evaluation.analyses.scaling import AGAINST, LEAST, ArmErrors, Gain, Ladder, find_ladders
 from evaluation.report.blocks import Block, Cell, Document, Figures, Section, Table, Text
 from evaluation.report.figures.scaling import error_figure, gain_figure
@@ -13,19 +15,20 @@ from evaluation.runs.description import MISSING, digits
 from evaluation.runs.reader import Run
 
 RULE = (
-    "Law of the error: a (x + b)^c + d, least squares on the means over the seeds; 95% intervals: Student's t over "
-    "the seeds' curves. With four points b is 0. Predicted: the mean error at the largest point, from the smaller "
-    "points; its interval is for a mean over the same number of seeds. Gain: error of the reference minus error of the "
-    "arm, paired by seed; its band is that of the difference of the two laws. Crossover: the largest x at which the "
-    "two laws cross, searched up to four times the largest point; its interval is the range around it in which the "
-    "band contains 0. ▲ and ▼: the whole interval of a gain is above or below 0."
+    "x: {x}. Law of the error: a (x + b)^c + d, least squares on the means over the seeds; 95% intervals: Student's t "
+    "over the seeds' curves. With four points b is 0. Predicted: the error at the largest point, from the smaller "
+    "points; its interval is that of measured - predicted, paired by seed. Gain: error of the reference minus error of "
+    "the arm at the same point, paired by seed; its line and band are the difference of the two laws at the same x. "
+    "Crossover: the largest x at which the two laws cross, searched up to four times the largest point; its interval "
+    "is the range around it in which the band contains 0; without laws, the points between which the measured gain "
+    "changes its sign. ▲ and ▼: the whole interval of a gain is above or below 0."
 )
 FOOTER = "A law that does not fit is dotted, and its problem is in the table."
 
 
 def build_scaling(ladders: list[Ladder], left_out: list[str], least: float) -> Document:
     """Return the document of `clipx report scaling`; `least`: smallest effect of interest, drawn as dotted lines."""
-    sections = [Section(title(ladder), [Text(RULE, "muted"), *blocks(ladder, least)]) for ladder in ladders]
+    sections = [Section(title(ladder), blocks(ladder, least, k)) for k, ladder in enumerate(ladders, 1)]
     if left_out:
         sections.append(Section("Left out", [Text(line, "muted") for line in left_out]))
     return Document("Effect as a function of scale", " ".join(lead(ladder) for ladder in ladders), sections, FOOTER)
@@ -37,34 +40,49 @@ def scaling_section(runs: list[Run]) -> list[Block]:
         ladders, _ = find_ladders(runs)
     except UserError as error:
         return [Text(str(error), "muted")]
-    found = [block for ladder in ladders for block in (Text(title(ladder)), *blocks(ladder, LEAST))]
-    return [Text(RULE, "muted"), *found] if found else []
+    numbered = enumerate(ladders, 1)
+    return [block for k, ladder in numbered for block in (Text(title(ladder)), *blocks(ladder, LEAST, k))]
 
 
 def title(ladder: Ladder) -> str:
-    """Return recipe, axis, points and score in one line."""
-    return f"{ladder.recipe}: {len(ladder.points)} points of {ladder.axis}, error = 1 - {ladder.score}"
+    """Return recipe, the other axes' values, axis, points and score in one line."""
+    others = ", ".join(f"{axis} {value}" for axis, value in ladder.others.items() if value != "None")
+    points = f"{ladder.axis} at {len(ladder.points)} points"
+    return f"{ladder.recipe} ({others}): {points}; error = 1 - mean of {ladder.score}"
 
 
 def lead(ladder: Ladder) -> str:
     """Return one or two sentences: gains at the largest point, predictions that held."""
     signs = [gain.at[-1].sign for gain in ladder.gains]
+    sentences = []
+    if signs:
+        sentences.append(
+            f"At the largest point of {ladder.axis}, {signs.count(1)} of {len(signs)} arms are better than "
+            f"{ladder.reference} and {signs.count(-1)} worse (95% interval of the gain; not corrected for the number "
+            "of arms)."
+        )
     held_out = [arm.held_out for arm in ladder.arms if arm.held_out and not arm.held_out.problem]
-    inside = sum(one.inside for one in held_out)
-    of_arms = f"At the largest point of {ladder.axis}, {signs.count(1)} of {len(signs)} arms are better than "
-    sentence = f"{of_arms}{ladder.reference} and {signs.count(-1)} worse. " if signs else ""
-    return f"{sentence}{inside} of {len(held_out)} predictions of the largest point contain the measured error."
+    if held_out:
+        inside = sum(one.inside for one in held_out)
+        sentences.append(
+            f"For {inside} of {len(held_out)} arms the error at the largest point lies in the interval predicted from "
+            "the smaller points."
+        )
+    return " ".join(sentences)
 
 
-def blocks(ladder: Ladder, least: float) -> list[Block]:
-    """Return figures and tables of one ladder."""
-    x, prefix = AGAINST[ladder.against], slug(f"scaling-{ladder.recipe}-{ladder.axis}-{ladder.reference}")
+def blocks(ladder: Ladder, least: float, number: int) -> list[Block]:
+    """Return figures and tables of one ladder; `number` makes the names of its figures unique."""
+    x, prefix = AGAINST[ladder.against], f"scaling-{number}"
     caption = f"Error against {x}, mean of the seeds with 95% intervals; diamonds: predicted from the smaller points"
     figures = [error_figure(f"{prefix}-error", caption, ladder.arms, x, "error")]
     for gain in ladder.gains:
         caption = f"Gain of {gain.arm} over {ladder.reference}; dotted: smallest effect of interest, ±{least:g}"
+        if gain.at_other_x:
+            caption += f"; points: same {ladder.axis}, line and band: same {x}"
         figures.append(gain_figure(f"{prefix}-{slug(gain.arm)}", caption, gain, least, x, "gain"))
-    return [Figures(figures), laws(ladder), *([gains(ladder)] if ladder.gains else [])]
+    tables = [laws(ladder), *([gains(ladder)] if ladder.gains else [])]
+    return [Text(RULE.format(x=x), "muted"), Figures(figures), *tables]
 
 
 def laws(ladder: Ladder) -> Table:
@@ -72,7 +90,7 @@ def laws(ladder: Ladder) -> Table:
     rows = [
         [
             Cell(arm.arm),
-            *(_interval(one) for one in _parameters(arm)),
+            *_parameters(arm),
             *_held_out(arm),
             Cell(arm.problem or "none", tone="bad" if arm.problem else ""),
         ]
@@ -88,11 +106,18 @@ def gains(ladder: Ladder) -> Table:
 
 
 def crossover_text(gain: Gain) -> str:
-    """Return the crossover with its interval, `none` if the laws do not cross, or `no laws` if there are none."""
+    """Return the crossover of the laws with its interval, or without laws the points around the last change of sign."""
     if gain.laws is None:
-        return "no laws"
+        ends = " and ".join(map(_number, gain.sign_change or ()))
+        return f"between {ends}; {gain.problem}" if ends else gain.problem
     found = gain.crossover
-    return "none" if found is None else f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
+    if found is None:
+        _, low, high = difference(*gain.laws, np.geomspace(*common_range(*gain.laws), 101))
+        return "undecided: the band contains 0 everywhere" if np.all((low <= 0) & (high >= 0)) else "none"
+    smallest, largest = common_range(*gain.laws)
+    start = _number(found.low) if found.low else f"< {_number(smallest)}"
+    end = _number(found.high) if math.isfinite(found.high) else f"> {_number(BEYOND * largest)}"
+    return f"{_number(found.value)} [{start}, {end}]"
 
 
 def scaling_table(ladders: list[Ladder]) -> list[list[object]]:
@@ -106,8 +131,12 @@ def scaling_table(ladders: list[Ladder]) -> list[list[object]]:
     return table
 
 
-def _parameters(arm: ArmErrors) -> list[Interval | None]:
-    return [None] * 4 if arm.law is None or arm.problem else [arm.law.a, arm.law.b, arm.law.c, arm.law.d]
+def _parameters(arm: ArmErrors) -> list[Cell]:
+    law = arm.law
+    if law is None or arm.problem:
+        return [Cell(MISSING)] * 4
+    b, d = (_interval(one, law.is_at_bound(name)) for name, one in (("b", law.b), ("d", law.d)))
+    return [_interval(law.a), b if law.with_b else Cell("0", 0.0, note="fixed"), _interval(law.c), d]
 
 
 def _held_out(arm: ArmErrors) -> list[Cell]:
@@ -123,10 +152,9 @@ def _held_out(arm: ArmErrors) -> list[Cell]:
     ]
 
 
-def _interval(one: Interval | None) -> Cell:
-    if one is None:
-        return Cell(MISSING)
-    return Cell(_number(one.value), one.value, note=f"[{_number(one.low)}, {_number(one.high)}]")
+def _interval(one: Interval, at_bound: bool = False) -> Cell:
+    note = f"[{_number(one.low)}, {_number(one.high)}]{', at its bound' * at_bound}"
+    return Cell(_number(one.value), one.value, note=note)
 
 
 def _number(value: float) -> str:

@@ -15,7 +15,7 @@ from cli.settings.compose import compose_evals
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.run import directory
 from clipx.training import setup
 from evaluation.claims.measures import MetricReader
@@ -93,6 +93,22 @@ def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
     printed = capsys.readouterr()
     assert "a folder without checkpoints" in printed.err and "4/4" in printed.err
     assert printed.out.count("retrieval") == 1 and str(runs[2])[:20] in printed.out
+
+
+def test_an_unexpected_error_of_one_run_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluate(config: EvalConfig) -> list[Result]:
+        if Path(str(config.checkpoint)).parent.name == "a":
+            raise RuntimeError("no such kernel")
+        return []
+
+    monkeypatch.setattr(many.one, "evaluate", evaluate)
+    runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
+    with pytest.raises(Fault, match=f"1 of 2 runs failed: {runs[0]}"):
+        many.evaluate(quick("held_out"), runs)
+    printed = capsys.readouterr().err
+    assert "RuntimeError: no such kernel" in printed and "2/2" in printed
 
 
 def test_the_table_shows_the_first_metric_of_a_plugins_task(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.eval.one import _best_or_last, evaluate
+from cli.eval.one import evaluate
 from clipx.config.eval_schema import EvalConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import checkpoint, directory
+from clipx.run.checkpoint_manager import best_or_last
 from clipx.training import setup
 from evaluation.analyses.disagreement import read_answers
 from evaluation.embedding import encoder
@@ -51,8 +52,8 @@ def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(tmp_path: Path) -> 
         folder.mkdir(parents=True)
         (folder / checkpoint.MANIFEST).write_text("{}")
     (first.parent / "best").symlink_to(first.name)
-    assert _best_or_last(run) == (first, "because train.keep_best=min:loss")
-    assert _best_or_last(last) == (last, "")
+    assert best_or_last(run) == (first, "because train.keep_best=min:loss")
+    assert best_or_last(last) == (last, "")
 
 
 def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ def test_the_tables_fit_a_terminal_and_the_page_is_written(
         write(tmp_path / "runs", one)
     report(["scaling", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     output = capsys.readouterr().out
-    assert "mine: 6 points of samples, error = 1 - zeroshot" in output
+    assert "mine (data 500, width open_clip:a, batch 64): samples at 6 points" in output
     assert all(len(line) <= 100 for line in output.splitlines() if str(tmp_path) not in line)
     names = {path.name for path in (tmp_path / "out").rglob("*")}
     assert {"scaling.html", "scaling.md", "scaling.csv"} <= names
-    assert {f"scaling-mine-samples-clip-error.{kind}" for kind in ("svg", "pdf", "csv")} <= names
+    assert {f"scaling-1-error.{kind}" for kind in ("svg", "pdf", "csv")} <= names
 
 
 def test_three_points_are_one_line(tmp_path: Path) -> None:
     for one in BOTH:
         if one.config["train"]["samples"] < 1e5 and one.seed < 1:
             write(tmp_path, one)
-    with pytest.raises(UserError, match="no ladder: early has 3 of the 4 or more points of samples"):
+    with pytest.raises(UserError, match="no ladder: early has results at 3 points of samples, a ladder needs 4"):
         report(["scaling", str(tmp_path)])
-    with pytest.raises(UserError, match="no ladder: early has 1 of the 4 or more points of width"):
+    with pytest.raises(UserError, match="no ladder: early has results at 1 points of width, a ladder needs 4"):
         report(["scaling", str(tmp_path), "axis=width"])

@@ -78,7 +78,9 @@ def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> Non
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
     before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
     shutil.rmtree(runs[0] / "checkpoints")  # an evaluated run needs no weights
+    (runs[1] / "timing.json").unlink()  # as if the evaluation had been killed
     clipx_here(*command, cwd=tmp_path)
+    assert (runs[1] / "timing.json").exists()
     assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
     assert not (runs[0] / "checkpoints").exists()
     assert clipx_here(*command, "dry=true", cwd=tmp_path).stdout.count("2 finished") == 2

@@ -116,7 +116,7 @@ def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Ma
     assert lines[1:] == [
         f"look at {n} seeds: {k} runs of gap_mini-near, gap_mini-low" for n, k in ((5, 4), (8, 6), (12, 8))
     ]
-    assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; seeds are spent")
+    assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; all seeds are used")
 
 
 def test_max_seeds_between_two_looks_ends_at_the_lower_one(experiment: Make, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_killed_call_continues_through_the_same_looks(interrupted: int, experi
 def test_hours_end_the_call_and_the_next_call_continues(experiment: Make, tmp_path: Path) -> None:
     whole = experiment(FAR, NEAR, max_seeds=8)
     ending, _ = run_all_looks(whole, FakeTraining(tmp_path, stop=13))
-    assert "(9.1 at 3 seeds); undecided: 9.2; hours are spent, 3 runs are left for the look at 5 seeds:" in ending
+    assert "(9.1 at 3 seeds); undecided: 9.2; hours= is used up; 3 runs of the look at 5 seeds remain:" in ending
     run_all_looks(experiment(FAR, NEAR, max_seeds=8), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 8, "near": 8, "other": 3}
 

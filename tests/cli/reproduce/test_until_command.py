@@ -58,7 +58,7 @@ def test_when_the_hours_end_before_the_first_run_the_command_succeeds(
     fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reproduce(tmp_path, "until=decided", "hours=0.5")
-    assert "hours are spent, 6 runs are left for the look at 3 seeds" in capsys.readouterr().out
+    assert "hours= is used up; 6 runs of the look at 3 seeds remain" in capsys.readouterr().out
     assert not list(tmp_path.glob("*/s*"))
 
 

@@ -52,12 +52,27 @@ def test_a_wrong_arm_is_refused(arguments: list[str], message: str) -> None:
         compose_run(arguments)
 
 
+@pytest.mark.parametrize("override", ["objective=clip,siglip", "data.root=/a,/b", "train.epochs=1,2"])
+def test_several_values_need_a_sweep(override: str) -> None:
+    with pytest.raises(UserError, match=f"^{override}: several values need clipx train -m$"):
+        compose_run(["recipe=demo", override])
+
+
+def test_a_choice_may_be_quoted() -> None:
+    assert list(compose_run(["recipe=demo", "objective='siglip'"]).objective) == ["siglip"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("arms: [a, b]", "arms must be lines of the form NAME"),
         ("arms: {a: objective=clip}", "arms must be lines of the form NAME"),
         ("arms: {a: [clip]}", "arms must be lines of the form NAME"),
+        ("arms:", "arms must be lines of the form NAME"),
+        ("arms: clip", "arms must be lines of the form NAME"),
+        ("arms: ${x}", "arms must be lines of the form NAME"),
+        ("evaluations:", "evaluations must be a list"),
+        ("scale: 3", "scale"),
         ("seeds: 0", "seeds=0 must be 1 or more"),
         ("- a", "holds no settings"),
         ("a: [", "is not valid YAML"),

@@ -182,7 +182,7 @@ def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: 
     data = ["data=csv", f"data.root={tmp_path}", "data.annotations=t.csv"]
     done = clipx_here("check", "recipe=demo", *data, "train.batch_size=8", cwd=tmp_path, code=2)
     (message,) = done.stderr.splitlines()
-    assert message.startswith("clipx: data missing, all else is fine: all samples of a batch are bad")
+    assert message.startswith("clipx: cannot use data: all samples of a batch are bad")
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -
         ({"clip": {"average": 1}}, "objective.clip.average=1 must be true or false"),
         ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
         ({"dcl": {"tau_plus": "much"}}, "objective.dcl.tau_plus='much' must be a number"),
-        ({"dcl": {"tau_plus": -0.1}}, "objective.dcl.tau_plus=-0.1 is out of range; allowed: 0..1, 1 excluded"),
+        ({"dcl": {"tau_plus": -0.1}}, "objective.dcl.tau_plus=-0.1 is out of range; allowed: 0 or more, below 1"),
         ({"dcl": {"tau_plus": 1}}, "objective.dcl.tau_plus=1 is out of range"),
         ({"dcl": {"tau_plus": float("nan")}}, "objective.dcl.tau_plus=nan is out of range"),
         ({"keyword": {"g": "log"}}, "objective.keyword.g=log is not known; did you mean 'log1p'"),
@@ -83,7 +83,7 @@ def test_notes_name_settings_without_effect_in_a_short_run() -> None:
     assert objective.learns_temperature  # because of clip
     assert objective.notes(total_epochs=6) == []
     (frozen,) = objective.notes(total_epochs=5)
-    assert "freeze_epochs=5 of 5: zeta is never updated" in frozen
+    assert "freeze_epochs=5 covers all 5 epochs of the run: zeta is never updated" in frozen
     assert len(objective.notes(total_epochs=1)) == 2
 
 

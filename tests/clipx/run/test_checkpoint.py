@@ -1,5 +1,6 @@
 """Checkpoints restore what was saved, are verified before use, and execute no code."""
 
+import errno
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
     checkpoints,
@@ -120,6 +121,21 @@ def test_a_checkpoint_with_a_truncated_file_is_skipped(tmp_path: Path, name: str
     assert loaded.step == 5
     assert f"{corrupt / name} is corrupt" in notes[0]
     assert corrupt.exists()
+
+
+@pytest.mark.parametrize("read", ["os.scandir", "pathlib.Path.read_text", "clipx.run.checkpoint.file_sha256"])
+def test_a_checkpoint_on_a_failing_drive_is_not_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """A run that resumed from an older checkpoint, or from none, would delete the good one."""
+    state().save(tmp_path)
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(read, fail)
+    with pytest.raises((Fault, OSError), match=os.strerror(errno.ESTALE)):
+        resume(state(1), tmp_path)
 
 
 def test_corrupt_later_checkpoints_are_replaced_or_deleted_by_the_resumed_run(tmp_path: Path) -> None:
@@ -231,5 +247,5 @@ def test_resolve_names_a_run_below_the_folder(tmp_path: Path) -> None:
 def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     (path / "training.pt").unlink()
-    with pytest.raises(UserError, match=r"training.pt is corrupt"):
+    with pytest.raises(UserError, match=r"training.pt is missing"):
         verify(path)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from clipx import distributed, train
 from clipx.config.schema import RunConfig
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.run import checkpoint_manager, directory, uploader
 from clipx.run.checkpoint import checkpoints, folder, verify
 from clipx.run.checkpoint_manager import CheckpointManager
@@ -151,14 +151,38 @@ def test_an_older_local_run_continues_from_the_newer_remote_copy(
 
     with monkeypatch.context() as patch:
         patch.setattr(store.fs, "cat_file", lambda path: failing(path) if path.endswith("log.jsonl") else b"{}")
-        (line,) = store.restore()
-    assert "cannot be read: no connection" in line and checkpoints(run) == [older] and len(log(run)) == 4
+        with pytest.raises(Fault, match="cannot be read: no connection"):
+            store.restore()
+    assert checkpoints(run) == [older] and len(log(run)) == 4
     (line,) = store.restore()
     assert "no checkpoint after step 4: restored the copy" in line and checkpoints(run) == [older, newer]
     assert directory.read_divergence(run) is None
     restored = load_file(newer / "model.safetensors")
     assert all(torch.equal(weights[k], restored[k]) for k in weights)
     assert log(run) == rows
+
+
+@pytest.mark.parametrize("has_local", [True, False])
+def test_a_run_does_not_start_without_reading_its_copies(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, has_local: bool
+) -> None:
+    """A run that started from an older checkpoint, or from none, would delete the newer copies."""
+    run = trained(config)
+    if not has_local:
+        shutil.rmtree(run)
+    store = open_remote_store(config, run)
+    assert store
+
+    def failing(path: str, **options: Any) -> list[str]:
+        raise OSError("no connection")
+
+    monkeypatch.setattr(store.fs, "ls", failing)
+    with pytest.raises(Fault, match=r"train.copy_to: .* cannot be read: no connection"):
+        store.restore()
+    with pytest.raises(OSError, match="no connection"):
+        store.prune(folder(run, 8))
+    monkeypatch.undo()
+    assert remote_checkpoints(config) == ["step_00000008"]
 
 
 def test_a_folder_of_this_machine_can_hold_the_copy(config: RunConfig, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    probe = geometry_probe.build_probe(config, tokenize, Parallel(model))
+    probe = geometry_probe.build_probe(config, pairs, tokenize, Parallel(model))
     pair_probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():

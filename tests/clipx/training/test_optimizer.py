@@ -70,7 +70,7 @@ def test_a_model_without_trainable_parameters_is_refused() -> None:
     tower = "open_clip:mini-48"
     image, text = ImageTowerConfig(name=tower, frozen=True), TextTowerConfig(name=tower, frozen=True)
     config = RunConfig(model=ModelConfig(image=image, text=text), temperature=TemperatureConfig(kind="fixed"))
-    with pytest.raises(UserError, match="nothing is left to train"):
+    with pytest.raises(UserError, match="nothing is trained: both towers are frozen"):
         optim.build_optimizer(clip.build_model(config), config)
 
 

@@ -299,6 +299,15 @@ def test_a_tower_without_grad_checkpointing_is_refused() -> None:
         clip.build_model(config)
 
 
+def test_compiling_without_a_compiler_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    config = mini_settings(tmp_path)
+    config.train.compile = True
+    with pytest.raises(UserError, match=r"train.compile=true needs gcc or clang"):
+        build_components(config, torch.device("cpu"), 8, "x")
+
+
 @pytest.mark.long
 def test_compiled_towers_keep_parameter_names_and_results() -> None:
     if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):

@@ -1,6 +1,7 @@
 """The frozen teacher: a run or a published model, never trained; a teacher with other inputs is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,20 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
         assert torch.equal(teacher(batch, 8)[0], model.encode_image(batch.image))
         assert torch.equal(teacher(batch, 8)[1], model.encode_text(batch.text))
     assert torch.equal(teacher.scale, model.temperature(Progress(0, 1, 0, 1)))
+
+
+def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path) -> None:
+    first = prepared(tmp_path, samples=32, save_every=5)
+    config = student(tmp_path, str(trained(first)))
+    config.train.save_every = 5
+    second = trained(config)
+    shutil.rmtree(checkpoint.resolve(second))
+    fit(config, second)
+    for run in (second, directory.directory(first)):
+        shutil.rmtree(checkpoint.resolve(run))
+    message = r"step_00000005 with other weights than .*step_00000008, the teacher of .*/student/s0 so far"
+    with pytest.raises(UserError, match=message):
+        fit(config, second)
 
 
 def test_a_distilled_student_gets_the_similarities_of_its_teacher() -> None:

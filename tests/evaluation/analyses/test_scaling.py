@@ -12,9 +12,10 @@ from evaluation.analyses.comparison import estimate
 from evaluation.analyses.power_law import crossover, fit_power_law
 from evaluation.analyses.scaling import Ladder, find_ladders
 from evaluation.report.contents import build_report
-from evaluation.report.pages.scaling import build_scaling, crossover_text, scaling_section, scaling_table
+from evaluation.report.pages.scaling import blocks, build_scaling, crossover_text, scaling_section, scaling_table, title
 from evaluation.report.sections.published import Published
 from evaluation.runs.reader import Run
+from evaluation.runs.results import DIVERGED
 from tests.bench.scaling import CASES, X, experiment
 from tests.helpers.synthetic import evidence, run
 
@@ -89,7 +90,11 @@ def test_runs_on_other_towers_are_a_ladder_of_their_own() -> None:
     found, _ = find_ladders(BOTH + others)
     assert [[arm.arm for arm in one.arms] for one in found] == [["early", "clip"], ["a", "b"]]
     assert found[1].reference == "a"
-    assert find_ladders(BOTH + others, reference="b")[0][0].reference == "b"
+    (only,), left_out = find_ladders(BOTH + others, reference="b")
+    assert only.reference == "b"
+    assert left_out == ["left out, mine along samples: reference=b is not one of its arms: early, clip"]
+    names = [figure.name for k, one in enumerate(found, 1) for figure in blocks(one, 0.01, k)[1].figures]  # type: ignore[union-attr]
+    assert len({*names}) == 4 and len({title(one) for one in found}) == 2
 
 
 def test_hours_are_those_of_the_training_steps() -> None:
@@ -114,15 +119,70 @@ def test_a_sweep_over_another_setting_does_not_mix_with_the_ladder(ladder: Ladde
     again = replace(BOTH[0], path=Path("other"))
     (found,), left_out = find_ladders([*BOTH, *sweep, again])
     assert [arm.errors for arm in found.arms] == [arm.errors for arm in ladder.arms]
-    assert len(left_out) == 4 and all("left out, other settings or a second run of a seed" in line for line in left_out)
+    assert [line.partition(":")[0] for line in left_out] == [
+        "left out, other settings",
+        "left out, a second run of a seed",
+    ]
+    assert left_out[1] == "left out, a second run of a seed: other"
+
+
+def test_a_whole_ladder_with_another_learning_rate_is_left_out_at_all_points(ladder: Ladder) -> None:
+    other = [replace(one, name=f"{one.name}-lr", config=one.config | {"optimizer": {"lr": 0.1}}) for one in BOTH]
+    (found,), left_out = find_ladders([*other, *BOTH])
+    assert [arm.errors for arm in found.arms] == [arm.errors for arm in ladder.arms]
+    assert all(line.startswith("left out, other settings: ") for line in left_out)
+
+
+def test_a_learning_rate_for_each_point_is_one_ladder() -> None:
+    rates = {int(x): 1e-3 * float(x) ** 0.5 for x in X}
+    runs = [
+        replace(one, config=one.config | {"optimizer": {"lr": rates[one.config["train"]["samples"]]}}) for one in BOTH
+    ]
+    (found,), left_out = find_ladders(runs)
+    assert len(found.points) == 6 and left_out == []
+
+
+def test_a_recipe_without_arms_is_a_ladder() -> None:
+    (found,), _ = find_ladders([replace(one, config=one.config | {"arm": ""}) for one in runs_of("", FIRST.tolist())])
+    assert [arm.arm for arm in found.arms] == ["mine"] and found.gains == []
+
+
+def test_diverged_runs_and_points_that_an_arm_lacks_are_named() -> None:
+    def ends(one: Run) -> Run:
+        return replace(one, results=[replace(one.results[0], task=DIVERGED)]) if lost(one) else one
+
+    def lost(one: Run) -> bool:
+        return bool(one.config["arm"] == "early" and one.config["train"]["samples"] == X[-1])
+
+    (found,), left_out = find_ladders([ends(one) for one in BOTH])
+    assert len(found.points) == 5
+    assert left_out[0] == f"left out, mine along samples: point {int(X[-1])}, without results of early"
+    assert left_out[1].startswith("left out, diverged: ")
+
+
+def test_a_ladder_that_cannot_be_used_does_not_hide_the_others() -> None:
+    towers = {side: {"name": "open_clip:b"} for side in ("image", "text")}
+    apart = [at("a", 0, x, 0.5, towers) for x in X] + [at("b", 1, x, 0.5, towers) for x in X]
+    found, left_out = find_ladders(BOTH + apart)
+    assert [one.reference for one in found] == ["clip"]
+    assert left_out == ["left out, arms a and b have no common seed at a point of their ladder"]
 
 
 def test_two_seeds_give_differences_but_no_law() -> None:
     (found,), _ = find_ladders([one for one in BOTH if one.seed < 2])
     assert found.arms[0].law is None
     assert found.arms[0].problem == "2 seeds at all points, a law needs 3"
-    assert found.gains[0].laws is None and crossover_text(found.gains[0]) == "no laws"
+    assert found.gains[0].laws is None
+    assert crossover_text(found.gains[0]) == "no law of clip"
     assert found.gains[0].at[0].low is None
+
+
+def test_without_laws_the_points_around_the_last_change_of_sign_are_named() -> None:
+    curves = {"clip": (0.5, 0.5, 0.5, 0.5), "late": (0.6, 0.55, 0.4, 0.3)}  # the error of clip does not fall
+    draw = np.random.default_rng(0)
+    errors = {arm: (np.array(curve) + 1e-3 * draw.standard_normal((4, 4))).tolist() for arm, curve in curves.items()}
+    (found,), _ = find_ladders([one for arm in errors for one in runs_of(arm, errors[arm], tuple(X[:4]))])
+    assert crossover_text(found.gains[0]) == "between 10,000 and 40,000; no law of clip"
 
 
 def test_a_point_without_a_seed_that_has_all_tasks_is_refused() -> None:
@@ -145,8 +205,11 @@ def test_arms_without_a_common_seed_are_refused() -> None:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"against": "batch"}, "against=batch does not grow along samples for arm early of mine: use samples"),
-        ({"reference": "siglip"}, "reference=siglip is an arm of no ladder of these runs"),
+        (
+            {"against": "batch"},
+            "mine along samples: against=batch does not grow for arm early, or is unknown: use samples",
+        ),
+        ({"reference": "siglip"}, "mine along samples: reference=siglip is not one of its arms: early, clip"),
         ({"by": "retrieval"}, "by=retrieval: no task has been evaluated at all points of all arms"),
     ],
 )
@@ -164,7 +227,7 @@ def test_the_page_marks_what_the_analysis_found(ladder: Ladder) -> None:
     document = build_scaling([ladder], [], 0.01)
     figures, laws, gains = document.sections[0].blocks[1:]
     assert [one.name for one in figures.figures] == [  # type: ignore[union-attr]
-        "scaling-mine-samples-clip-error", "scaling-mine-samples-clip-early"
+        "scaling-1-error", "scaling-1-early"
     ]  # fmt: skip
     error, gain = figures.figures  # type: ignore[union-attr]
     assert {row[1] for row in error.data.rows} == {"measured", "law", "predicted"}  # type: ignore[union-attr]
@@ -172,8 +235,9 @@ def test_the_page_marks_what_the_analysis_found(ladder: Ladder) -> None:
     assert [row[-1].text for row in laws.rows] == ["none", "none"]  # type: ignore[union-attr]
     assert gains.rows[0][1].text.startswith("▲") and gains.rows[0][-2].text.startswith("▼")  # type: ignore[union-attr]
     assert document.lead == (
-        "At the largest point of samples, 0 of 1 arms are better than clip and 1 worse. "
-        "2 of 2 predictions of the largest point contain the measured error."
+        "At the largest point of samples, 0 of 1 arms are better than clip and 1 worse (95% interval of the gain; not "
+        "corrected for the number of arms). For 2 of 2 arms the error at the largest point lies in the interval "
+        "predicted from the smaller points."
     )
     assert len(scaling_table([ladder])) == 1 + 2 * 6 * 8
 

@@ -148,22 +148,25 @@ def test_the_description_shows_the_settings(tmp_path: Path) -> None:
     assert json.loads((run.path / "environment.json").read_text())["device"] == described["Device"]
 
 
-def test_flops_of_a_pair_do_not_depend_on_the_batch_and_unknown_towers_have_none(tmp_path: Path) -> None:
+def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown_towers_have_none(
+    tmp_path: Path,
+) -> None:
     model = {side: {"name": "open_clip:mini-vit-48"} for side in ("image", "text")}
     found = []
-    for batch_size in (8, 64):
+    for batch_size, term in ((8, "clip"), (64, "clip"), (64, "negclip")):
         data = {"name": "scenes", "source": "scenes"}
         config: dict[str, Any] = {
             "name": "a",
             "recipe": "demo",
             "data": data,
             "model": model,
-            "objective": {"clip": {}},
+            "objective": {term: {}},
         }
         config["train"] = {"batch_size": batch_size, "epochs": 1}
-        (tmp_path / f"{batch_size}").mkdir()
-        (tmp_path / f"{batch_size}" / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
-        (tmp_path / f"{batch_size}" / "log.jsonl").write_text('{"step": 1, "samples": 100}\n')
-        found.append(training_flops(read(tmp_path / f"{batch_size}")))
-    assert found[0] == found[1] > 1e8
+        folder = tmp_path / f"{batch_size}_{term}"
+        folder.mkdir()
+        (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+        (folder / "log.jsonl").write_text('{"step": 1, "samples": 100}\n')
+        found.append(training_flops(read(folder)))
+    assert found[0] == found[1] > 1e8 and found[2] > found[1]  # negclip has a second caption
     assert training_flops(read(write_run(tmp_path))) == 0

@@ -21,8 +21,8 @@ from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.loading import load
 
 
-def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0, world_size: int = 1) -> Sampler:
-    return Sampler(samples, TrainConfig(epochs=epochs, batch_size=batch), seed, 0, world_size)
+def sampler(samples: int, batch: int, epochs: int = 3, seed: int = 0) -> Sampler:
+    return Sampler(samples, TrainConfig(epochs=epochs, batch_size=batch), seed, 0, 1)
 
 
 @given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 3), st.data())
@@ -77,13 +77,11 @@ def test_an_error_in_a_loader_process_is_one_line(tmp_path: Path) -> None:
         load(config, TrainConfig(epochs=1, batch_size=8), source=source)
 
 
-@pytest.mark.parametrize(
-    ("batch", "world_size", "message"),
-    [(9, 2, "divisible by the number of processes"), (41, 1, "larger than the 40 samples")],
-)
-def test_impossible_batch_sizes_are_refused(batch: int, world_size: int, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        sampler(40, batch, world_size=world_size)
+def test_a_run_shorter_than_a_step_is_refused() -> None:
+    with pytest.raises(UserError, match="larger than the 40 samples"):
+        sampler(40, 41)
+    with pytest.raises(UserError, match=r"train.samples=7 is less than one step of train.batch_size=8"):
+        Sampler(40, TrainConfig(samples=7, batch_size=8), 0, 0, 1)
 
 
 def test_a_run_with_train_samples_may_end_within_an_epoch() -> None:

@@ -2,6 +2,8 @@
 
 import os
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,20 @@ def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: py
     write_shard(folder / "00003.tar", "new")
     assert names(folder)[16:18] == ["00001.tar:changed", "00002.tar:000032"]
     assert scanned[3:] == ["00001.tar", "00003.tar"]
+
+
+def test_of_several_processes_only_one_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, scan, scanned = write_shards(tmp_path / "s", samples=40), tar.scan, list[str]()
+
+    def slow(path: Path) -> tuple[list[tar.Member], list[str]]:
+        scanned.append(path.name)
+        time.sleep(0.05)
+        return scan(path)
+
+    monkeypatch.setattr(tar, "scan", slow)
+    with ThreadPoolExecutor() as pool:  # the lock also separates threads
+        assert [len(index) for index in pool.map(open_index, [folder] * 3)] == [40] * 3
+    assert sorted(scanned) == ["00000.tar", "00001.tar", "00002.tar"]
 
 
 def test_an_extended_index_equals_a_new_one_in_the_same_order(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Pairs from annotation files and tables: each caption is paired with its image, and only bad rows are left out."""
 
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from clipx.config.data_schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import PackedTexts
+from clipx.data.sources.hf import image_bytes
 from clipx.data.sources.opening import open_pair_source
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from tests.helpers.folder import COLOURS, jpeg
 
 
@@ -108,6 +111,22 @@ def test_tables_are_read_by_column_name_with_quotes_and_line_breaks(tmp_path: Pa
     assert len(opened.problems) == 1 and "has 2 fields, not 3" in opened.problems[0]
     with pytest.raises(BadSample, match="cannot be read"):
         opened.pair(1, random.Random(0))
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.EIO, BadSample), (errno.ENOENT, BadSample), (errno.ESTALE, Fault)])
+def test_a_failing_network_drive_is_no_bad_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
+) -> None:
+    source = table(tmp_path, "filepath,title\na.jpg,1\n")
+
+    def failing(path: Path) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
+        source.image(0)
+    with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
+        image_bytes({"bytes": None, "path": str(tmp_path / "a.jpg")})
 
 
 def test_with_captions_first_the_rows_of_one_image_are_one_sample(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -133,6 +135,20 @@ def test_a_hugging_face_stream_repeats_after_a_pass(tmp_path: Path) -> None:
     texts = Counter(bytes(t.tolist()) for batch, _ in batches for t in batch.text)
     assert len(texts) == 6 and max(texts.values()) - min(texts.values()) <= 2
     assert any("no image" in line for _, lines in batches for line in lines)
+
+
+def test_a_hugging_face_stream_continues_after_a_network_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write(tmp_path / "d", saved=True)
+    stream = HFStream(DataConfig(name="h", source="hf_stream", root=str(root), num_samples=16), root)
+    rows = list(stream.rows)[:2]
+
+    def failing(**options: int) -> Iterator[dict[str, Any]]:
+        yield from rows
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(stream.rows, "shuffle", failing)
+    found = list(islice(stream.pairs(random.Random(0)), 6))
+    assert [pair.error for pair in found] == ["", "", "the rest cannot be read (ConnectionError: no network)"] * 2
 
 
 def test_parquet_files_can_be_streamed(tmp_path: Path) -> None:
