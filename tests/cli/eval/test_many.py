@@ -103,7 +103,7 @@ def test_an_unexpected_error_of_one_run_does_not_end_the_others(
             raise RuntimeError("no such kernel")
         return []
 
-    monkeypatch.setattr(many.one, "evaluate", evaluate)
+    monkeypatch.setattr(one, "evaluate", evaluate)
     runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
     with pytest.raises(Fault, match=f"1 of 2 runs failed: {runs[0]}"):
         many.evaluate(quick("held_out"), runs)
