@@ -107,8 +107,8 @@ def reproduce(arguments: list[str]) -> None:
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
-    scale=samples|data|width|batch runs the same arms and seeds at each point that the recipe names for this axis, then
-    clipx report scaling.
+    scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
+    writes the report of clipx report scaling.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
@@ -172,8 +172,8 @@ def check(arguments: list[str]) -> None:
     Estimates the memory of a step, builds the run, does a trial step on generated pairs and decodes some samples.
     Prints parameters, memory, time and missing data.
     device=A100-40|A100|H100|H200|L40S|RTX4090 processes=N: calculates the memory of each GPU and the time of a step on
-    N such GPUs, which this machine need not have. Exit code 2 if a step does not fit; the message names settings with
-    which it fits.
+    N such GPUs, which this machine need not have; N is train.processes x launch.nodes by default. Exit code 2 if a step
+    does not fit; the message names settings with which it fits.
     """
     from cli.settings.arguments import gpus_elsewhere
     from cli.settings.compose import compose_run

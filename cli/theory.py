@@ -1,7 +1,6 @@
 """`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json, tables and figures."""
 
 import csv
-import json
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from clipx.errors import UserError
 from clipx.theory import THEORY, free_embeddings
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
-from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
+from evaluation.claims.evidence import write_stated
 
 
 def theory(arguments: list[str]) -> None:
@@ -60,11 +59,8 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
         Console(width=max(110, console.width)).print(table)
     for claim in claims:
         _print_claim(console, claim)
-    out.mkdir(parents=True, exist_ok=True)
-    # claims.json records the settings: the report decides a claim only from default settings
-    stated = [claim.row() | {"settings": given} for claim in claims]
-    write_text(out / "claims.json", json.dumps(stated, indent=1) + "\n")
-    written = [out / "claims.json"]
+    # the report decides a claim only from default settings
+    written = [write_stated(out, [claim.row() for claim in claims], given)]
     if rows:
         written.append(out / "table.csv")
         with written[-1].open("w", newline="") as file:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from cli.exit_codes import exit_code_of
+from cli.settings.arguments import split_given
 from clipx.errors import UserError
 
 ALLOWED = {"root": "data", "out": "runs/validation"}
@@ -18,7 +19,7 @@ def validate(arguments: list[str]) -> None:
     """Print measured and published numbers, and the commands that fetch missing weights and data.
 
     Raises:
-        UserError: an unknown argument, or a corrupt data set.
+        UserError: an unknown or repeated argument, or a corrupt data set.
         SystemExit: a number differs from the published one, or none was compared.
     """
     from clipx.utils.device import choose_device
@@ -29,8 +30,9 @@ def validate(arguments: list[str]) -> None:
     from evaluation.runner import evaluate
     from evaluation.types import Result
 
-    chosen = ALLOWED | {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
-    if set(chosen) != set(ALLOWED) or not all(chosen.values()):
+    given, others = split_given(arguments, ALLOWED)
+    chosen = ALLOWED | given
+    if others or not all(chosen.values()):
         raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
     device = choose_device("auto")
 

@@ -169,11 +169,14 @@ def _urls(path: Path, published: Published) -> Iterator[str]:
             for line in lines:
                 yield line.rstrip("\n").split("\t")[published.columns.index("url")]
         return
-    from pyarrow import parquet
+    from pyarrow import ArrowInvalid, parquet
 
     for file in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000, columns=["url"]):
-            yield from batch.column("url").to_pylist()
+        try:
+            for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000, columns=["url"]):
+                yield from batch.column("url").to_pylist()
+        except (ArrowInvalid, KeyError) as error:
+            raise UserError(f"urls={path}: {file} is no Parquet file with a column url ({error})") from error
 
 
 def _print_result(name: str, folder: Path) -> None:

@@ -46,7 +46,7 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
             _print(console, outcome, surviving.get(f"{outcome.claim.id} {outcome.recipe}"))
     console.print(LEGEND, style="dim")
     for line in [*evidence.left_out, *_commands(found)]:
-        console.print(line, markup=False, soft_wrap=True)
+        print(line)
 
 
 def _commands(found: list[Outcome]) -> list[str]:

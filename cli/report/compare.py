@@ -42,9 +42,9 @@ def compare(arguments: list[str]) -> None:
     for one in found:
         _print(console, one)
     for group in left_out:
-        console.print(group.line(), markup=False, soft_wrap=True)
+        print(group.line())
     if note := reader.limited_note(runs):
-        console.print(note, markup=False, soft_wrap=True)
+        print(note)
     command = shlex.join(["clipx", "report", "compare", *arguments])
     written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]), command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")

@@ -24,6 +24,7 @@ CAPTION = (
     "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "
     "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
+DECIDED = ("holds", "does not hold", "equivalent")
 Arm = tuple[str, str]  # recipe, arm
 
 
@@ -34,7 +35,8 @@ class Need:
     outcome: Outcome
     finding: Finding
     arms: tuple[Arm, ...]  # of this part, those that have runs
-    # the look that decides with 80% power; before the first look, the first look; None: no such look, or power unknown
+    # the look to wait for: the first look if it is not reached, else the first look with at least `seeds_needed` seeds;
+    # None: there is none, or the power is unknown
     look: int | None
     last: int  # the last look
 
@@ -88,14 +90,14 @@ def print_needs(
         console.print(table)
     for line in (_decided(found), _not_run(found)):
         if line:
-            console.print(line, markup=False, soft_wrap=True)
+            print(line)
     seeds = dict(first or {})
     for need in rows:
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
     if runs := sum(missing(arm, target, evidence.runs) for arm, target in seeds.items()):
         took = hours(seeds, evidence.runs, jobs)
         time = "; hours unknown: no finished run" if took is None else f", about {_hours(took)} hours with jobs={jobs}"
-        console.print(f"all together: {runs} runs{time}", markup=False, soft_wrap=True)
+        print(f"all together: {runs} runs{time}")
 
 
 def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
@@ -161,7 +163,7 @@ def _cells(need: Need, took: float | None) -> list[Text]:
 
 
 def _decided(found: list[Outcome]) -> str:
-    named = [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict not in ("undecided", "not run")]
+    named = [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]
     return f"decided: {', '.join(named)}" if named else ""
 
 

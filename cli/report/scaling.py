@@ -31,19 +31,39 @@ def scaling(arguments: list[str]) -> None:
     for key, allowed in (("axis", AXES), ("against", AGAINST)):
         if given[key]:
             one_of(given[key], allowed, key)
-    least, paths = number(given["least"], "least", 0, 1), [Path(place) for place in places]
-    runs = reader.find(paths, limited=flag(given["limited"], "limited"))
-    by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
-    found, left_out = find_ladders(runs, by, given["against"], given["axis"], given["reference"])
+    choice = {key: given[key] for key in ("axis", "against", "reference", "by")}
+    least, limited = number(given["least"], "least", 0, 1), flag(given["limited"], "limited")
+    command = shlex.join(["clipx", "report", "scaling", *arguments])
+    paths, out = [Path(place) for place in places], Path(given["out"] or places[0])
+    report_ladders(paths, out, command, least, limited, **choice)
+
+
+def report_ladders(
+    paths: list[Path],
+    out: Path,
+    command: str,
+    least: float = LEAST,
+    limited: bool = False,
+    axis: str = "",
+    against: str = "",
+    reference: str = "",
+    by: str = comparison.MEAN,
+) -> None:
+    """Print laws and gains, write the report to the folder `out`; `command` is shown in it.
+
+    Raises UserError: no ladder of enough points, arms without a common seed, or an unknown arm or task.
+    """
+    runs = reader.find(paths, limited=limited)
+    one_of(by, (comparison.MEAN, *comparison.rankable(runs)), "by")
+    found, left_out = find_ladders(runs, by, against, axis, reference)
     if not found:
-        refuse_short(runs, given["axis"])
+        refuse_short(runs, axis)
     console = Console(highlight=False)
     for ladder in found:
         _print(console, ladder)
     for line in left_out:
-        console.print(line, markup=False, soft_wrap=True)
-    command = shlex.join(["clipx", "report", "scaling", *arguments])
-    written = writer.write_scaling(found, left_out, least, Path(given["out"] or places[0]), command)
+        print(line)
+    written = writer.write_scaling(found, left_out, least, out, command)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 
-from cli.reproduce.plan import PlannedRun
+from cli.reproduce.plan import PlannedRun, with_parents
 from cli.reproduce.until import arms_of
 from clipx.errors import UserError
 from evaluation.claims.table import claims_of
@@ -24,10 +24,10 @@ Named = tuple[str, str]  # id of a claim, recipe
 
 @dataclass(frozen=True)
 class Step:
-    """Claims that the same runs decide."""
+    """Runs to add, and the claims that they decide."""
 
     claims: list[Named]
-    runs: list[PlannedRun]  # runs that the claims need and earlier steps do not contain
+    runs: list[PlannedRun]  # runs that these claims need and no earlier step contains
     gpu_hours: float
 
 
@@ -77,20 +77,11 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
         for claim in claims_of(recipe):
             arms, seeds = arms_of(claim, recipe), (claim.looks or of_recipe)[0]
             chosen = planned | arms - {ANY} if ANY in arms else arms
-            of_arms = [k for k, run in enumerate(runs) if run.arm[0] == recipe and run.arm[1] in chosen]
-            needed = [k for k in of_arms if runs[k].config.seed < seeds]
-            count = Counter(runs[k].arm[1] for k in needed)
+            of_arms = [run for run in runs if run.arm[0] == recipe and run.arm[1] in chosen]
+            needed = [run for run in of_arms if run.config.seed < seeds]
+            count = Counter(run.arm[1] for run in needed)
             if all(count[arm] >= seeds for arm in chosen):
-                found[claim.id, recipe] = _with_parents(needed, runs, position)
-    return found
-
-
-def _with_parents(needed: list[int], runs: list[PlannedRun], position: dict[Path, int]) -> set[int]:
-    """Add the runs that these runs start from or learn from, directly or through other runs."""
-    found: set[int] = set()
-    while new := set(needed) - found:
-        found |= new
-        needed = [position[parent] for k in new for parent in runs[k].parents if parent in position]
+                found[claim.id, recipe] = {position[folder] for folder in with_parents(needed, runs)}
     return found
 
 

@@ -73,22 +73,22 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     for design in designs:
         store(plan.runs, design)
     batch, ending = _run(plan, runs, designs, gpus)
-    failures = batch.failures
+    benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = batch.finished if plan.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
-        failures |= {} if batch.stopped else _run_benchmarks(configs)
-        _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan.out)
+        benchmarks = {} if batch.stopped else _run_benchmarks(configs)
+        _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan)
         if plan.scale:
-            _report_scaling(reportable, plan.out)
+            _report_scaling(reportable, plan)
     if ending:
         print(ending)
-    if failures:
-        named = "; ".join(f"{run} {_failure(error)}" for run, error in failures.items())
-        raise most_severe(list(failures.values()))(
-            f"{len(failures)} of {len(batch.finished) + len(failures)} runs failed: {named}"
-        )
+    if failures := batch.failures | benchmarks:
+        named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
+        counts = [f"{len(batch.failures)} of {len(batch.finished) + len(batch.failures)} runs"] * bool(batch.failures)
+        counts += [f"{len(benchmarks)} benchmarks"] * bool(benchmarks)
+        raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
 
 
 def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
@@ -142,28 +142,29 @@ def _can_be_reported(run: Path) -> bool:
     return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
 
 
-def _report(paths: list[Path], configs: list[RunConfig], out: Path) -> None:
+def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
     """Write the report, and print the verdicts on the recipes' claims.
 
     Also print the verdicts on claims of the same papers that other commands test, such as `clipx theory`.
     """
     from cli.report.claims import print_verdicts
-    from cli.report.command import report
     from evaluation.claims.table import CLAIMS
+    from evaluation.report.writer import write_report
 
-    report([*map(str, paths), f"out={out}"])
+    written = write_report(paths, plan.out, command=plan.command)
+    print(written.html, written.markdown, written.csv, sep="\n")
     ids = {claim for config in configs for claim in config.claims}
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
     if ids:  # a user's recipe may have no claims
         print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
-def _report_scaling(folders: list[Path], out: Path) -> None:
+def _report_scaling(folders: list[Path], plan: Plan) -> None:
     """Write the report on the ladders; print why there is none, for example after failed runs."""
-    from cli.report.scaling import scaling
+    from cli.report.scaling import report_ladders
 
     try:
-        scaling([*map(str, folders), f"out={out}"])
+        report_ladders(folders, plan.out, plan.command)
     except UserError as error:
         print(error)
 

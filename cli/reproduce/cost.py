@@ -23,7 +23,7 @@ from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
 from evaluation.runs.reader import is_evaluated, pairs_behind, read
 
-TRAINED = ("trained", "finished")  # states without training left
+TRAINED = ("trained", "finished")  # states in which training is finished
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def moment_bytes(step: StepCost) -> int:
 
 
 def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
-    """Return a function that estimates the GPU-hours of a run: 0 if it is trained, all of them if it is not.
+    """Return a function that estimates the GPU-hours of a run: 0 for a trained run, else those of the whole
+    run, even if it is partly trained.
 
     Raises UserError if the device is unknown. The returned function raises it if a run's number of pairs is unknown.
     """
@@ -98,6 +99,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     Raises UserError: an unknown device, or unknown towers.
     """
     estimator = Estimator(device, share)
+    states = {directory.directory(config): _state(config) for config in configs}
     by_name: dict[Path, list[RunConfig]] = {}
     for config in configs:
         by_name.setdefault(directory.directory(config).parent, []).append(config)
@@ -112,15 +114,16 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         else:
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
-        states = ", ".join(f"{count} {state}" for state, count in Counter(map(_state, seeds)).items())
+        found = Counter(states[directory.directory(config)] for config in seeds)
+        progress = ", ".join(f"{count} {state}" for state, count in found.items())
         span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
-        print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {states}")
-    left = [(config, cost) for config, cost in costs if _state(config) not in TRAINED]
+        print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {progress}")
+    left = [(config, cost) for config, cost in costs if states[directory.directory(config)] not in TRAINED]
     print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
     print(f"all: {', '.join(totals)}" + (f"; not trained yet: {_total(left)}" if len(left) < len(costs) else ""))
-    _print_time_left(configs, jobs)
+    _print_time_left(configs, states, jobs)
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
@@ -159,14 +162,15 @@ def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
     return total_steps(config, num_pairs(config) if pairs is None else pairs)
 
 
-def _print_time_left(configs: list[RunConfig], jobs: int) -> None:
+def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: int) -> None:
     """Print the estimated training time left on this machine, if each recipe with untrained runs has a trained run."""
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for config in configs:
-        if _state(config) not in TRAINED:
+        run = directory.directory(config)
+        if states[run] not in TRAINED:
             left[config.recipe] += 1
-        elif (took := training_seconds(read(directory.directory(config)))) is not None:
+        elif (took := training_seconds(read(run))) is not None:
             seconds.setdefault(config.recipe, []).append(took)
     if not left or not set(left) <= set(seconds):
         return

@@ -1,5 +1,6 @@
 """The runs of `clipx reproduce`, and the looks of their recipes: numbers of seeds at which claims are judged."""
 
+import shlex
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -62,6 +63,7 @@ class Until:
 class Plan:
     """The parsed arguments of `clipx reproduce`."""
 
+    command: str  # the command line, shown in the report
     overrides: list[list[str]]  # of `clipx train`, for each run; seed by seed, so that early results compare arms
     jobs: int  # runs at the same time
     dry: bool  # only list the runs
@@ -113,6 +115,7 @@ def make_plan(arguments: list[str]) -> Plan:
         points = [point for axis in scale for point in recipe(name).scale[axis]] or [[]]
         overrides += [run for point in points for run in _runs_of_recipe(name, options["arms"], seeds, of_all, point)]
     return Plan(
+        command=shlex.join(["clipx", "reproduce", *arguments]),
         overrides=overrides,
         jobs=count(options["jobs"], "jobs"),
         dry=dry,
@@ -159,6 +162,16 @@ def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
         raise UserError(f"model.init, model.teacher: the arms {names} start from each other") from error
 
 
+def with_parents(chosen: list[PlannedRun], runs: list[PlannedRun]) -> dict[Path, PlannedRun]:
+    """Return folder -> run of `chosen`, and of the `runs` that these start from or learn from, also indirectly."""
+    by_folder = {run.folder: run for run in runs}
+    found: dict[Path, PlannedRun] = {}
+    while new := {run.folder: run for run in chosen if run.folder not in found}:
+        found |= new
+        chosen = [by_folder[parent] for run in new.values() for parent in run.parents if parent in by_folder]
+    return found
+
+
 def _data_roots(names: list[str], roots: dict[str, str], settings: list[str]) -> dict[str, list[str]]:
     """Return recipe -> its data.root= override, from arguments such as cc3m=DIR."""
     if not roots:
@@ -177,11 +190,8 @@ def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
     if not given:
         return design.looks if design else LOOKS
     looks = check_looks(tuple(count(look, "looks") for look in given.split(",")))
-    if (
-        design is None
-        and looks != LOOKS
-        and (found := sorted([*runs.glob(f"{recipe}/s[0-9]*"), *runs.glob(f"{recipe}-*/s[0-9]*")]))
-    ):
+    found = sorted(path for folder in (recipe, f"{recipe}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
+    if design is None and looks != LOOKS and found:
         raise UserError(
             f"looks={given} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
         )
@@ -227,8 +237,8 @@ def _axes(options: dict[str, str], names: list[str]) -> list[str]:
     for name in names if axes else ():
         known = recipe(name).scale
         if not known:
-            example = "scale: {samples: [20000, 80000, 320000, 1280000]}"
-            raise UserError(f"scale={options['scale']}: recipe={name} has no ladder; add to it, for example, {example}")
+            example = "add one to the recipe, for example scale: {samples: [20000, 80000, 320000, 1280000]}"
+            raise UserError(f"scale={options['scale']}: recipe={name} has no ladder; {example}")
         for axis in axes:
             one_of(axis, known, f"recipe={name}: scale")
     return axes

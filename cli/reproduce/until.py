@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.report.power import Arm, mean_seconds, print_needs
-from cli.reproduce.plan import PlannedRun, Until
+from cli.report.power import DECIDED, Arm, mean_seconds, print_needs
+from cli.reproduce.plan import PlannedRun, Until, with_parents
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
 from evaluation.claims.evidence import Evidence, collect_evidence
@@ -18,8 +18,6 @@ from evaluation.claims.power import open_parts
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import ANY, Claim, Outcome
 from evaluation.runs import reader
-
-DECIDED = ("holds", "does not hold", "equivalent")
 
 
 @dataclass
@@ -71,13 +69,7 @@ class Experiment:
             if look in looks:
                 names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
                 arms |= {arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names}
-        return arms | self._parents(arms)
-
-    def _parents(self, arms: set[Arm]) -> set[Arm]:
-        """Return the arms that these arms start from or learn from, directly or through other arms."""
-        parents = {parent for run in self.runs if run.arm in arms for parent in run.parents}
-        found = {run.arm for run in self.runs if run.folder in parents}
-        return found | self._parents(found) if found - arms else found
+        return {run.arm for run in with_parents([run for run in self.runs if run.arm in arms], self.runs).values()}
 
     def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
         of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]

@@ -219,6 +219,7 @@ def build_table() -> Completions:
     from clipx.config.schema import RunConfig
     from clipx.config.setting import settings_of
     from clipx.objectives import TERMS
+    from evaluation.datasets.layouts.training import HELD_OUT
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
     from evaluation.tasks import TASKS
@@ -230,9 +231,9 @@ def build_table() -> Completions:
     settings = choices(RunConfig) | {"recipe": [], "arm": [], "data": list(DATA), "objective": list(OBJECTIVES)}
     for name, term in TERMS.items():
         settings |= {f"objective.{name}.{parameter}": [] for parameter in ("weight", *ls.parameters_of(term))}
-    evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": [*NAMED, *(f"{kind}:" for kind in LAYOUTS)]}
+    datasets = [*NAMED, HELD_OUT, *(f"{kind}:" for kind in LAYOUTS if kind != HELD_OUT)]
+    evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}
     values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
-    values["bench"] = values["bench"] | {"recipe": []}
     recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
     positional = {
         "init": list(KINDS),

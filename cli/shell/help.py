@@ -11,10 +11,14 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report published SET|MODEL           open_clip's published results
+  clipx report scaling RUN_OR_DIR...         effect as a function of scale: laws, crossovers, a prediction
+  clipx report regimes RUN_OR_DIR...         training regimes beside those of the papers
+  clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
   clipx bench NAME                           time the steps of several arms: the papers' claims on cost
+  clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets

@@ -2,7 +2,6 @@
 
 import csv
 import gc
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,16 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.settings.arguments import count, key_of, number, split_given, split_positional
-from cli.settings.compose import compose_run, recipe
+from cli.settings.compose import LONGEST_NAME, compose_run, recipe
 from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
+from clipx.training.cost import count_step
 from clipx.training.trial import timed_steps
 from clipx.utils.device import choose_device
-from clipx.utils.files import write_text
+from clipx.utils.files import content_hash
+from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup, one_of
 from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
+from evaluation.claims.evidence import write_stated
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.verdict import overall
 
@@ -52,6 +54,7 @@ BENCHMARKS = {
 }
 # train.* on CPUs, unless the user sets them: a step on the papers' batches takes minutes, and most CPUs emulate bf16
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
+KEPT = ("weights", "optimizer", "averages")  # memory of a run between its steps
 WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
 OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "steps": "", "out": ""}
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
@@ -66,11 +69,10 @@ def bench(arguments: list[str]) -> None:
     seconds = number(options["seconds"], "seconds", 1, 1e6)
     most = count(options["steps"], "steps") if options["steps"] else sys.maxsize
     arms = (benchmark.reference, *benchmark.arms)
-    own = [f"{key}={options[key]}" for key in ("arms", "reference") if options[key]]
-    folder = "-".join([name, *own, *settings]).replace("/", "_")[:200]
-    out = Path(options["out"] or f"runs/bench/{folder}")
-    out.mkdir(parents=True, exist_ok=True)  # before the benchmark, which may take ten minutes
     configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
+    chosen = [f"{key}={options[key]}" for key in ("arms", "reference") if options[key]]
+    out = Path(options["out"] or f"runs/bench/{_folder_name(name, [*chosen, *settings])}")
+    out.mkdir(parents=True, exist_ok=True)  # before the benchmark, which may take ten minutes
     steps, conditions = _ready(configs, settings)
     conditions = f"{benchmark.recipe}, {conditions}"
     print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
@@ -85,10 +87,13 @@ def bench(arguments: list[str]) -> None:
     if claims:
         # The report decides a claim only from a benchmark without settings: a batch size or a device could otherwise be
         # chosen for its verdict.
-        given = dict(setting.split("=", 1) for setting in settings)
-        stated = [claim | {"settings": given} for claim in claims]
-        write_text(out / "claims.json", json.dumps(stated, indent=1) + "\n")
-        print(out / "claims.json")
+        print(write_stated(out, claims, split_given(settings)[0]))
+
+
+def _folder_name(name: str, given: list[str]) -> str:
+    """Return the name of the default folder; a hash stands for arguments that are too long for a folder name."""
+    whole = "-".join([name, *given]).replace("/", "_")
+    return whole if len(whole.encode()) <= LONGEST_NAME else f"{name}-{content_hash(given)}"
 
 
 def benchmarks_of(claims: set[str]) -> list[str]:
@@ -137,10 +142,27 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     return steps, f"{batch}, {where}, {changed.precision}"
 
 
+def _check_memory(configs: list[RunConfig]) -> None:
+    """Raise UserError if the arms need more memory than is free: the kernel would kill the process without a message.
+
+    All arms keep their weights and moments; the arm that does a step also needs the rest of its peak.
+    """
+    costs, free = [count_step(config) for config in configs], free_memory(torch.device("cpu"))
+    kept = [sum(cost.memory.get(kind, 0) for kind in KEPT) for cost in costs]
+    needed = sum(kept) + max(cost.peak - of_arm for cost, of_arm in zip(costs, kept, strict=True))
+    if free is not None and needed > free:
+        raise UserError(
+            f"train.batch_size={configs[0].train.batch_size} with {len(configs)} arms needs {needed / 1e9:.1f} GB, but "
+            f"{free / 1e9:.1f} GB are free; try a smaller batch or fewer arms"
+        )
+
+
 def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
     """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small."""
     try:
         changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
+        if device.type == "cpu":
+            _check_memory(list(changed.values()))
         steps = {arm: timed_steps(config, device) for arm, config in changed.items()}
         for step in [*steps.values()] * WARM_UP:
             step()

@@ -16,10 +16,9 @@ import torch
 
 from clipx.errors import UserError
 from clipx.utils.files import write_text
-from evaluation.claims.evidence import HISTOGRAM
+from evaluation.claims.evidence import HISTOGRAM, write_stated
 from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.runs.reader import STATED
 
 LEAST = 0.5  # the claim's "many" means more than this share of the pairs
 PERSON = "person"
@@ -108,9 +107,8 @@ def write(counted: MissingObjects, out: Path) -> list[Path]:
         "expected": f"more than {LEAST:g}",
         "verdict": verdict,
     }
-    write_text(out / STATED, json.dumps([entry], indent=1) + "\n")
     write_text(out / HISTOGRAM, json.dumps(vars(counted)) + "\n")
-    return [out / STATED, out / HISTOGRAM]
+    return [write_stated(out, [entry], {}), out / HISTOGRAM]
 
 
 def sentence(counted: MissingObjects) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from clipx.errors import UserError
+from clipx.utils.files import write_text
 from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.claims.table import CLAIMS
@@ -168,6 +169,12 @@ def _stated(paths: list[Path]) -> dict[str, list[Finding]]:
         for claim, finding in findings:
             stated.setdefault(claim, []).append(finding)
     return stated
+
+
+def write_stated(folder: Path, rows: list[dict[str, Any]], settings: dict[str, str]) -> Path:
+    """Write the rows to claims.json in a folder and return its path; `settings`: those that the user gave."""
+    write_text(folder / STATED, json.dumps([row | {"settings": settings} for row in rows], indent=1) + "\n")
+    return folder / STATED
 
 
 def _parsed(paths: list[Path], name: str, parse: Callable[[Any], Any]) -> Iterator[Any]:

@@ -98,6 +98,22 @@ def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
         assert torch.equal(theirs.visual.proj, expected["image.proj"])
 
 
+def test_the_best_checkpoint_is_exported_if_a_run_keeps_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = with_tower(tmp_path, "open_clip:mini-vit-48")
+    config.train.keep_best = "min:loss"
+    run = untrained(config, step=10)
+    (best,) = checkpoint.checkpoints(run)
+    untrained(config, step=20)
+    (best.parent / "best").symlink_to(best.name)
+    for place in (str(run), f"soup=[{run}]"):
+        export([place, f"out={tmp_path}/x.safetensors"])
+        assert f"exporting {best}, because train.keep_best=min:loss" in capsys.readouterr().err
+        exported, expected = (load_file(file)[key] for file, key in (
+            (tmp_path / "x.safetensors", "visual.proj"), (best / checkpoint.WEIGHTS, "image.proj")
+        ))  # fmt: skip
+        assert torch.equal(exported, expected)
+
+
 def test_a_soup_is_the_mean_of_its_runs(tmp_path: Path) -> None:
     runs = []
     for name in ("a", "b", "c"):

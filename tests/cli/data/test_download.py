@@ -90,6 +90,17 @@ def test_a_list_with_other_columns_is_refused(listed: Path, tmp_path: Path, monk
     assert not record.exists() and [*(tmp_path / "out").iterdir()] == []
 
 
+def test_a_list_that_is_no_parquet_file_and_a_part_of_a_process_are_refused(
+    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, call = install(tmp_path, monkeypatch), ["make", "datacomp_small", f"urls={listed}", f"root={tmp_path}/out"]
+    with pytest.raises(UserError, match=r"list.tsv is no Parquet file with a column url"):
+        data(call)
+    with pytest.raises(UserError, match=r"processes=2.5 must be a whole number"):
+        data([*call, "processes=2.5"])
+    assert not record.exists()
+
+
 def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call = ["make", "cc3m", f"urls={listed}", f"root={tmp_path}/out"]
     monkeypatch.setenv("PATH", "")

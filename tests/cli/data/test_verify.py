@@ -39,6 +39,11 @@ def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path)
     assert report(tmp_path / "report")[0]["corrupt"] == 8 and not (folder / "verify.json").exists()
 
 
+def test_a_part_of_a_process_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"workers=0.5 must be a whole number"):
+        data(["verify", str(tmp_path), "workers=0.5"])
+
+
 def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=8)
     with tarfile.open(folder / "more.tar", "w") as shard:

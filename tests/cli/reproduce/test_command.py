@@ -52,6 +52,8 @@ def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
     assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
     assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
     assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
+    other = make_plan(["recipe=nuclr_cc3m", "seeds=1", "data=cc12m", "cc12m=/twelve"])
+    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/twelve", "data=cc12m"] in other.overrides
     with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco, only cc3m, cc12m, small_scenes"):
         make_plan([recipes, "mscoco=/c"])
 

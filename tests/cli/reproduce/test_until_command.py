@@ -12,7 +12,7 @@ from cli.reproduce import command
 from cli.reproduce.plan import PlannedRun, make_plan
 from cli.reproduce.until import Batch
 from cli.settings.compose import compose_run
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from evaluation.runs.reader import TIMING
 from tests.helpers import synthetic
 from tests.helpers.commands import clipx_here, write_recipe
@@ -50,8 +50,17 @@ def test_the_command_reports_the_verdicts_and_how_it_ended(
     printed = capsys.readouterr().out
     assert "1.5 holds" in printed
     assert "1.5 at 3 seeds" in printed.splitlines()[-1]
-    assert (tmp_path / "clip_reg_mini-report" / "report.html").exists()
+    page = (tmp_path / "clip_reg_mini-report" / "report.html").read_text()
+    assert "Drawn by <code>clipx reproduce recipe=clip_reg_mini " in page
     assert (tmp_path / "designs" / "clip_reg_mini.json").exists()
+
+
+def test_a_failed_benchmark_is_not_counted_as_a_run(
+    fake_training: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_run_benchmarks", lambda configs: {tmp_path / "bench": Fault("ended")})
+    with pytest.raises(Fault, match=f"^1 benchmarks failed: {tmp_path}/bench failed: ended$"):
+        reproduce(tmp_path, "seeds=1")
 
 
 def test_when_the_hours_end_before_the_first_run_the_command_succeeds(

@@ -40,13 +40,22 @@ WRONG = {  # arguments -> part of the message
     f"{GAP} looks=[3,x]": "looks=x must be a whole number, 1 or more",
     f"{GAP} max_seeds=5": "max_seeds=5 needs until=decided",
     f"{GAP} hours=5": "hours=5 needs until=decided",
-    f"{GAP} scale=samples": "scale=samples: recipe=gap_mini has no ladder; add to it, for example, scale:",
+    f"{GAP} scale=samples": "scale=samples: recipe=gap_mini has no ladder; add one to the recipe, for example scale:",
     "recipe=demo until=decided": "until=decided: recipe=demo tests no claim; use seeds=N",
     "recipe=gap_mni until=decided": "did you mean 'gap_mini'",
     "recipe=scaling_mini scale=depth": "recipe=scaling_mini: scale=depth is not known; allowed: samples",
     "recipe=scaling_mini scale=samples sort=claims": "scale=samples contradicts sort=claims",
     "recipe=scaling_mini scale=": "scale= has no value",
 }
+
+
+def test_folders_of_other_recipes_and_reports_are_no_seeds_of_a_recipe(tmp_path: Path) -> None:
+    for name in ("gap_mini_own-base/s0", "gap_mini-report/scaling_files"):
+        (tmp_path / name).mkdir(parents=True)
+    make_plan([GAP, "looks=[3,5]", f"runs={tmp_path}"])
+    (tmp_path / "gap_mini-base" / "s0").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"looks=3,5 must be chosen before the first seed, but .*gap_mini-base/s0"):
+        make_plan([GAP, "looks=[3,5]", f"runs={tmp_path}"])
 
 
 @pytest.mark.parametrize("line", WRONG)

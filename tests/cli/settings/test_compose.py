@@ -76,6 +76,11 @@ def test_a_misspelt_key_in_a_recipe_is_named(tmp_path: Path) -> None:
     assert "did you mean 'train.epochs'" in done.stderr
 
 
+def test_a_forecast_is_for_the_processes_of_the_run(tmp_path: Path) -> None:
+    done = clipx_here("check", "recipe=demo", "device=H100", "train.processes=4", cwd=tmp_path)
+    assert done.stdout.startswith("forecast      4 x H100")
+
+
 @pytest.mark.slow
 def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)

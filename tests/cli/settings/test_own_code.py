@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from cli.eval import many
 from cli.settings.compose import compose_eval, compose_run, recipes
+from clipx.config.eval_schema import EvalConfig
 from clipx.errors import UserError
-from tests.helpers import plugin_tables
+from tests.helpers import fakes, plugin_tables
 from tests.helpers.commands import clipx_here
+from tests.helpers.folder import settings
 from tests.helpers.own_package import NAME, write_package
+from tests.helpers.runs import untrained
 
 # several tests import the module that registers the tower
 pytestmark = pytest.mark.filterwarnings("ignore:Overwriting okapi_vit_48 in registry")
@@ -68,6 +72,15 @@ def test_plugins_in_a_recipe_must_be_a_list(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
     with pytest.raises(UserError, match=r"mine.yaml: plugins=3 must be a list of modules"):
         compose_run(["recipe=mine"])
+
+
+def test_a_process_of_clipx_eval_loads_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "append_output_to", lambda file: None)
+    run = untrained(settings(tmp_path))
+    spec = fakes.captioned(tmp_path / "shots")
+    chosen = EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["first_places"], plugins=[NAME], workers=0)
+    rows = many._in_worker(chosen)
+    assert isinstance(rows, list) and {row.task for row in rows} == {"first_places"}
 
 
 def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def table() -> completion.Completions:
         ("clipx train objective.nuclr.zeta", ["objective.nuclr.zeta0="]),
         ("clipx check data=fl", ["data=flickr8k "]),
         ("clipx eval tasks=[zeroshot,retr", ["tasks=[zeroshot,retrieval"]),
-        ("clipx eval datasets=[held", ["datasets=[held_out:"]),
+        ("clipx eval datasets=[held", ["datasets=[held_out"]),
         ("clipx eval runs/demo/s0 prec", ["precision="]),
         ("clipx report co", ["compare "]),
         ("clipx report compare by=z", ["by=zeroshot "]),

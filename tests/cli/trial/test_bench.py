@@ -15,6 +15,7 @@ from cli.trial import bench as command
 from cli.trial.bench import BENCHMARKS, Benchmark, bench, benchmarks_of
 from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig
+from clipx.errors import UserError
 from clipx.training.trial import timed_steps
 from clipx.types import Progress
 from evaluation.claims.evidence import collect_evidence
@@ -72,10 +73,22 @@ def test_with_the_users_batch_or_device_no_claim_is_decided(setting: str, tiny: 
 
 
 def test_a_comparison_of_the_users_writes_no_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(["recipe=tiny", "steps=7", "train.batch_size=4"])
+    bench(["recipe=tiny", "arms=[nuclr]", "steps=7", "train.batch_size=4"])
     out = capsys.readouterr().out
+    assert Path("runs/bench/tiny-arms=nuclr-train.batch_size=4/times.csv").exists()
     assert "ratio to clip" in out and "batch of 4, cpu" in out and "expected" not in out
     assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == ["times.csv"]
+
+
+def test_a_long_folder_name_ends_with_a_hash() -> None:
+    first, second = (command._folder_name("tiny", [f"data.root={'x' * 300}{k}"]) for k in range(2))
+    assert first.startswith("tiny-") and first != second and len(first) < 30
+
+
+def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "free_memory", lambda device: 1_000_000)
+    with pytest.raises(UserError, match=r"train.batch_size=16 with 2 arms needs .* but 0.0 GB are free"):
+        bench(["nuclr", "steps=1"])
 
 
 def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
