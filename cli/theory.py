@@ -1,17 +1,14 @@
 """`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json, tables and figures."""
 
 import csv
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from cli.settings.arguments import split_given
-from clipx import objectives
-from clipx.config.presets import OBJECTIVES
 from clipx.errors import UserError
-from clipx.theory import THEORY, free_embeddings
+from clipx.theory import THEORY
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
 from clipx.utils.registry import lookup
@@ -24,28 +21,14 @@ def theory(arguments: list[str]) -> None:
     names = others or ["all"]
     if len(names) > 1:
         raise UserError(f"give one name, not {' '.join(names)}: clipx theory NAME [key=value ...] [out=DIR]")
-    known, out = experiments(), given.pop("out", None)
+    out = given.pop("out", None)
     if names != ["all"]:
-        _run(names[0], lookup(known, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
+        _run(names[0], lookup(THEORY, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
         return
     if given:
         raise UserError(f"{next(iter(given))}= needs the name of a problem: clipx theory NAME {next(iter(given))}=...")
-    for name, experiment in known.items():
+    for name, experiment in THEORY.items():
         _run(name, experiment, {}, Path(out or "runs/theory") / name)
-
-
-def experiments() -> dict[str, Experiment]:
-    """Return name -> problem: THEORY, and `objectives`, added here because clipx.theory imports no objectives."""
-    solve = partial(free_embeddings.solve, known=known_objectives())
-    claims, draw, table = free_embeddings.claims, free_embeddings.draw, free_embeddings.table
-    return THEORY | {"objectives": Experiment(free_embeddings.FreeEmbeddingSettings, solve, claims, draw, table)}
-
-
-def known_objectives() -> dict[str, free_embeddings.LossFactory]:
-    """Return the presets, and one objective for each term that no preset uses alone."""
-    presets = [list(terms) for terms in OBJECTIVES.values()]
-    terms = OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in presets}
-    return {name: partial(objectives.build, given) for name, given in terms.items()}
 
 
 def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:

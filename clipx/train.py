@@ -15,7 +15,7 @@ from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.data.loading.bad_samples import BadSampleFile, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
-from clipx.data.loading.watchdog import explain_killed_worker
+from clipx.data.loading.watchdog import explain_ended_worker
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource
@@ -155,7 +155,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         *resume(state, run),
     ]
     with (
-        explain_killed_worker(),
+        explain_ended_worker(),
         RunLog(config, run, state.step, sampler.total_steps) as log,
         CheckpointManager(config, run, store, log.info, state.step) as manager,
     ):

@@ -17,7 +17,7 @@ LAYERS = {
     "cli": "main, reproduce shell, eval train trial export theory validate report data, launcher settings, exit_codes",
     "evaluation": "report, analyses reference, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
-    "clipx": "train, training, run, theory models objectives data, sample_table, distributed geometry, "
+    "clipx": "train, training, run, theory, models objectives data, sample_table, distributed geometry, "
     "config, utils, types errors",
 }
 LEVELS = {

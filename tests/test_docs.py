@@ -15,9 +15,9 @@ from cli.reproduce.plan import composed, make_plan
 from cli.settings.arguments import gpus_elsewhere
 from cli.settings.compose import compose_evals, compose_run
 from cli.shell import ls
-from cli.theory import experiments
 from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
+from clipx.theory import THEORY
 from tests.helpers import plugin_tables
 from tests.helpers.folder import jpeg, write_shards
 from tests.helpers.runs import prepared, trained
@@ -97,7 +97,7 @@ def test_lists_of_ls_commands_exist(words: list[str]) -> None:
 
 @for_commands("theory")
 def test_toy_problems_of_theory_commands_exist(words: list[str]) -> None:
-    assert {word for word in words[1:] if "=" not in word} <= set(experiments())
+    assert {word for word in words[1:] if "=" not in word} <= set(THEORY)
 
 
 @for_commands("bench")

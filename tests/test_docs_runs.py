@@ -64,7 +64,8 @@ def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
     ]
     section = (DOCS / "reports.md").read_text().partition("### A ladder on rendered scenes")[2].partition("\n## ")[0]
     assert [line for line in section.splitlines() if line.startswith("| `")] == rows
-    held_out = {arm.arm: arm.held_out for ladder in ladders for arm in ladder.arms}
-    predicted = [f"{one.predicted.value:.3f} [{one.predicted.low:.3f}, {one.predicted.high:.3f}]" for one in
-                 (held_out["keyword"], held_out["point_sets"]) if one and not one.inside]  # fmt: skip
-    assert " and ".join(predicted) in section
+    held_out = {arm.arm: one for ladder in ladders for arm in ladder.arms if (one := arm.held_out)}
+    assert len(held_out) == 7 and [arm for arm, one in held_out.items() if not one.problem] == ["point_sets"]
+    predicted, measured = held_out["point_sets"].predicted, held_out["point_sets"].measured
+    numbers = f"predicted {predicted.value:.3f} [{predicted.low:.3f}, {predicted.high:.3f}], measured {measured:.3f}"
+    assert numbers in " ".join(section.split()) and not held_out["point_sets"].inside

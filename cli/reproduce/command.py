@@ -79,7 +79,8 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
         benchmarks = {} if batch.stopped else _run_benchmarks(configs)
-        _report([*reportable, *(path for path in plan.claims_folders if path.is_dir())], configs, plan)
+        with_claims = [path for path in plan.claims_folders if any(path.rglob("claims.json"))]
+        _report([*reportable, *with_claims], configs, plan)
         if plan.scale:
             _report_scaling(reportable, plan)
     if ending:
@@ -87,7 +88,7 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     if failures := batch.failures | benchmarks:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
         counts = [f"{len(batch.failures)} of {len(batch.finished) + len(batch.failures)} runs"] * bool(batch.failures)
-        counts += [f"{len(benchmarks)} benchmarks"] * bool(benchmarks)
+        counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] * bool(benchmarks)
         raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
 
 

@@ -102,7 +102,8 @@ def make_plan(arguments: list[str]) -> Plan:
     one_of(options["device"], DEVICES, "device")
     share = number(options["share"], "share", 0.01, 1)
     if (cost := next((key for key in COSTS if key in given), "")) and not (dry or options["sort"] or options["budget"]):
-        raise UserError(f"{cost}={given[cost]} needs dry=true, sort= or budget=; runs take train.device=")
+        runs_take = "; runs take train.device=" * (cost == "device")
+        raise UserError(f"{cost}={given[cost]} needs dry=true, sort= or budget={runs_take}")
     data_roots = _data_roots(names, roots, settings)
     folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
     looks = {name: _looks(options["looks"], Path(folder), name) for name in names}

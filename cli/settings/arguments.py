@@ -27,7 +27,8 @@ def split(
     for key in given:
         lookup(known, key, f"clipx {command}:")
     if not positional or (len(positional) != exactly and not needs.endswith("...")):
-        raise UserError(f"`clipx {command}` needs {needs}; clipx {command.split()[0]} --help shows all arguments")
+        shown = f"clipx {command.split()[0]} --help shows all arguments"
+        raise UserError(f"`clipx {command}` needs {needs}, not {len(positional)} names; {shown}")
     return positional, known | given
 
 

@@ -235,7 +235,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
     found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
-    if found is None:
+    if isinstance(chosen, str) and found is None:
         mistakes.refuse_file_of_this_folder(chosen)
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = _with_list(given)

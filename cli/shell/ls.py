@@ -131,9 +131,9 @@ def _claims() -> dict[str, str]:
 
 
 def _theory() -> dict[str, str]:
-    from cli.theory import experiments
+    from clipx.theory import THEORY
 
-    return {name: _first_line(inspect.getmodule(e.settings)) for name, e in experiments().items()}
+    return {name: _first_line(inspect.getmodule(e.settings)) for name, e in THEORY.items()}
 
 
 def _first_line(documented: object) -> str:

@@ -54,7 +54,7 @@ BENCHMARKS = {
 }
 # train.* on CPUs, unless the user sets them: a step on the papers' batches takes minutes, and most CPUs emulate bf16
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
-KEPT = ("weights", "optimizer", "averages")  # memory of a run between its steps
+KEPT = ("weights", "gradients", "optimizer", "averages")  # memory of a run between its steps
 WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
 OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "steps": "", "out": ""}
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
@@ -145,7 +145,7 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
 def _check_memory(configs: list[RunConfig]) -> None:
     """Raise UserError if the arms need more memory than is free: the kernel would kill the process without a message.
 
-    All arms keep their weights and moments; the arm that does a step also needs the rest of its peak.
+    All arms keep their weights, gradients and moments; the arm that does a step also needs the rest of its peak.
     """
     costs, free = [count_step(config) for config in configs], free_memory(torch.device("cpu"))
     kept = [sum(cost.memory.get(kind, 0) for kind in KEPT) for cost in costs]

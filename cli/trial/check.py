@@ -95,7 +95,8 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     sampler = Sampler(len(pairs), few, config.seed, 0, 1)
     data, tokenize = replace(config.data, workers=0), tokenizer.build_tokenizer(inputs)
     loader = open_loader(data, pairs, sampler, inputs, tokenize, components.state.objective.needs)
-    data.cache = "none"  # with memory, the first batch would wait until the whole data set is decoded
+    # Not before open_loader, which refuses some values; with memory, the first batch would wait for the whole data set.
+    data.cache = "none"
     _, bad = next(loader.batches(0, torch.device("cpu")))
     found = f"{len(pairs)} pairs, {few.batch_size} decoded"
     return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found

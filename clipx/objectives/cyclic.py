@@ -6,7 +6,7 @@
 with the rows x_i of X = image and y_i of Y = text, both [B, E], without the temperature. CyCLIP's weights are 0.25
 each; paper 3's code uses 0.1. CyCLIP's own code multiplies the mean of A_ij^2 by B, which equals the sum divided by B.
 
-For B > E the B x B matrices are not formed. With D = Y^T X [E, E], the sums of A_ij^2 are
+The B x B matrices are not formed. With D = Y^T X [E, E], the sums of A_ij^2 are
 
     inmodal      |X^T X|^2 - 2 |X^T Y|^2 + |Y^T Y|^2
     crossmodal   2 <X^T X, Y^T Y> - 2 sum_ab D_ab D_ba
@@ -16,8 +16,6 @@ which is cheap for E x E matrices.
 
 Each process sums over its own pairs i. These sums, such as the E x E matrices, are then added over the processes.
 """
-
-from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.types import Embeddings, Progress
@@ -30,14 +28,10 @@ class CyclicInmodalTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         part, B = embeddings.part, len(embeddings.image)
-        x, y = embeddings.image[part.rows], embeddings.text[part.rows]
-        if x.shape[1] >= B:
-            A = x @ embeddings.image.detach().T - y @ embeddings.text.detach().T
-            return twice_the_gradient(part.sum(A.square().sum())) / B, {}
-        X, Y = x.double(), y.double()
+        X, Y = embeddings.image[part.rows].double(), embeddings.text[part.rows].double()
         XX, XY, YY = part.sum(X.T @ X), part.sum(X.T @ Y), part.sum(Y.T @ Y)
         squares = XX.square().sum() - 2 * XY.square().sum() + YY.square().sum()
-        return (squares / B).to(x.dtype), {}
+        return (squares / B).to(embeddings.image.dtype), {}
 
 
 class CyclicCrossmodalTerm(Term):
@@ -47,20 +41,7 @@ class CyclicCrossmodalTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         part, B = embeddings.part, len(embeddings.image)
-        x, y = embeddings.image[part.rows], embeddings.text[part.rows]
-        if x.shape[1] >= B:
-            A = x @ embeddings.text.detach().T - y @ embeddings.image.detach().T
-            return twice_the_gradient(part.sum(A.square().sum())) / B, {}
-        X, Y = x.double(), y.double()
+        X, Y = embeddings.image[part.rows].double(), embeddings.text[part.rows].double()
         XX, YY, D = part.sum(X.T @ X), part.sum(Y.T @ Y), part.sum(Y.T @ X)
         squares = 2 * (XX * YY).sum() - 2 * (D * D.T).sum()
-        return (squares / B).to(x.dtype), {}
-
-
-def twice_the_gradient(squares: Tensor) -> Tensor:
-    """Return `squares` = sum_ij A_ij^2 with twice its gradient.
-
-    The callers detach the vectors j, so `squares` has a gradient for the vectors i only. The missing gradient for the
-    vectors j is equal, because A_ji is A_ij or -A_ij.
-    """
-    return 2 * squares - squares.detach()
+        return (squares / B).to(embeddings.image.dtype), {}

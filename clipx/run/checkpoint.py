@@ -95,8 +95,8 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
     return found[-1]
 
 
-def verify(path: Path) -> dict[str, Any]:
-    """Check that the files of a checkpoint have the SHA-256 of its manifest, and return the manifest.
+def verify(path: Path, only: str = "") -> dict[str, Any]:
+    """Check that the files of a checkpoint (or `only` one) have the SHA-256 of its manifest, and return the manifest.
 
     Raises UserError: a file is missing or corrupt; the message names it. Raises Fault: a file cannot be read at
     present, so the checkpoint may be good.
@@ -104,12 +104,13 @@ def verify(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path)
         for name, digest in manifest["sha256"].items():
-            if file_sha256(path / name) != digest:
+            if only in ("", name) and file_sha256(path / name) != digest:
                 raise UserError(f"{path / name} is corrupt or was changed: its SHA-256 differs from {MANIFEST}")
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing") from error
     except OSError as error:
-        raise Fault(f"{path} cannot be read: {error.strerror}; run the same command again later") from error
+        advice = "run the same command again later, or delete this folder to resume from the checkpoint before it"
+        raise Fault(f"{path} cannot be read: {error.strerror}; {advice}") from error
     return manifest
 
 

@@ -61,7 +61,12 @@ def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
     if name is None or name.startswith(PUBLISHED):
         return {}
     path = directory.other_checkpoint(config, f"model.{key}", name)
-    return {key: {"checkpoint": str(path), "sha256": checkpoint.verify(path)["sha256"][checkpoint.WEIGHTS]}}
+    return {
+        key: {
+            "checkpoint": str(path),
+            "sha256": checkpoint.verify(path, checkpoint.WEIGHTS)["sha256"][checkpoint.WEIGHTS],
+        }
+    }
 
 
 def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -> None:
@@ -85,7 +90,7 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
     """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
     model = clip.build_model(config, pretrained=False)
     path = directory.other_checkpoint(config, KEY, name)
-    checkpoint.verify(path)
+    checkpoint.verify(path, checkpoint.WEIGHTS)
     other = directory.load_config(path.parent.parent)
     same = _of_towers(other.model) == _of_towers(config.model)
     start = model if same else _without_weights(other)

@@ -1,9 +1,8 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments. free_embeddings.py,
-which also contains its `draw`, is not in THEORY: it needs the objectives, and clipx.theory does not import them.
-`clipx theory` adds it.
+module `<problem>_figure` next to it defines `draw` (free_embeddings.py contains its own). `clipx.theory.THEORY` lists
+the experiments.
 """
 
 from collections.abc import Callable, Mapping

@@ -12,16 +12,16 @@ next concept.
 """
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clipx import geometry
+from clipx import geometry, objectives
+from clipx.config.presets import OBJECTIVES
 from clipx.config.setting import POSITIVE, Rule, at_least
 from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
@@ -29,7 +29,7 @@ from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
 from clipx.theory.figure_style import GREY, Figures, ordered_colours, panels
 from clipx.theory.paper5.information import mutual_information
 from clipx.theory.paper5.pmi import nce
-from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
+from clipx.types import Embeddings, Progress, TeacherEmbeddings
 from clipx.utils.registry import lookup
 
 TAU: Rule = at_least(0.01)
@@ -42,19 +42,6 @@ PANELS = {  # metric -> title in the figure
     "rare half": "concept retrieval,\nrarer half (accuracy)",
     "best tau": "loss above -I\n(nats, best tau)",
 }
-
-
-class LossFunction(Protocol):
-    """Interface of `clipx.objectives.build`'s result; theory and objectives do not import each other."""
-
-    columns: dict[str, float]
-
-    def __call__(self, embeddings: Embeddings, rows: Mapping[str, Tensor], progress: Progress) -> Loss: ...
-    def end_step(self, table: SampleTable) -> None: ...
-    def end_epoch(self, table: SampleTable) -> None: ...
-
-
-LossFactory = Callable[[int], LossFunction]  # number of training pairs -> a new loss function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,24 +110,31 @@ def build_joint(settings: FreeEmbeddingSettings, generator: torch.Generator) -> 
     return JointDistribution(p, concept, popularity, image, text, label)
 
 
-def solve(settings: FreeEmbeddingSettings, known: Mapping[str, LossFactory]) -> FreeEmbeddingResult:
+def known_objectives() -> dict[str, dict[str, Any]]:
+    """Return name -> terms: the presets, and one objective for each term that no preset uses alone."""
+    presets = [list(terms) for terms in OBJECTIVES.values()]
+    return OBJECTIVES | {name: {name: {}} for name in objectives.TERMS if [name] not in presets}
+
+
+def solve(settings: FreeEmbeddingSettings) -> FreeEmbeddingResult:
     """Train every objective at every temperature from the same start on the same batches.
 
-    Raises UserError for an objective that is not in `known`.
+    Raises UserError for an unknown objective.
     """
-    factories = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
+    known = known_objectives()
+    chosen = {name: lookup(known, name, "objectives") for name in settings.objectives or known}
     joint = build_joint(settings, torch.Generator().manual_seed(settings.seed))
     temperatures = {f"{tau:g}": tau for tau in settings.taus} | {"learned": None}
     trials = [
-        Trial(name, label, evaluate(*train(settings, joint, factory(settings.n), tau), joint))
-        for name, factory in factories.items()
+        Trial(name, label, evaluate(*train(settings, joint, objectives.build(terms, settings.n), tau), joint))
+        for name, terms in chosen.items()
         for label, tau in temperatures.items()
     ]
     return FreeEmbeddingResult(settings, trials)
 
 
 def train(
-    settings: FreeEmbeddingSettings, joint: JointDistribution, loss_function: LossFunction, tau: float | None
+    settings: FreeEmbeddingSettings, joint: JointDistribution, objective: objectives.Objective, tau: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Train the embeddings; return normalised images [N, E], texts [N, E] and 1/tau. tau=None learns tau."""
     generator = torch.Generator().manual_seed(settings.seed)
@@ -149,7 +143,8 @@ def train(
     nu.requires_grad_(tau is None)
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)  # SigLIP's initial value
     optimizer = torch.optim.Adam([p for p in (raw, nu, bias) if p.requires_grad], lr=settings.lr)
-    table = SampleTable(loss_function.columns, settings.n, dtype=torch.float64)
+    table = SampleTable(objective.columns, settings.n, dtype=torch.float64)
+    concepts = F.one_hot(joint.concept, settings.K).to(raw.dtype)
     per_epoch = settings.n // settings.batch_size
     for step in range(settings.epochs * per_epoch):
         epoch, at = divmod(step, per_epoch)
@@ -157,7 +152,6 @@ def train(
             order = torch.randperm(settings.n, generator=generator)
         ids = order[at * settings.batch_size : (at + 1) * settings.batch_size]
         image, text = F.normalize(raw[0, joint.image[ids]], dim=1), F.normalize(raw[1, joint.text[ids]], dim=1)
-        concepts = F.one_hot(joint.concept, settings.K).to(raw.dtype)
         teacher = TeacherEmbeddings(concepts[joint.image[ids]], concepts[joint.text[ids]], TEACHER_SCALE)
         group = joint.concept[joint.text[ids]]
         negative = F.normalize(raw[1, (joint.text[ids] + settings.m) % len(joint.p)], dim=1)
@@ -165,16 +159,16 @@ def train(
             image, text, nu.exp(), ids, joint.label[ids], bias, group=group, teacher=teacher, negative_text=negative
         )
         progress = Progress(step, settings.epochs * per_epoch, epoch, settings.epochs)
-        loss = loss_function(embeddings, table.read(ids), progress)
+        loss = objective(embeddings, table.read(ids), progress)
         optimizer.zero_grad()
         torch.autograd.backward([loss.total])
         optimizer.step()
         with torch.no_grad():
             nu.clamp_(max=math.log(100))  # 1/tau <= 100, as CLIP
             table.write(ids, loss.rows)
-        loss_function.end_step(table)
+        objective.end_step(table)
         if at == per_epoch - 1:
-            loss_function.end_epoch(table)
+            objective.end_epoch(table)
     unit = F.normalize(raw.detach(), dim=2)
     return unit[0], unit[1], nu.detach().exp()
 

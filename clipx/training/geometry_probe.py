@@ -117,7 +117,8 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
                 "set data.held_out to their share, or log.geometry_on=train"
             )
         return [int(i) for i in held_out[: config.log.geometry_pairs]]
-    return random.Random("geometry").sample([int(i) for i in train], min(len(train), config.log.geometry_pairs))
+    drawn = random.Random("geometry").sample(range(len(train)), min(len(train), config.log.geometry_pairs))
+    return [int(i) for i in train[drawn]]
 
 
 def _margins(image: Tensor, text: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
 from clipx.types import Inputs, Progress
-from clipx.utils.device import has_compiler
+from clipx.utils.device import missing_compiler
 from clipx.utils.registry import lookup
 
 
@@ -95,8 +95,10 @@ def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfi
     if several and config.train.sync_batchnorm:
         sync_batchnorm.enable_sync_batchnorm(model, device)
     if config.train.compile:
-        if not has_compiler():
-            raise UserError("train.compile=true needs gcc or clang")
+        if missing := missing_compiler(device):
+            raise UserError(
+                f"train.compile=true needs {missing} on {device.type}: install it, or set train.compile=false"
+            )
         for tower in (model.image, model.text):
             tower.compile()
     if not several:

@@ -77,7 +77,7 @@ def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[T
 
 
 def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
-    checkpoint.verify(path)
+    checkpoint.verify(path, checkpoint.WEIGHTS)
     config = directory.load_config(path.parent.parent)
     config.model.normalise = "always" if normalise and config.model.normalise != "never" else "never"
     model = clip.build_model(config, pretrained=False)

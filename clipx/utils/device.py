@@ -63,9 +63,12 @@ def can_use_triton(device: torch.device) -> bool:
     """Return True for an NVIDIA GPU of compute capability 8.0 or later, with triton and the C compiler it needs."""
     if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    return has_compiler() and find_spec("triton") is not None
+    return not missing_compiler(device) and find_spec("triton") is not None
 
 
-def has_compiler() -> bool:
-    """Return True if there is a C compiler: $CC, gcc or clang."""
-    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+def missing_compiler(device: torch.device) -> str:
+    """Return the compiler that torch.compile and triton look for on this device and do not find; "" if it is there."""
+    if device.type == "cpu":
+        name = os.environ.get("CXX", "g++")
+        return "" if shutil.which(name) else name
+    return "" if os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") else "gcc or clang"

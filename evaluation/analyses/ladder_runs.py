@@ -8,6 +8,7 @@ from evaluation.analyses.comparison import LeftOut
 from evaluation.runs.description import setting, settings_text
 from evaluation.runs.reader import Run
 
+NO_SETTING = "None"  # value of an axis that a run does not have, such as the size of real data
 Points = dict[str, list[Run]]  # value of the axis -> runs
 # (recipe, axis, values of the other axes) -> arm -> points
 Found = dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, Points]]
@@ -39,9 +40,10 @@ def find_ladder_runs(runs: list[Run], axis: str = "") -> list[LadderRuns]:
         chosen = {arm: _same_settings(points, along) for arm, points in arms.items()}
         long = {arm: points for arm, (points, _) in chosen.items() if len(points) >= MIN_POINTS}
         if long:
-            found = LadderRuns(recipe, along, dict(others), _shared(long), [])
+            shared = _shared(long)
+            found = LadderRuns(recipe, along, dict(others), shared, [])
             found.left_out.extend(line for arm in long for line in chosen[arm][1])
-            found.left_out.extend(_incomplete(found.name, {arm: points for arm, (points, _) in chosen.items()}))
+            found.left_out.extend(_incomplete(found.name, {arm: points for arm, (points, _) in chosen.items()}, shared))
             ladders.append(found)
     return ladders
 
@@ -51,9 +53,12 @@ def refuse_short(runs: list[Run], axis: str = "") -> None:
     found = _by_axis(runs, axis)
     counts = [(len(points), along, arm) for (_, along, _), arms in found.items() for arm, points in arms.items()]
     most, along, arm = max(counts, default=(0, axis or "samples", "an arm"))
+    diverged = sum(run.diverged for run in runs)
     raise UserError(
-        f"no ladder: {arm} has results at {most} points of {along}, a ladder needs {MIN_POINTS}; "
+        f"no ladder: {arm} has results at {most} of {MIN_POINTS} points of {along}; "
         f"clipx reproduce recipe=R scale={along} trains them"
+        + f"; {diverged} diverged runs do not count"
+        * bool(diverged)
     )
 
 
@@ -63,6 +68,8 @@ def _by_axis(runs: list[Run], axis: str) -> Found:
         if not run.config or not run.results or run.diverged:
             continue
         values = {name: str(setting(run, *keys[0].split("."))) for name, keys in AXES.items()}
+        if setting(run, "data", "source") != "scenes":
+            values["data"] = NO_SETTING
         recipe = str(setting(run, "recipe"))
         for along in [axis] if axis else AXES:
             others = tuple((name, value) for name, value in values.items() if name != along)
@@ -74,24 +81,25 @@ def _by_axis(runs: list[Run], axis: str) -> Found:
 def _same_settings(points: Points, axis: str) -> tuple[Points, list[str]]:
     """Return the runs of one arm with the same settings at all points, one per seed, and lines about the others.
 
-    The settings that cover the most points are chosen; among equals those with the shortest run name, which has the
-    fewest changes to the recipe. If no settings cover MIN_POINTS points, as with a learning rate for each point, they
-    are chosen at each point.
+    Only the learning rate may differ between points. The settings with the most points are chosen, then the learning
+    rate with the most runs at each point; among equals those with the shortest run name, which has the fewest changes
+    to the recipe.
     """
     by_settings: dict[str, Points] = {}
     for point, runs in points.items():
         for run in runs:
-            by_settings.setdefault(settings_text(run, without=AXES[axis]), {}).setdefault(point, []).append(run)
-    candidates = [*by_settings.values()]
-    best = max(candidates, key=_preference)
-    if len(best) < MIN_POINTS:
-        at = {point: [{point: of[point]} for of in candidates if point in of] for point in points}
-        best = {point: max(of_point, key=_preference)[point] for point, of_point in at.items()}
+            key = settings_text(run, without=(*AXES[axis], "optimizer.lr"))
+            by_settings.setdefault(key, {}).setdefault(point, []).append(run)
+    best = max(by_settings.values(), key=_preference)
     kept: Points = {}
     left_out: dict[str, list[str]] = {"other settings": [], "a second run of a seed": []}
     for point, runs in points.items():
+        rates: dict[str, Points] = {}
+        for run in best.get(point, []):
+            rates.setdefault(str(setting(run, "optimizer", "lr")), {}).setdefault(point, []).append(run)
+        chosen = max(rates.values(), key=_preference)[point] if rates else []
         for run in runs:
-            if not any(run is one for one in best.get(point, [])):
+            if not any(run is one for one in chosen):
                 left_out["other settings"].append(str(run.path))
             elif any(run.seed == other.seed for other in kept.get(point, [])):
                 left_out["a second run of a seed"].append(str(run.path))
@@ -102,21 +110,38 @@ def _same_settings(points: Points, axis: str) -> tuple[Points, list[str]]:
 
 def _preference(points: Points) -> tuple[int, int, int]:
     runs = [run for of_point in points.values() for run in of_point]
-    return len(points), -min(len(run.name) for run in runs), len(runs)
+    return (
+        len(points),
+        len({(run.seed, point) for point in points for run in points[point]}),
+        -min(len(run.name) for run in runs),
+    )
 
 
 def _shared(arms: dict[str, Points]) -> dict[str, Points]:
-    shared = set.intersection(*map(set, arms.values()))
-    return {arm: {point: runs for point, runs in points.items() if point in shared} for arm, points in arms.items()}
+    """Return the arms with their common points; an arm with which fewer than MIN_POINTS are common is left out."""
+    shared: set[str] = set()
+    together: dict[str, Points] = {}
+    for arm, points in sorted(arms.items(), key=lambda item: -len(item[1])):
+        common = shared & set(points) if together else set(points)
+        if len(common) >= MIN_POINTS:
+            shared, together = common, together | {arm: points}
+    return {
+        arm: {point: runs for point, runs in points.items() if point in shared}
+        for arm, points in arms.items()
+        if arm in together
+    }
 
 
-def _incomplete(ladder: str, arms: dict[str, Points]) -> list[str]:
+def _incomplete(ladder: str, arms: dict[str, Points], shared: dict[str, Points]) -> list[str]:
     """Return lines about arms with too few points, and about points that an arm of the ladder does not have."""
-    short = {arm: len(points) for arm, points in arms.items() if len(points) < MIN_POINTS}
-    lines = [f"left out, {ladder}: {arm} has {n} points, a ladder needs {MIN_POINTS}" for arm, n in short.items()]
-    long = {arm: points for arm, points in arms.items() if arm not in short}
-    for point in dict.fromkeys(point for points in long.values() for point in points):
-        missing = [arm for arm, points in long.items() if point not in points]
+    lines = []
+    for arm, points in arms.items():
+        if len(points) < MIN_POINTS:
+            lines.append(f"left out, {ladder}: {arm} has {len(points)} of at least {MIN_POINTS} points")
+        elif arm not in shared:
+            lines.append(f"left out, {ladder}: {arm} has fewer than {MIN_POINTS} points in common with the other arms")
+    for point in dict.fromkeys(point for arm in shared for point in arms[arm]):
+        missing = [arm for arm in shared if point not in arms[arm]]
         if missing:
             lines.append(f"left out, {ladder}: point {point}, without results of {', '.join(missing)}")
     return lines

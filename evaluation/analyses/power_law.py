@@ -28,6 +28,7 @@ C_RANGE = (0.01, 3.0)  # of -c
 CELLS = 41  # of the grid, in each direction
 MISFIT = 0.01  # the law does not fit if the p-value of its residuals is below this
 AT_BOUND = 1e-6  # values of s and d below this are 0
+LEAST_SPREAD = 1e-6  # of residuals between seeds; rounding errors are smaller
 BEYOND = 4.0  # crossovers are searched up to this multiple of the largest point
 
 
@@ -140,7 +141,7 @@ def prediction(law: PowerLaw, x: float, measured: Array) -> Interval:
     predicted, paired by seed.
     """
     value = float(law.at(np.array([x]))[0])
-    error = standard_error((measured - measured.mean() - law.influences_at(np.array([x])))[0:1])[0]
+    error = standard_error(measured - measured.mean() - law.influences_at(np.array([x])))[0]
     half = t_quantile(len(measured) - 1) * float(error)
     return Interval(value, value - half, value + half)
 
@@ -169,6 +170,8 @@ def crossover(first: PowerLaw, second: PowerLaw) -> Interval | None:
     is 0 or the upper end infinity.
     """
     smallest, largest = common_range(first, second)
+    if smallest >= BEYOND * largest:
+        return None
     x = np.geomspace(smallest, BEYOND * largest, 1001)
     value, low, high = difference(first, second, x)
     crossings = np.flatnonzero(np.diff(np.sign(value)))
@@ -242,24 +245,22 @@ def _problem(x: Array, errors: Array, parameters: Array) -> str:
 
 
 def _misfit(x: Array, errors: Array, parameters: Array) -> float:
-    """Return the p-value of the law: Hotelling's T^2 of the seeds' residuals in the directions that no parameter moves.
+    """Return the p-value of the law: t-tests of the seeds' residuals, Bonferroni's correction for their number.
 
-    Like the intervals, it allows for runs of a seed that are correlated and for noise that differs between points.
+    There is one test for each direction in which no parameter moves the law; a parameter at its bound moves nothing.
+    As the intervals, the tests allow for correlated runs of a seed and for noise that differs between points.
     """
     from scipy import stats
 
-    free = [0, 1, 2, 3] if len(x) >= MIN_FOR_B else [0, 1, 3]
-    fixed = np.linalg.svd(_jacobian(parameters, x, x)[:, free])[0][:, len(free) :]
-    residuals = (errors - _law(parameters, x, x)) @ fixed  # [n, degrees]
-    n, degrees = residuals.shape
-    if not 0 < degrees < n:
-        return 1.0
-    covariance = np.cov(residuals, rowvar=False).reshape(degrees, degrees)
-    if np.linalg.matrix_rank(covariance) < degrees:
+    at_bound = parameters < (-np.inf, -np.inf, AT_BOUND, AT_BOUND)
+    moved = _jacobian(parameters, x, x)[:, ~at_bound]
+    fixed = np.linalg.svd(moved)[0][:, moved.shape[1] :]
+    residuals = (errors - _law(parameters, x, x)) @ fixed  # [n, directions]
+    if not residuals.shape[1]:
         return 1.0
     mean = residuals.mean(0)
-    t_squared = n * mean @ np.linalg.solve(covariance, mean)
-    return float(stats.f.sf(t_squared * (n - degrees) / (degrees * (n - 1)), degrees, n - degrees))
+    t = np.abs(mean) / np.maximum(standard_error((residuals - mean).T), LEAST_SPREAD)
+    return min(1.0, float(2 * len(t) * stats.t.sf(t.max(), len(errors) - 1)))
 
 
 def _centre(points: Array) -> float:

@@ -12,7 +12,6 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.config.ladder import MIN_POINTS
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from evaluation.analyses.comparison import (
@@ -133,29 +132,27 @@ def find_ladders(
         axis: only ladders along this axis; "" for all.
         reference: arm that the others are compared with; "" for `clip`, or the first arm if there is no `clip`.
 
-    Raises UserError: there are ladders, but none can be used: an unknown reference, too few common points, no task that
-    all arms share, a quantity that does not grow, or no common seed.
+    Raises UserError: there are ladders, but none can be used: an unknown reference, no task that all arms share, a
+    quantity that does not grow, or a point without a seed that has all tasks.
     """
-    ladders, left_out, failures = [], list[str](), list[str]()
+    ladders, left_out, failures, recipes = [], list[str](), list[str](), set[str]()
     for found in find_ladder_runs(runs, axis):
-        left_out += found.left_out
+        recipes.add(found.recipe)
         try:
             ladders.append(_ladder(found, by, against or OF_AXIS[found.axis], reference))
         except UserError as error:
             failures.append(str(error))
+        left_out += found.left_out
+    paths = [str(run.path) for run in runs if run.diverged and setting(run, "recipe") in recipes]
+    diverged = [LeftOut("diverged", paths).line()] if paths else []
     if failures and not ladders:
-        raise UserError(failures[0])
-    recipes = {ladder.recipe for ladder in ladders}
-    diverged = [str(run.path) for run in runs if run.diverged and setting(run, "recipe") in recipes]
-    left_out += [LeftOut("diverged", diverged).line()] if diverged else []
-    left_out += [f"left out, {reason}" for reason in failures]
+        raise UserError("; ".join([failures[0], *diverged]))
+    left_out += [*diverged, *(f"left out, {reason}" for reason in failures)]
     return ladders, [*dict.fromkeys(left_out)]  # a run may be left out along several axes
 
 
 def _ladder(found: LadderRuns, by: str, against: str, reference: str) -> Ladder:
     arms, shared = found.arms, [*next(iter(found.arms.values()))]
-    if len(shared) < MIN_POINTS:
-        raise UserError(f"{found.name}: the arms share {len(shared)} points, a ladder needs {MIN_POINTS}")
     if reference and reference not in arms:
         raise UserError(f"{found.name}: reference={reference} is not one of its arms: {', '.join(arms)}")
     reference = reference or ("clip" if "clip" in arms else next(iter(arms)))
@@ -172,7 +169,12 @@ def _ladder(found: LadderRuns, by: str, against: str, reference: str) -> Ladder:
             )
         measured.append(_arm(arm, x, errors[arm]))
     first = next(one for one in measured if one.arm == reference)
-    gains = [_gain(first, one) for one in measured if one is not first]
+    gains = []
+    for one in measured:
+        try:
+            gains += [_gain(first, one)] if one is not first else []
+        except UserError as error:
+            found.left_out.append(f"left out, {found.name}: {error}")
     return Ladder(found.recipe, found.axis, found.others, points, against, score, reference, measured, gains)
 
 

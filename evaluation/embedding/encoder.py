@@ -48,9 +48,9 @@ def from_checkpoint(
     run = checkpoint.parent.parent
     config = directory.load_config(run)
     config.model.points.features_eval = features_eval or config.model.points.features_eval
-    manifest = checkpoints.verify(checkpoint)
-    model = clip.build_model(config, pretrained=False)
     weights = checkpoints.chosen_weights(checkpoint, averaged)
+    manifest = checkpoints.verify(checkpoint, weights)
+    model = clip.build_model(config, pretrained=False)
     checkpoints.load_weights(model, checkpoint, weights)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]

@@ -8,10 +8,12 @@ import pytest
 
 from cli.exit_codes import exit_code_of
 from cli.main import COMMANDS
-from cli.theory import experiments, known_objectives, theory
+from cli.theory import theory
 from clipx import objectives
 from clipx.config.presets import OBJECTIVES
+from clipx.theory import THEORY
 from clipx.theory.claims import HOLDS
+from clipx.theory.free_embeddings import known_objectives
 from evaluation.claims.table import CLAIMS
 
 FAST = {
@@ -25,7 +27,7 @@ FAST = {
 }
 
 
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize("name", THEORY)
 def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theory([name, *FAST[name], f"out={tmp_path}"])
     rows = json.loads((tmp_path / "claims.json").read_text())
@@ -59,7 +61,7 @@ def test_every_preset_and_every_term_is_tried() -> None:
 
 def test_claims_name_only_theory_commands_that_exist() -> None:
     programs = {claim.program for claim in CLAIMS if claim.program.startswith("clipx theory")}
-    assert programs <= {f"clipx theory {name}" for name in experiments()}
+    assert programs <= {f"clipx theory {name}" for name in THEORY}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: py
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.long if n in ("pmi", "robust_g") else ()) for n in experiments()]
+    "name", [pytest.param(n, marks=pytest.mark.long if n in ("pmi", "robust_g") else ()) for n in THEORY]
 )
 def test_with_its_default_settings_every_claim_holds_but_theorem_a_1(name: str, tmp_path: Path) -> None:
     theory([name, f"out={tmp_path}", *(["objectives=clip,sogclr"] if name == "objectives" else [])])

@@ -89,14 +89,14 @@ def _alarm(seconds: float, activity: WorkerActivity) -> Iterator[None]:
 
 
 @contextmanager
-def explain_killed_worker() -> Iterator[None]:
-    """Raise Fault if a loader process is killed. torch's signal handler may report this anywhere in the block."""
+def explain_ended_worker() -> Iterator[None]:
+    """Raise Fault if a loader process ends. torch's signal handler may report this anywhere in the block."""
     try:
         yield
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker (pid"):
             raise
-        raise Fault("a loader process was killed, probably for lack of memory: use fewer data.workers") from error
+        raise Fault(f"{str(error).splitlines()[0]}; if memory was short, use fewer data.workers") from error
 
 
 def start_process_group(worker: int) -> None:

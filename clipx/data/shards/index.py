@@ -110,24 +110,22 @@ def open_index(folder: Path) -> Index:
     Raises UserError if there is no folder, or no shard in it.
     """
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in _shard_paths(folder)]
-    cache = cache_home() / "index" / content_hash(str(folder.resolve()))
+    cache = cache_home() / "index" / f"{content_hash(str(folder.resolve()))}-{FORMAT}"
     if (index := _up_to_date(_saved(folder, cache), shards)) is not None:
         return index
     with lock(str(cache)):  # all processes of a run call this: one builds the index, the others wait
         saved = _saved(folder, cache)
         if (index := _up_to_date(saved, shards)) is not None:
             return index
-        target = cache / content_hash([FORMAT, sorted(map(_version, shards))])
         built = build_index(folder, shards, saved[0] if saved else None)
-        save(built, target)
-        loaded = load(target)
+        save(built, cache)
+        loaded = load(cache)
     return built if loaded is None else loaded  # None: another machine with this cache is just writing the same index
 
 
 def _saved(folder: Path, cache: Path) -> list[Index]:
-    """Return the published index, if there is one, and those in the cache, newest first."""
-    newest_first = sorted(cache.glob("[!.]*"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-    return [index for path in (folder / PUBLISHED, *newest_first) if (index := load(path)) is not None]
+    """Return the published index and the one in the cache, those of them that exist."""
+    return [index for path in (folder / PUBLISHED, cache) if (index := load(path)) is not None]
 
 
 def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:

@@ -4,24 +4,18 @@ A sample consists of consecutive members with the same key. The key is the membe
 last slash.
 """
 
-import io
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clipx.data.preprocess.images import read_error
 from clipx.data.shards.index import ABSENT, Index, open_index
 from clipx.data.shards.tar import BLOCK
 from clipx.errors import UserError
-from clipx.utils.files import cache_home, write_bytes
 
-Rows = NDArray[np.int32]
 # Equal to sampler.CHUNK_BLOCKS: each of the blocks that are shuffled together may be in a different shard. Most systems
 # allow 1,024 open files per process; the rest is for evaluation sets.
 MAX_OPEN_FILES = 256
@@ -64,8 +58,8 @@ class Shards:
         for column in columns:
             complete &= index.arrays[f"{column}_block"] != ABSENT
         # sample id -> row of the index; None if both are equal
-        self._rows = None if complete.all() else _shared(np.flatnonzero(complete).astype(np.int32), index, columns)
-        self.problems: Sequence[str] = Problems(index, columns, np.flatnonzero(~complete))
+        self._rows = None if complete.all() else np.flatnonzero(complete).astype(np.int32)
+        self.problems = index.damage() + [self._lacks(row) for row in np.flatnonzero(~complete).tolist()]
         self._length = int(complete.sum())
         self._files = OpenFiles(folder)
         self._prefetched: set[tuple[int, int]] = set()  # (shard, block)
@@ -149,49 +143,9 @@ class Shards:
     def _file(self, shard: int) -> int:
         return self._files.get(self.index.shards[shard].name)
 
+    def _lacks(self, row: int) -> str:
+        missing = [column for column in self.columns if self.index.arrays[f"{column}_block"][row] == ABSENT]
+        return f"{self.index.where(row)} lacks {', '.join(missing)}"
+
     def _row(self, sample_id: int) -> int:
         return sample_id if self._rows is None else int(self._rows[sample_id])
-
-
-class Problems(Sequence[str]):
-    """A line for each corrupt member and each incomplete sample; built on demand, as there may be 100,000 lines."""
-
-    def __init__(self, index: Index, columns: tuple[str, ...], incomplete: NDArray[np.int64]) -> None:
-        self._index = index
-        self._columns = columns
-        self._incomplete = incomplete
-        self._damage = index.damage()
-
-    def __len__(self) -> int:
-        return len(self._damage) + len(self._incomplete)
-
-    def __getitem__(self, item: Any) -> Any:
-        """Return a line for an int, a list of lines for a slice."""
-        if isinstance(item, slice):
-            return [self[i] for i in range(*item.indices(len(self)))]
-        if item < len(self._damage):
-            return self._damage[item]
-        row = int(self._incomplete[item - len(self._damage)])
-        missing = [c for c in self._columns if self._index.arrays[f"{c}_block"][row] == ABSENT]
-        return f"{self._index.where(row)} lacks {', '.join(missing)}"
-
-
-def _shared(rows: Rows, index: Index, columns: tuple[str, ...]) -> Rows:
-    """Return the rows memory-mapped from a file in the cache, so that all ranks of a machine share one copy."""
-    path = cache_home() / "index" / "rows" / f"{index.digest}-{'-'.join(columns)}.npy"
-    shared = _mapped(path)
-    if shared is None or not np.array_equal(shared, rows):  # missing or corrupt
-        file = io.BytesIO()
-        np.save(file, rows)
-        write_bytes(path, file.getvalue())
-        shared = _mapped(path)
-    assert shared is not None, path
-    return shared
-
-
-def _mapped(path: Path) -> Rows | None:
-    try:
-        mapped: Rows = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError):
-        return None
-    return mapped

@@ -5,6 +5,7 @@ and therefore sees other samples than an uninterrupted run.
 """
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.index import COLUMN_OF
 from clipx.data.sources import hf
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
+
+ATTEMPTS = 5  # reads in a row without a sample before the run ends: an outage of 15 seconds
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Stream(Protocol):
     fingerprint: str  # changes with the shards and their weights, or with the data set and its split
     num_samples: int  # per epoch
     max_workers: int  # largest number of loader processes
+    failures: int = 0  # reads without a sample, since the last sample
 
     def __len__(self) -> int:
         return self.num_samples
@@ -88,9 +92,11 @@ class ShardStream(Stream):
         name, found = url.rpartition("/")[2], 0
         try:
             for sample in tarfile_samples([{"url": url}]):
-                found += 1
+                found, self.failures = found + 1, 0
                 yield self._pair(f"{name}:{sample['__key__']}", sample, generator)
         except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
+            if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                self.failures = _pause(self.failures, error)
             yield StreamedPair(name, error=_unreadable(error))
         else:
             if not found:
@@ -127,8 +133,11 @@ class HFStream(Stream):
             number = -1
             try:
                 for number, row in enumerate(rows):
+                    self.failures = 0
                     yield self._pair(f"row {number} in shuffled order", row, generator)
             except Exception as error:  # errors of the network, the hub's client and pyarrow
+                if number < 0:
+                    self.failures = _pause(self.failures, error)
                 yield StreamedPair(str(self.root), error=_unreadable(error))
             else:
                 if number < 0:
@@ -141,6 +150,14 @@ class HFStream(Stream):
             return StreamedPair(where, image, texts.choose_caption(captions, self.at_random, generator))
         except BadSample as error:
             return StreamedPair(where, error=str(error))
+
+
+def _pause(failures: int, error: Exception) -> int:
+    """Sleep after a read without a sample, longer each time; return failures + 1. Raises Fault after ATTEMPTS reads."""
+    if failures + 1 == ATTEMPTS:
+        raise Fault(f"{ATTEMPTS} reads in a row gave no sample; the last error: {type(error).__name__}: {error}")
+    time.sleep(2**failures)
+    return failures + 1
 
 
 def _unreadable(error: Exception) -> str:

@@ -98,10 +98,11 @@ def _law(plot: Drawing, axes: Any, arm: ArmErrors, law: PowerLaw) -> Rows:
 def _mark_crossover(axes: Any, gain: Gain) -> None:
     """Draw a dashed line at the crossover, and its interval as a bar at the bottom, unless both ends are open."""
     found = gain.crossover
-    if found is None or (found.low == 0 and math.isinf(found.high)):
+    if gain.laws is None or found is None or (found.low == 0 and math.isinf(found.high)):
         return
-    low = max(found.low, gain.x[0])
-    high = found.high if math.isfinite(found.high) else BEYOND * gain.x[-1]
+    smallest, largest = common_range(*gain.laws)
+    low = max(found.low, smallest)
+    high = found.high if math.isfinite(found.high) else BEYOND * largest
     axes.axvline(found.value, color=COLOURS[3], linestyle=DASHED, linewidth=1)
     mixed = axes.get_xaxis_transform()  # x in data, y as a share of the axes
     axes.plot([low, high], [0.02, 0.02], color=COLOURS[3], linewidth=3, transform=mixed, solid_capstyle="butt")

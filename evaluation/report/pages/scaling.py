@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from clipx.errors import UserError
+from evaluation.analyses.ladder_runs import NO_SETTING
 from evaluation.analyses.power_law import BEYOND, Interval, common_range, difference
 from evaluation.analyses.scaling import AGAINST, LEAST, ArmErrors, Gain, Ladder, find_ladders
 from evaluation.report.blocks import Block, Cell, Document, Figures, Section, Table, Text
@@ -37,18 +38,20 @@ def build_scaling(ladders: list[Ladder], left_out: list[str], least: float) -> D
 def scaling_section(runs: list[Run]) -> list[Block]:
     """Return the blocks of all ladders among the runs of a report; [] without one."""
     try:
-        ladders, _ = find_ladders(runs)
+        ladders, left_out = find_ladders(runs)
     except UserError as error:
         return [Text(str(error), "muted")]
     numbered = enumerate(ladders, 1)
-    return [block for k, ladder in numbered for block in (Text(title(ladder)), *blocks(ladder, LEAST, k))]
+    return [
+        *(block for k, ladder in numbered for block in (Text(title(ladder)), *blocks(ladder, LEAST, k))),
+        *(Text(line, "muted") for line in left_out),
+    ]
 
 
 def title(ladder: Ladder) -> str:
     """Return recipe, the other axes' values, axis, points and score in one line."""
-    others = ", ".join(f"{axis} {value}" for axis, value in ladder.others.items() if value != "None")
     points = f"{ladder.axis} at {len(ladder.points)} points"
-    return f"{ladder.recipe} ({others}): {points}; error = 1 - mean of {ladder.score}"
+    return f"{ladder.recipe} ({_others(ladder)}): {points}; error = 1 - mean of {ladder.score}"
 
 
 def lead(ladder: Ladder) -> str:
@@ -122,13 +125,17 @@ def crossover_text(gain: Gain) -> str:
 
 def scaling_table(ladders: list[Ladder]) -> list[list[object]]:
     """Return a header and a row per ladder, arm, point and seed: x and error."""
-    table: list[list[object]] = [["recipe", "axis", "point", "arm", "seed", "against", "x", "error"]]
+    table: list[list[object]] = [["recipe", "other axes", "axis", "point", "arm", "seed", "against", "x", "error"]]
     for ladder in ladders:
         for arm in ladder.arms:
             for point, x, errors in zip(ladder.points, arm.x, arm.errors, strict=True):
-                of_point = [ladder.recipe, ladder.axis, point, arm.arm]
+                of_point = [ladder.recipe, _others(ladder), ladder.axis, point, arm.arm]
                 table += [[*of_point, seed, ladder.against, x, error] for seed, error in errors.items()]
     return table
+
+
+def _others(ladder: Ladder) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in ladder.others.items() if value != NO_SETTING)
 
 
 def _parameters(arm: ArmErrors) -> list[Cell]:

@@ -59,7 +59,7 @@ def test_a_failed_benchmark_is_not_counted_as_a_run(
     fake_training: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_run_benchmarks", lambda configs: {tmp_path / "bench": Fault("ended")})
-    with pytest.raises(Fault, match=f"^1 benchmarks failed: {tmp_path}/bench failed: ended$"):
+    with pytest.raises(Fault, match=f"^1 benchmark failed: {tmp_path}/bench failed: ended$"):
         reproduce(tmp_path, "seeds=1")
 
 

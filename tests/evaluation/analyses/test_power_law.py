@@ -115,6 +115,23 @@ def test_a_law_that_does_not_fit_is_reported(curve: list[float], problem: str) -
     assert fit_power_law(X, with_spread(np.array(curve), 1e-4)).problem.startswith(problem)
 
 
+@pytest.mark.parametrize(("points", "seeds"), [(6, 3), (8, 3), (8, 8)])
+def test_a_curve_around_the_law_is_reported_with_few_seeds_too(points: int, seeds: int) -> None:
+    draw, x, reported = np.random.default_rng(7), np.geomspace(2500.0, 2500.0 * 4 ** (points - 1), points), 0
+    zigzag = 0.03 * (-1.0) ** np.arange(points)
+    for _ in range(20):
+        noise = 0.002 * draw.standard_normal((seeds, points))
+        reported += bool(fit_power_law(x, truth(LAWS[0], x) + zigzag + noise).problem)
+    assert reported >= 18
+
+
+def test_a_parameter_at_its_bound_does_not_hide_a_misfit() -> None:
+    """The curve ends below the law; d could follow it only below 0."""
+    curve = np.array([0.74, 0.62, 0.35, 0.23, 0.05])
+    law = fit_power_law(X[:5], curve + 0.002 * np.random.default_rng(8).standard_normal((8, 5)))
+    assert law.is_at_bound("d") and law.problem
+
+
 def test_noise_that_a_seed_has_at_all_points_cancels_in_the_prediction() -> None:
     draw, curve = np.random.default_rng(4), truth(LAWS[0], X)
     errors = curve + 0.01 * draw.standard_normal((8, 1)) + 1e-4 * draw.standard_normal((8, 6))

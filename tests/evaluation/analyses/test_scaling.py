@@ -9,6 +9,7 @@ import pytest
 
 from clipx.errors import UserError
 from evaluation.analyses.comparison import estimate
+from evaluation.analyses.ladder_runs import refuse_short
 from evaluation.analyses.power_law import crossover, fit_power_law
 from evaluation.analyses.scaling import Ladder, find_ladders
 from evaluation.report.contents import build_report
@@ -106,7 +107,7 @@ def test_an_arm_with_few_points_and_a_seed_without_a_pair_are_left_out() -> None
     runs = BOTH + runs_of("short", [[0.5, 0.4]] * 3, (2500, 10_000))
     (found,), left_out = find_ladders(runs)
     assert [arm.arm for arm in found.arms] == ["early", "clip"]
-    assert left_out == ["left out, mine along samples: short has 2 points, a ladder needs 4"]
+    assert left_out == ["left out, mine along samples: short has 2 of at least 4 points"]
     (fewer,), _ = find_ladders([one for one in BOTH if (one.config["arm"], one.seed) != ("clip", 7)])
     assert fewer.gains[0].at[0].seeds == 7
 
@@ -142,6 +143,37 @@ def test_a_learning_rate_for_each_point_is_one_ladder() -> None:
     assert len(found.points) == 6 and left_out == []
 
 
+def with_rate(one: Run, rate: float) -> Run:
+    name = f"{one.name}-optimizer.lr_{rate}"
+    config = one.config | {"optimizer": {"lr": rate}}
+    return replace(one, name=name, path=Path("runs") / name / f"s{one.seed}", config=config)
+
+
+def test_rates_chosen_by_a_sweep_with_one_seed_are_one_ladder() -> None:
+    """All rates have one seed at each point; the chosen ones, two rates for six points, have eight."""
+    chosen = {int(x): 1e-3 if x < 1e5 else 5e-4 for x in X}
+    runs = [with_rate(one, chosen[one.config["train"]["samples"]]) for one in BOTH]
+    sweep = [with_rate(one, rate) for one in BOTH if one.seed == 0 for rate in (1e-4, 1e-3, 5e-4)]
+    (found,), left_out = find_ladders(sweep + runs)
+    assert [len(by_seed) for by_seed in found.arms[0].errors] == [8] * 6
+    assert {line.partition(":")[0] for line in left_out} == {
+        "left out, other settings", "left out, a second run of a seed"
+    }  # fmt: skip
+
+
+def test_real_data_have_no_size() -> None:
+    shards = [replace(one, config=one.config | {"data": {**one.config["data"], "source": "shards"}}) for one in BOTH]
+    (found,), _ = find_ladders(shards)
+    assert title(found).startswith("mine (width open_clip:a, batch 64): samples at 6 points")
+
+
+def test_diverged_runs_that_leave_too_few_points_are_counted() -> None:
+    few = [one for one in BOTH if one.config["train"]["samples"] < 1e5]
+    lost = [replace(at("clip", 0, x, 0.5), results=[replace(BOTH[0].results[0], task=DIVERGED)]) for x in X[3:]]
+    with pytest.raises(UserError, match=r"has results at 3 of 4 points of samples; .*; 3 diverged runs do not count$"):
+        refuse_short(few + lost)
+
+
 def test_a_recipe_without_arms_is_a_ladder() -> None:
     (found,), _ = find_ladders([replace(one, config=one.config | {"arm": ""}) for one in runs_of("", FIRST.tolist())])
     assert [arm.arm for arm in found.arms] == ["mine"] and found.gains == []
@@ -162,10 +194,12 @@ def test_diverged_runs_and_points_that_an_arm_lacks_are_named() -> None:
 
 def test_a_ladder_that_cannot_be_used_does_not_hide_the_others() -> None:
     towers = {side: {"name": "open_clip:b"} for side in ("image", "text")}
-    apart = [at("a", 0, x, 0.5, towers) for x in X] + [at("b", 1, x, 0.5, towers) for x in X]
-    found, left_out = find_ladders(BOTH + apart)
+    rising = [at("a", 0, x, 0.5, towers) for x in X]
+    unknown = [replace(one, log=[]) for one in rising]
+    found, left_out = find_ladders(BOTH + unknown)
     assert [one.reference for one in found] == ["clip"]
-    assert left_out == ["left out, arms a and b have no common seed at a point of their ladder"]
+    (line,) = left_out
+    assert line.startswith("left out, mine along samples: against=samples does not grow for arm a, or is unknown")
 
 
 def test_two_seeds_give_differences_but_no_law() -> None:
@@ -196,10 +230,17 @@ def test_a_point_without_a_seed_that_has_all_tasks_is_refused() -> None:
         find_ladders([with_pairs(one) for one in runs_of("clip", FIRST.tolist())])
 
 
-def test_arms_without_a_common_seed_are_refused() -> None:
-    runs = runs_of("clip", FIRST.tolist()) + runs_of("late", SECOND.tolist(), first=8)
-    with pytest.raises(UserError, match=r"^arms clip and late have no common seed at a point of their ladder$"):
-        find_ladders(runs)
+def test_an_arm_without_a_common_seed_or_with_other_points_does_not_hide_the_others(ladder: Ladder) -> None:
+    late = runs_of("late", SECOND.tolist(), first=8)
+    beyond = runs_of("beyond", [[0.5, 0.4, 0.3, 0.2]] * 3, (*X[4:], 1e7, 4e7))
+    (found,), left_out = find_ladders(BOTH + late + beyond)
+    assert found.points == ladder.points and found.gains[0].at == ladder.gains[0].at
+    assert [arm.arm for arm in found.arms] == ["early", "clip", "late"]
+    assert [gain.arm for gain in found.gains] == ["early"]
+    assert left_out == [
+        "left out, mine along samples: beyond has fewer than 4 points in common with the other arms",
+        "left out, mine along samples: arms clip and late have no common seed at a point of their ladder",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
 from clipx.data.loading.loader import STREAM_NOTE, source_notes
 from clipx.data.sources.opening import open_source
-from clipx.data.sources.streams import HFStream, ShardStream
-from clipx.errors import UserError
+from clipx.data.sources.streams import HFStream, ShardStream, Stream
+from clipx.errors import Fault, UserError
 from clipx.types import Batch
 from tests.clipx.data.sources.test_hf import own_datasets_cache, write  # noqa: F401
 from tests.helpers.folder import settings, write_shards
@@ -135,6 +135,30 @@ def test_a_hugging_face_stream_repeats_after_a_pass(tmp_path: Path) -> None:
     texts = Counter(bytes(t.tolist()) for batch, _ in batches for t in batch.text)
     assert len(texts) == 6 and max(texts.values()) - min(texts.values()) <= 2
     assert any("no image" in line for _, lines in batches for line in lines)
+
+
+@pytest.mark.parametrize("source", ["hf_stream", "webdataset"])
+def test_a_stream_ends_the_run_after_five_reads_without_a_sample(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*given: object, **options: object) -> Iterator[dict[str, Any]]:
+        raise ConnectionError("no network")
+        yield
+
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    stream: Stream
+    if source == "hf_stream":
+        root = write(tmp_path / "d", saved=True)
+        stream = HFStream(DataConfig(name="h", source=source, root=str(root), num_samples=16), root)
+        monkeypatch.setattr(stream.rows, "shuffle", no_network)
+    else:
+        stream = ShardStream(DataConfig(name="h", source=source, urls=["http://x/{0..9}.tar"], num_samples=16))
+        monkeypatch.setattr("webdataset.tariterators.tarfile_samples", no_network)
+    pairs = stream.pairs(random.Random(0))
+    with pytest.raises(Fault, match=r"^5 reads in a row gave no sample; the last error: ConnectionError: no network$"):
+        list(islice(pairs, 6))
+    assert pauses == [1, 2, 4, 8]
 
 
 def test_a_hugging_face_stream_continues_after_a_network_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
