@@ -41,8 +41,8 @@ def _print(pairs: list[Pair], names: tuple[str, str]) -> None:
         table.add_section()
         table.add_row(Text(name, style="bold"))
         for pair in of_set:
-            value, low, high = pair.difference()
+            value, low, high = pair.difference
             shares = (f"{one.right.mean():.3f}" for one in (pair.a, pair.b))
             interval = Text(f"{value:+.3f} [{low:+.3f}, {high:+.3f}]")
-            table.add_row(Text(f"  {pair.a.metric}"), *shares, interval, p_text(pair.p_value()))
+            table.add_row(Text(f"  {pair.a.metric}"), *shares, interval, p_text(pair.p_value))
     console.print(table)

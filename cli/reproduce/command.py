@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -298,7 +299,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
         for settings in evaluations_of(config):
             given = set(map(key_of, settings))
             same = [f"{key}={value}" for key, value in like_training.items() if key not in given]
-            evaluate(compose_eval([f"checkpoint={run}", *same, *settings]))
+            evaluate(replace(compose_eval([*same, *settings]), checkpoint=str(run)))  # a path may need quotes
     except Exception as error:
         traceback.print_exc()
         if isinstance(error, UserError | Fault):

@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, key_of, number, split_given
-from cli.settings.compose import compose_run, recipe
+from cli.settings.compose import compose_run, recipe, text_of
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -105,7 +105,7 @@ def make_plan(arguments: list[str]) -> Plan:
         runs_take = "; runs take train.device=" * (cost == "device")
         raise UserError(f"{cost}={given[cost]} needs dry=true, sort= or budget={runs_take}")
     data_roots = _data_roots(names, roots, settings)
-    folder = next((s.removeprefix("runs=") for s in settings if s.startswith("runs=")), "runs")
+    folder = next((text_of(s) for s in settings if s.startswith("runs=")), "runs")
     looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
     until = _until(options, looks)
     scale = _axes(options, names)

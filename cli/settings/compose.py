@@ -161,6 +161,13 @@ def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
     return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), runs
 
 
+def text_of(override: str) -> str:
+    """Return the value of `key=value` without quotes. Raises UserError: the override has another form."""
+    (parsed,) = _parse([override])
+    value = parsed.value()
+    return str(getattr(value, "text", value))  # `text` of a quoted string
+
+
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
     overrides, names = _with_list(overrides)

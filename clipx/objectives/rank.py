@@ -55,11 +55,11 @@ class RankTerm(Term):
         self.crossmodal, self.inmodal, self.ramp = crossmodal, inmodal, ramp
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        def loss(rows: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+        def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
             total = scale.new_zeros(())
             pairs = (((x, y), (y, x)),) * self.crossmodal + (((x, x), (y, y)),) * self.inmodal
             for sides in pairs:
-                one, other = (scale * dot_products(a[rows], b) for a, b in sides)
+                one, other = (scale * dot_products(a[tile], b) for a, b in sides)
                 total = total + _ListMle.apply(one, other.detach()) + _ListMle.apply(other, one.detach())
             return total
 

@@ -84,7 +84,7 @@ def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
     return resolve(run, key)
 
 
-def claim(config: RunConfig) -> Path:
+def create(config: RunConfig) -> Path:
     """Write the config into its run directory and return the directory.
 
     Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.

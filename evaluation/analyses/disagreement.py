@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,9 @@ class Pair:
         """Number of independent units, such as images with several captions."""
         return len(np.unique(self.a.unit))
 
+    @cached_property
     def difference(self) -> tuple[float, float, float]:
-        """Return a - b as a fraction of the items, and its 95% interval: paired bootstrap over the units.
+        """a - b as a fraction of the items, and its 95% interval: paired bootstrap over the units.
 
         If all units have the same difference, usually 0, a bootstrap interval would have zero width. So the interval
         is then the difference +- the largest share of units that can have another difference (exact binomial).
@@ -79,8 +81,9 @@ class Pair:
             return value, max(-1.0, value - bound), min(1.0, value + bound)
         return value, *bootstrap_interval(values, sizes)
 
+    @cached_property
     def p_value(self) -> float:
-        """Return the p-value of McNemar's test; see evaluation/statistics.py."""
+        """The p-value of McNemar's test; see evaluation/statistics.py."""
         return mcnemar(self._by_unit()[0].int().tolist())
 
     def _by_unit(self) -> tuple[torch.Tensor, torch.Tensor]:

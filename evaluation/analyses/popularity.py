@@ -59,9 +59,11 @@ def evaluate(
     Raises UserError: the checkpoint is missing or corrupt.
     """
     folder = checkpoints.resolve(checkpoint)
-    manifest = checkpoints.verify(folder)
-    sha = manifest["sha256"]
-    columns = load_file(folder / checkpoints.TABLE) if checkpoints.TABLE in sha else {}
+    sha = checkpoints.read_manifest(folder)["sha256"]
+    if checkpoints.TABLE not in sha:
+        return []
+    manifest = checkpoints.verify(folder, checkpoints.TABLE)
+    columns = load_file(folder / checkpoints.TABLE)
     seen = columns.get("nuclr_seen", torch.empty(0)).nonzero().squeeze(1)
     if len(seen) < 2:
         return []

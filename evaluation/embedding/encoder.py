@@ -59,12 +59,15 @@ def from_checkpoint(
         digest = interpolate(model, config, run, digest, alpha) or _digest_of_weights(model)
     model.to(device).to(memory_format=torch.channels_last).eval()
     encoder = of_model(model, name, digest, config.seed, device, precision)
-    # The towers' last outputs are cached, so that draws 1, 2, ... of the head share one forward pass per batch.
+    # The towers' last outputs are cached, so that all draws of the head share one forward pass per batch.
     image, text = (lru_cache(maxsize=1)(partial(tower)) for tower in (model.image, model.text))
-    for draw in range(1, model.head.draws):
+    for draw in range(model.head.draws if model.head.draws > 1 else 0):
         head = model.head.evaluation(draw)
-        encoder.image_variants[f"draw {draw}"] = _prepared(_compose(head, image), device, precision)
-        encoder.text_variants[f"draw {draw}"] = _prepared(_compose(head, text), device, precision)
+        encode = (_prepared(_compose(head, tower), device, precision) for tower in (image, text))
+        if draw == 0:
+            encoder.image, encoder.text = encode
+        else:
+            encoder.image_variants[f"draw {draw}"], encoder.text_variants[f"draw {draw}"] = encode
     if config.data.before_projection:
         encoder.image_variants["before projection"] = _prepared(model.penultimate_features, device, precision)
     return encoder, run

@@ -24,13 +24,17 @@ def kept(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         yield from _kept[key]
         return
     new: list[Tensor] = []
+    size = 0  # bytes
     for batch in batches:
-        if _bytes(new) <= LIMIT:
+        size += batch.nbytes
+        if size <= LIMIT:
             # copy: a batch in the shared memory of a loader process occupies a file descriptor
             new.append(batch.clone() if batch.is_shared() else batch)  # type: ignore[no-untyped-call]
+        else:
+            new.clear()
         yield batch
-    if _bytes(new) <= LIMIT:
-        while _kept and _bytes(new) + sum(map(_bytes, _kept.values())) > LIMIT:
+    if size <= LIMIT:
+        while _kept and size + sum(map(_bytes, _kept.values())) > LIMIT:
             _kept.popitem(last=False)
         _kept[key] = new
 

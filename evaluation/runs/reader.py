@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from evaluation.runs import results
@@ -136,11 +138,10 @@ def natural_order(path: Path) -> tuple[str, int, str]:
 def _config(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
-    from omegaconf import OmegaConf
-
     try:
-        config = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
-    except Exception as error:  # yaml and omegaconf share no base class
+        # ten times faster than OmegaConf.load; clipx writes these files, and they have no interpolations
+        config = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an impossible date
         raise UserError(f"{file} is not readable YAML ({_first_line(error)}); restore it from a copy") from error
     if not isinstance(config, dict):
         raise UserError(f"{file} holds no settings (key: value lines); restore it from a copy")

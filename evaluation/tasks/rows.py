@@ -66,8 +66,7 @@ def ranked_items(split: str, metric: str, ranks: Tensor) -> list[Items]:
 
 def by_category(metric: str, categories: list[str]) -> dict[str, Tensor]:
     """Return name -> mask of its examples, bool [n]: `metric` for all examples, `metric/CATEGORY` for each category."""
-    all_examples = {metric: torch.ones(len(categories), dtype=torch.bool)}
-    return all_examples | {
-        f"{metric}/{category}": torch.tensor([one == category for one in categories])
-        for category in dict.fromkeys(categories)
-    }
+    number = {category: i for i, category in enumerate(dict.fromkeys(categories))}
+    label = torch.tensor([number[category] for category in categories])
+    everything = {metric: torch.ones(len(categories), dtype=torch.bool)}
+    return everything | {f"{metric}/{category}": label == i for category, i in number.items()}

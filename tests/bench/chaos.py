@@ -168,7 +168,7 @@ def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
     """Train one run undisturbed and one with kills; return what `differing` finds."""
     write_shards(folder / "train", samples=256)
     undisturbed, disturbed = (
-        directory.claim(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
+        directory.create(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
     )
     ChaosRun(undisturbed, steps, random.Random(seed)).disturb(0)
     run = ChaosRun(disturbed, steps, random.Random(seed))

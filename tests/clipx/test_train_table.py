@@ -75,7 +75,7 @@ def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, varian
 def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, gloo: Gloo) -> None:
     one = trained(small_config(tmp_path, "one"))
     config = small_config(tmp_path, "two")
-    two = directory.claim(config)
+    two = directory.create(config)
     gloo.run(2, fit_as_rank, str(two), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
     both = last(two)
     shutil.rmtree(checkpoints(two)[-1])

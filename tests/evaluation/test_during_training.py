@@ -71,7 +71,7 @@ def random_states() -> tuple[Any, ...]:
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Train with a dropout of 0.5 after the image tower, and evaluate every `every` steps; return log and weights."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
-    run, evaluator = directory.claim(config), build_periodic_evaluator(config)
+    run, evaluator = directory.create(config), build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
         components = build_components(*arguments)
@@ -127,7 +127,7 @@ def fit_as_rank(config: RunConfig) -> bool:
 def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
     """The running statistics of the ranks differ; the scores use rank 0's, which the checkpoint stores."""
     config = evaluated_config(tmp_path)
-    run = directory.claim(config)
+    run = directory.create(config)
     assert gloo.run(2, fit_as_rank, config) == [True, True]
     found = log(run)[-1]["evaluation"]
     of_eval = scores_of_eval(run, 8)
@@ -162,4 +162,4 @@ def test_evaluation_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp
 def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
     config = evaluated_config(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
-        train.fit(config, directory.claim(config))
+        train.fit(config, directory.create(config))

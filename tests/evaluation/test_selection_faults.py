@@ -61,7 +61,7 @@ def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
 def evaluated_twice(root: Path) -> Path:
     """Return a run with two checkpoints, of which the first scored better on the reported set."""
     config = settings(root)
-    run = directory.claim(config)
+    run = directory.create(config)
     model = clip.build_model(config)
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):

@@ -26,14 +26,14 @@ def prepared(root: Path, samples: int = 16, epochs: int = 2, save_every: int = 2
 
 def trained(config: RunConfig) -> Path:
     """Train a run to its end; return its directory."""
-    run = directory.claim(config)
+    run = directory.create(config)
     assert fit(config, run) is Outcome.FINISHED
     return run
 
 
 def untrained(config: RunConfig, step: int = 3) -> Path:
     """Write a run with one checkpoint of random weights; return its directory."""
-    run = directory.claim(config)
+    run = directory.create(config)
     model = clip.build_model(config, pretrained=False)
     TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
     return run

@@ -41,13 +41,13 @@ class AlignClipTerm(Term):
         assert embeddings.teacher is not None
         t = F.normalize(embeddings.teacher.text, dim=1)
 
-        def loss(rows: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-            weights = scale * (1 - dot_products(t[rows], t))
-            own = positive_logits(x[rows], y[rows], scale)
+        def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+            weights = scale * (1 - dot_products(t[tile], t))
+            own = positive_logits(x[tile], y[tile], scale)
             total = -(self.images + self.texts) * own.sum()
             for z in (x,) * self.images + (y,) * self.texts:
-                logits = weights * dot_products(z[rows], z)
-                total = total + logits.diagonal_scatter(own, offset=rows.start).logsumexp(dim=1).sum()
+                logits = weights * dot_products(z[tile], z)
+                total = total + logits.diagonal_scatter(own, offset=tile.start).logsumexp(dim=1).sum()
             return total
 
         inputs = embeddings.image, embeddings.text, embeddings.scale

@@ -58,15 +58,15 @@ class ClipRefineTerm(Term):
         teacher = embeddings.teacher
         assert teacher is not None
 
-        def loss(rows: slice, x: Tensor, y: Tensor) -> Tensor:
+        def loss(tile: slice, x: Tensor, y: Tensor) -> Tensor:
             total = x.new_zeros(())
             for a, b, teacher_a, teacher_b in (
                 (x, y, teacher.image, teacher.text),
                 (y, x, teacher.text, teacher.image),
             ):
-                target = (1 - self.alpha) * (dot_products(teacher_a[rows], teacher_b) / self.T).softmax(dim=1)
-                target.diagonal(offset=rows.start).add_(self.alpha)
-                log_p = (dot_products(a[rows], b) / self.T).log_softmax(dim=1)
+                target = (1 - self.alpha) * (dot_products(teacher_a[tile], teacher_b) / self.T).softmax(dim=1)
+                target.diagonal(offset=tile.start).add_(self.alpha)
+                log_p = (dot_products(a[tile], b) / self.T).log_softmax(dim=1)
                 total = total + (torch.xlogy(target, target) - target * log_p).sum()
             return total
 

@@ -24,14 +24,14 @@ class DistillTerm(Term):
         teacher = embeddings.teacher
         assert teacher is not None
 
-        def loss(rows: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+        def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
             total = scale.new_zeros(())
             for a, b, teacher_a, teacher_b in (
                 (x, y, teacher.image, teacher.text),
                 (y, x, teacher.text, teacher.image),
             ):
-                q = (teacher.scale * dot_products(teacher_a[rows], teacher_b)).softmax(dim=1)
-                total = total - (q * (scale * dot_products(a[rows], b)).log_softmax(dim=1)).sum()
+                q = (teacher.scale * dot_products(teacher_a[tile], teacher_b)).softmax(dim=1)
+                total = total - (q * (scale * dot_products(a[tile], b)).log_softmax(dim=1)).sum()
             return total
 
         inputs = embeddings.image, embeddings.text, embeddings.scale

@@ -39,7 +39,7 @@ def _lead(pairs: list[Pair]) -> str:
 
 
 def _sign(pair: Pair) -> int:
-    _, low, high = pair.difference()
+    _, low, high = pair.difference
     return (low > 0) - (high < 0)
 
 
@@ -49,8 +49,8 @@ def differences(pairs: list[Pair]) -> Table:
     rows = []
     for pair in pairs:
         n, units = len(pair.a.item), pair.units
-        value, low, high = pair.difference()
-        p = pair.p_value()
+        value, low, high = pair.difference
+        p = pair.p_value
         counts = [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))]
         rows.append([
             Cell(pair.a.metric, note=pair.a.title),

@@ -50,7 +50,7 @@ def _curves(figure: Figure) -> str | None:
 
 
 def _for_json(data: Data) -> dict[str, list[Any]]:
-    """Return the data with six significant digits. JSON has no NaN: such values are empty."""
+    """Return the data with six significant digits of fractions. JSON has no NaN: such values are empty."""
     rows = [[_value(value) for value in row] for row in data.rows]
     return {"columns": [printable_line(name) for name in data.columns], "rows": rows}
 
@@ -58,6 +58,8 @@ def _for_json(data: Data) -> dict[str, list[Any]]:
 def _value(value: str | float) -> str | float:
     if isinstance(value, str):
         return printable_line(value)
+    if isinstance(value, int):
+        return value
     return float(f"{value:.6g}") if math.isfinite(value) else ""
 
 

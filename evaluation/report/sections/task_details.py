@@ -4,7 +4,9 @@ Task details: confusion matrices, accuracy by category, validation curves of lin
 """
 
 import re
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from evaluation.report.blocks import (
@@ -33,37 +35,50 @@ LEGEND = (
 )
 
 Artifact = dict[str, Any]  # content of a task's artifact file: the data that the report draws
+ClassPair = tuple[int, int]  # numbers of the true and the predicted class
 
 
 def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
     """Return the figures, then tables of the most confused classes."""
     matrices, tables = _confusions(groups)
     figures = [*matrices, *_pair_accuracies(groups, metrics), *_probe_curves(groups)]
-    return [Figures(figures), *tables] if figures else []
+    return [*([Figures(figures)] if figures else []), *tables]
 
 
 def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
-    """Return one matrix per data set and group, summed over seeds; for many classes also the most confused pairs."""
+    """Return one matrix per data set and group, summed over seeds; for many classes instead the most confused pairs."""
     figures: list[Figure] = []
     tables: list[Block] = []
-    for dataset, members in artifacts_by_dataset(groups, "confusion").items():
-        for group, seeds in members:
-            names = [str(name) for name in seeds[0]["classnames"]]
-            matrices = [seed["matrix"] for seed in seeds if seed["classnames"] == seeds[0]["classnames"]]
-            matrix = [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
-            title = f"{dataset} · {group.label}" + (f" · sum of {len(matrices)} seeds" if len(matrices) > 1 else "")
-            name = f"confusion-{len(figures) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
-            figures.append(confusion_matrix(name, f"{title}: % of each true class", names, matrix))
+    drawn, listed = (artifacts_by_dataset(groups, kind) for kind in ("confusion", "confused"))
+    for dataset, members in chain(drawn.items(), listed.items()):
+        for group, artifacts in members:
+            names = [str(name) for name in artifacts[0]["classnames"]]
+            seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
+            counts = sum(map(_counts, seeds), Counter[ClassPair]())
+            title = f"{dataset} · {group.label}" + (f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else "")
+            if dataset in drawn:
+                name = f"confusion-{len(figures) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
+                matrix = [[counts[true, predicted] for predicted in range(len(names))] for true in range(len(names))]
+                figures.append(confusion_matrix(name, f"{title}: % of each true class", names, matrix))
             if len(names) > MAX_CLASS_LABELS:
-                tables.append(Details(f"{title}: most confused classes", [_most_confused(names, matrix)], open=True))
+                tables.append(Details(f"{title}: most confused classes", [_most_confused(names, counts)], open=True))
     return figures, tables
 
 
-def _most_confused(names: list[str], matrix: list[list[int]]) -> Table:
+def _counts(artifact: Artifact) -> Counter[ClassPair]:
+    if "cells" in artifact:
+        return Counter({(true, predicted): count for true, predicted, count in artifact["cells"]})
+    rows = enumerate(artifact["matrix"])
+    return Counter({(true, predicted): count for true, row in rows for predicted, count in enumerate(row)})
+
+
+def _most_confused(names: list[str], counts: Counter[ClassPair]) -> Table:
+    of_class = Counter[int]()
+    for (true, _), count in counts.items():
+        of_class[true] += count
     errors = [
-        (count, count / max(1, sum(row)), names[true], names[predicted])
-        for true, row in enumerate(matrix)
-        for predicted, count in enumerate(row)
+        (count, count / of_class[true], names[true], names[predicted])
+        for (true, predicted), count in counts.items()
         if true != predicted and count > 0
     ]
     errors.sort(key=lambda error: (-error[0], error[2], error[3]))

@@ -31,7 +31,7 @@ def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path
     config.name, config.seed, config.data.held_out = name, seed, held_out
     if not (root / "train").exists():
         write_shards(root / "train", 24)
-    run = directory.claim(config)
+    run = directory.create(config)
     pairs = open_source(config.data)
     setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
     return run
@@ -41,7 +41,7 @@ def failed_start(root: Path, name: str) -> Path:
     """Write a run without a checkpoint."""
     config = settings(root)
     config.name = name
-    return directory.claim(config)
+    return directory.create(config)
 
 
 def quick(spec: str, **changes: object) -> EvalConfig:
@@ -188,7 +188,7 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
     config.data.held_out, config.data.captions = 0.5, "each"
-    run = directory.claim(config)
+    run = directory.create(config)
     from evaluation.datasets.opening import open_dataset
 
     count = len(open_dataset(f"held_out:{run}").images("held_out"))

@@ -46,7 +46,7 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
 def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.train.keep_best = "min:loss"
-    run = directory.claim(config)
+    run = directory.create(config)
     first, last = (run / "checkpoints" / f"step_{step:08d}" for step in (10, 20))
     for folder in (first, last):
         folder.mkdir(parents=True)
@@ -60,7 +60,7 @@ def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_p
     config = settings(tmp_path)
     write_shards(tmp_path / "train", 12)
     pairs = open_source(config.data)
-    run = directory.claim(config)
+    run = directory.create(config)
     state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     first = state.save(run)
     state.step = 5
@@ -82,7 +82,7 @@ def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_
     config.objective = {"nuclr": {}}
     write_shards(tmp_path / "train", 12)
     pairs = open_source(config.data)
-    run = directory.claim(config)
+    run = directory.create(config)
     state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     ids = torch.arange(12)
     state.table.write(ids, state.table.read(ids) | {"nuclr_seen": torch.ones(12), "nuclr_zeta_text": ids.float()})

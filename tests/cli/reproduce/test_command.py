@@ -66,18 +66,19 @@ def test_the_config_of_each_run_is_the_composed_one() -> None:
 @pytest.mark.long
 def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> None:
     write_recipe(tmp_path, "two", RECIPE)
-    command = ["reproduce", "recipe=two", "--config-dir", "recipes"]
+    folder = tmp_path / "runs (1)"  # Hydra reads this name only in quotes
+    command = ["reproduce", "recipe=two", f"runs='{folder.name}'", "--config-dir", "recipes"]
     dry = clipx_here(*command, "dry=true", cwd=tmp_path)
-    assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not (tmp_path / "runs").exists()
+    assert dry.stdout.count("s0..s1      8 pairs/step") == 2 and not folder.exists()
     clipx(*command, cwd=tmp_path)
-    runs = sorted((tmp_path / "runs").glob("two-*/s*"))
+    runs = sorted(folder.glob("two-*/s*"))
     assert [f"{run.parent.name}/{run.name}" for run in runs] == [
         "two-hot/s0", "two-hot/s1", "two-plain/s0", "two-plain/s1"
     ]  # fmt: skip
     rows = [lines(run / "results.jsonl") for run in runs]
     assert all({"retrieval", "geometry"} <= {row["task"] for row in one} for one in rows)
     assert all(any("4 of 32" in row["split"] for row in one) for one in rows)
-    assert (tmp_path / "runs" / "two-report" / "report.html").exists()
+    assert (folder / "two-report" / "report.html").exists()
     before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
     shutil.rmtree(runs[0] / "checkpoints")  # an evaluated run needs no weights
     (runs[1] / "timing.json").unlink()  # as if the evaluation had been killed

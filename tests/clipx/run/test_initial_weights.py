@@ -32,7 +32,7 @@ def saved(config: RunConfig) -> Path:
     components = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
         dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
-    return components.state.save(directory.claim(config))
+    return components.state.save(directory.create(config))
 
 
 def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_r
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, name: tag if name == "some_tag" else {})
     first = with_towers(tmp_path, "first", "open_clip:mini-vit-48")
     first.model.image.pretrained = first.model.text.pretrained = "some_tag"
-    directory.claim(first)
+    directory.create(first)
     state = TrainState(clip.build_model(first, pretrained=False), torch.optim.SGD([torch.zeros(1)]), "x")
     config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
     config.model.init = str(state.save(directory.directory(first)))

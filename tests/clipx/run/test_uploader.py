@@ -221,7 +221,7 @@ def test_a_restored_run_that_diverged_stays_diverged(config: RunConfig) -> None:
     def remote_log() -> str:
         return str(fsspec.filesystem("memory").cat_file(f"{config.train.copy_to}/test/s0/log.jsonl").decode())
 
-    assert train.fit(config, directory.claim(config)) is Outcome.DIVERGED
+    assert train.fit(config, directory.create(config)) is Outcome.DIVERGED
     assert log(run)[-1] == last and json.loads(remote_log().splitlines()[-1]) == last
     ended = directory.read_divergence(run)
     assert ended and "diverged at step 18" in ended.message(run)

@@ -80,7 +80,7 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     config = small_config(tmp_path, epochs=3, save_every=2)
     config.train.max_bad_steps = 3
     multiply_loss(monkeypatch, set(range(4, 18)))
-    run = directory.claim(config)
+    run = directory.create(config)
     assert train.fit(config, run) is train.Outcome.DIVERGED
     ended = directory.read_divergence(run)
     assert ended == directory.Diverged(7, 3, "checkpoints/step_00000004")
@@ -104,7 +104,7 @@ def test_a_run_with_a_huge_learning_rate_diverges_without_an_error(tmp_path: Pat
     config = small_config(tmp_path, epochs=4)
     config.optimizer.lr, config.schedule.warmup_steps, config.train.max_bad_steps = 1e30, 1, 5
     config.log.geometry_every, config.log.geometry_pairs, config.log.geometry_on = 1, 4, "train"
-    run = directory.claim(config)
+    run = directory.create(config)
     assert train.fit(config, run) is train.Outcome.DIVERGED
     ended = directory.read_divergence(run)
     assert ended is not None and ended.bad_steps == 5

@@ -49,7 +49,7 @@ def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     trained(config)
     whole = weights(directory.directory(config))
     config.name = "stopped"
-    run = directory.claim(config)
+    run = directory.create(config)
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         send_signal_at(patch, 4, 0, number)
@@ -87,7 +87,7 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
 def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
     config.train.max_minutes = 60.0
-    assert train.fit(config, directory.claim(config), started=time.monotonic() - 3600) is Outcome.STOPPED
+    assert train.fit(config, directory.create(config), started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
     trained(config)
 
@@ -101,5 +101,5 @@ def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
-    directory.claim(config)
+    directory.create(config)
     assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2

@@ -124,12 +124,12 @@ def test_entry_points_of_an_installed_package_are_loaded(here: Path, monkeypatch
 def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Path) -> None:
     config = settings(here)
     config.plugins = ["gone_plugin"]
-    run = directory.claim(config)
+    run = directory.create(config)
     with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=gone_plugin: there is no module")):
         directory.load_config(run)
     config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")
-    assert directory.load_config(directory.claim(config)).plugins == []
+    assert directory.load_config(directory.create(config)).plugins == []
 
 
 def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:

@@ -44,15 +44,15 @@ def test_captions_of_one_image_do_not_count_as_independent() -> None:
     unit = [i for i in range(6) for _ in range(5)]
     five_a, five_b = ([r for r in one for _ in range(5)] for one in (a, b))
     five_captions = Pair(answers(five_a, unit), answers(five_b, unit))
-    assert five_captions.p_value() == pytest.approx(one_caption.p_value()) == pytest.approx(2 * 7 / 64)
-    assert five_captions.difference() == pytest.approx(one_caption.difference())
-    assert Pair(answers(five_a), answers(five_b)).p_value() < 0.001
+    assert five_captions.p_value == pytest.approx(one_caption.p_value) == pytest.approx(2 * 7 / 64)
+    assert five_captions.difference == pytest.approx(one_caption.difference)
+    assert Pair(answers(five_a), answers(five_b)).p_value < 0.001
 
 
 def test_items_that_only_one_model_has_right_are_counted() -> None:
     pair = Pair(answers([1, 1, 1, 0, 0]), answers([1, 0, 0, 1, 0]))
     assert [pair.count(*both) for both in ((True, True), (True, False), (False, True), (False, False))] == [1, 2, 1, 1]
-    assert pair.difference()[0] == pytest.approx(0.2)
+    assert pair.difference[0] == pytest.approx(0.2)
     assert pair.only(first=True).tolist() == [1, 2] and pair.only(first=False).tolist() == [3]
 
 
@@ -62,7 +62,7 @@ def test_the_interval_covers_the_true_difference() -> None:
     for _ in range(200):
         easy = generator.random(300) < 0.6
         a, b = (easy | (generator.random(300) < chance) for chance in (0.2, 0.1))
-        _, low, high = Pair(answers(a.astype(int).tolist()), answers(b.astype(int).tolist())).difference()
+        _, low, high = Pair(answers(a.astype(int).tolist()), answers(b.astype(int).tolist())).difference
         covered += low <= 0.4 * 0.1 <= high
         widths.append(high - low)
     assert 0.90 <= covered / 200 <= 0.99
@@ -72,7 +72,7 @@ def test_the_interval_covers_the_true_difference() -> None:
 
 def test_equal_answers_give_a_symmetric_interval_with_a_width() -> None:
     same = answers([1, 0, 1, 1])
-    value, low, high = Pair(same, same).difference()
+    value, low, high = Pair(same, same).difference
     assert value == 0 and low == -high < 0
 
 

@@ -58,7 +58,7 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
     config.objective = {"nuclr": {}}
     scenes_folder(tmp_path, config.data.scenes)
-    run = directory.claim(config)
+    run = directory.create(config)
     pairs = open_source(config.data)
     built = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
@@ -169,7 +169,7 @@ def test_rows_of_another_checkpoint_are_kept(tmp_path: Path) -> None:
 def test_missing_training_data_give_a_note_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
-    run = directory.claim(config)
+    run = directory.create(config)
     state = setup.build_components(config, torch.device("cpu"), 8, "x").state
     visit(state.table)
     state.save(run)
@@ -186,7 +186,7 @@ def test_without_true_popularity_zeta_is_compared_with_the_optimum_only(tmp_path
 
 def test_a_run_without_zeta_has_no_artifact(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    run = directory.claim(config)
+    run = directory.create(config)
     setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
     assert measured(run) == []
     assert not (run / "artifacts").exists()

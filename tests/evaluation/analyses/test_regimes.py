@@ -44,7 +44,7 @@ def finished(
     settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # the last value of a key wins
     name = f"run{sum(1 for _ in root.glob('runs/*'))}"
     config = compose_run([*settings.values(), f"name={name}", f"seed={seed}", f"runs={root / 'runs'}"])
-    write_lines(directory.claim(config) / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
+    write_lines(directory.create(config) / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
     return config
 
 

@@ -95,7 +95,7 @@ def test_small_temperatures_do_not_overflow() -> None:
 def test_final_tau_is_that_of_the_last_step(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
     config.temperature = temperature
-    run = directory.claim(config)
+    run = directory.create(config)
     components = setup.build_components(config, torch.device("cpu"), 8, "x")
     for name, parameter in components.state.model.named_parameters():
         if name == "temperature.nu":

@@ -162,6 +162,18 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
         assert b"<script" not in figure.read_bytes()
 
 
+def test_many_classes_have_a_table_of_their_confusions_and_no_matrix(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        folder = write_run(tmp_path / "runs", seed=seed)
+        names = [f"class {i}" for i in range(1000)]
+        confused = {"kind": "confused", "classnames": names, "cells": [[3, 3, 6], [3, 9, 2 + seed], [9, 3, 1]]}
+        (folder / "artifacts" / "zeroshot-scenes_shape.json").write_text(json.dumps(confused))
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*confusion*"))
+    text = report.markdown.read_text()
+    assert "| class 3 | class 9 | 5 | 29.4% |" in text and "| class 9 | class 3 | 2 | 100.0% |" in text
+
+
 def test_the_page_loads_nothing_from_elsewhere(two_seeds: ReportFiles) -> None:
     text = two_seeds.html.read_text()
     assert "http" not in text

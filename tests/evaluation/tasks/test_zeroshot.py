@@ -11,7 +11,7 @@ from torch import Tensor
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.zeroshot import ZeroShot, classifier
+from evaluation.tasks.zeroshot import ZeroShot, classifier, confusion
 from evaluation.types import Features
 from tests.helpers import fakes
 
@@ -49,6 +49,16 @@ def test_the_confusion_matrix_has_true_classes_as_rows(tmp_path: Path) -> None:
     artifact = TASK.score(data, features).artifact
     assert artifact is not None and artifact["matrix"] == [[0, 0, 4]] * 3
     assert artifact["classnames"] == ["thing 0", "thing 1", "thing 2"]
+
+
+def test_the_artifact_of_many_classes_has_only_the_cells_that_are_not_0() -> None:
+    names, label = [str(i) for i in range(101)], torch.tensor([0, 0, 7, 100])
+    artifact = confusion(torch.tensor([0, 5, 7, 7]), label, names)
+    assert artifact == {
+        "kind": "confused",
+        "classnames": names,
+        "cells": [[0, 0, 1], [0, 5, 1], [7, 7, 1], [100, 7, 1]],
+    }
 
 
 def datacomps(name: str, folder: Path, test: int, groups: int) -> Labelled:

@@ -174,7 +174,7 @@ def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
-    assert fit(cut, directory.claim(cut)) is Outcome.STOPPED
+    assert fit(cut, directory.create(cut)) is Outcome.STOPPED
     cut.train.max_minutes, cut.data.cache = None, "memory"
     trained(cut)
     expected, found = (weights(directory.directory(config)) for config in (whole, cut))

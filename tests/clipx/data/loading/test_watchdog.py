@@ -33,7 +33,7 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
     monkeypatch.setattr(ShardPairs, "pair", hanging)
     config = prepared(tmp_path, samples=32, epochs=1)
     config.data.stall_seconds, config.data.workers = 2.0, workers
-    run = directory.claim(config)
+    run = directory.create(config)
     message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"
     with pytest.raises(Fault, match=message):
         train.fit(config, run)
@@ -45,7 +45,7 @@ def test_a_killed_loader_process_ends_the_run_with_one_line(tmp_path: Path, monk
     config = prepared(tmp_path, samples=32, epochs=1)
     config.data.workers = 1
     with pytest.raises(Fault, match=r"^DataLoader worker .*; if memory was short, use fewer data.workers$"):
-        train.fit(config, directory.claim(config))
+        train.fit(config, directory.create(config))
 
 
 @pytest.mark.parametrize(
