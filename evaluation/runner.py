@@ -185,16 +185,10 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
     stored = [
         row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
     ]
-    groups = [[row for row in stored if _same(row.hashes, hashes | extra)] for extra in task.groups(dataset)]
-    of_artifact = _hashes_of_artifact(artifact)
-    if not all(groups) or not (of_artifact is None or _same(of_artifact, hashes)):
+    groups = [[row for row in stored if row.hashes == hashes | extra] for extra in task.groups(dataset)]
+    if not all(groups) or _hashes_of_artifact(artifact) not in (None, hashes):
         return []
     return [row for group in groups for row in group]
-
-
-def _same(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    """Compare hashes, but ignore obsolete ones in older rows: templates/ (linear probes) and protocol/ (geometry)."""
-    return {k: v for k, v in stored.items() if k in wanted or not k.startswith(("templates/", "protocol/"))} == wanted
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
@@ -206,12 +200,13 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """Return the hashes in an artifact; None if it is missing or an old one without hashes, {} if it is corrupt."""
+    """Return the hashes in an artifact; None if it is missing, {} if it is corrupt."""
+    if not path.is_file():
+        return None
     try:
-        hashes: dict[str, str] | None = json.loads(path.read_text()).get("hashes") if path.is_file() else None
-    except ValueError:
+        return dict(json.loads(path.read_text())["hashes"])
+    except (ValueError, KeyError, TypeError):
         return {}
-    return hashes
 
 
 def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:

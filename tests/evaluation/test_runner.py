@@ -1,7 +1,6 @@
 """Runner: choice of tasks, provenance of rows, and reuse of stored results."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,29 +134,6 @@ def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, mon
     assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == artifacts
     rows = results.read(tmp_path / "out" / "results.jsonl")
     assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
-
-
-def test_rows_and_artifacts_with_obsolete_hashes_are_reused(tmp_path: Path) -> None:
-    """Older rows of probes have a hash of the prompts, and older rows of geometry have retrieval's protocol."""
-    specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
-    path = tmp_path / "out" / "results.jsonl"
-    run(tmp_path, specs, ["linear_probe", "geometry"])
-    obsolete = {"templates/test": "7e3b1a", "protocol/test": "corrected"}
-    old = [replace(row, hashes=row.hashes | obsolete, model="older") for row in results.read(path)]
-    results.write(path, old)
-    for file in (tmp_path / "out" / "artifacts").iterdir():
-        artifact = json.loads(file.read_text())
-        file.write_text(json.dumps(artifact | {"hashes": artifact["hashes"] | obsolete}))
-    assert run(tmp_path, specs, ["linear_probe", "geometry"]) == old
-
-
-def test_an_artifact_without_hashes_is_not_scored_again(tmp_path: Path) -> None:
-    spec = fakes.labelled(tmp_path / "things")
-    run(tmp_path, [spec], ["zeroshot"])
-    path = tmp_path / "out" / "artifacts" / "zeroshot-things.json"
-    path.write_text('{"kind": "confusion"}')
-    run(tmp_path, [spec], ["zeroshot"])
-    assert path.read_text() == '{"kind": "confusion"}'
 
 
 def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:
