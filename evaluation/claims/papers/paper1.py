@@ -24,7 +24,7 @@ RECIPES = ("clip_reg_cc3m", "clip_reg_mini")
 RETRIEVAL_RECIPES = ("clip_reg_cc3m", "clip_reg_photos", "clip_reg_mini")
 OVER_CHANCE = MetricReader("zeroshot", ("top1",), above_chance=True)
 # Tables 1 and 7 leave out Flowers and Pets, which Table 2 (linear probing) has.
-ZEROSHOT = MetricReader("zeroshot", ("top1",), without=aliases("Flowers", "Pets"))
+ZEROSHOT_OF_TABLE_1 = MetricReader("zeroshot", ("top1",), without=aliases("Flowers", "Pets"))
 
 CLAIMS = (
     Claim(
@@ -67,7 +67,7 @@ CLAIMS = (
         "CLIP with the positive term beats CLIP in zero-shot (mean of the data sets)",
         "41.26 against 39.20 (Table 1)",
         RECIPES,
-        (more("clip_reg", "clip", ZEROSHOT, 0.005, "zero-shot"),),
+        (more("clip_reg", "clip", ZEROSHOT_OF_TABLE_1, 0.005, "zero-shot"),),
     ),
     Claim(
         "1.6",
@@ -89,14 +89,14 @@ CLAIMS = (
         "A negative-pair term gains less in zero-shot than the positive term (mean of the data sets)",
         "39.52 against 41.26, CLIP 39.20 (Table 5)",
         RECIPES,
-        (more("clip_reg", "clip_neg", ZEROSHOT, 0.004, "zero-shot"),),
+        (more("clip_reg", "clip_neg", ZEROSHOT_OF_TABLE_1, 0.004, "zero-shot"),),
     ),
     Claim(
         "1.9",
         "The positive term also improves zero-shot with a second encoder (mean of the data sets)",
         "32.05 against 31.02 with TinyViT (Table 7)",
         RECIPES,
-        (more("second_clip_reg", "second_clip", ZEROSHOT, 0.0025, "zero-shot"),),
+        (more("second_clip_reg", "second_clip", ZEROSHOT_OF_TABLE_1, 0.0025, "zero-shot"),),
     ),
     Claim(
         "1.10",
@@ -122,7 +122,7 @@ CLAIMS = (
         "zero-shot 41.26 against 38.19 (Table 1), probe 74.29 against 71.91 (Table 2)",
         RECIPES,
         (
-            more("clip_reg", "cyclip", ZEROSHOT, 0.0075, "zero-shot"),
+            more("clip_reg", "cyclip", ZEROSHOT_OF_TABLE_1, 0.0075, "zero-shot"),
             more("clip_reg", "cyclip", PROBE, 0.006, "linear probe"),
         ),
     ),
@@ -159,7 +159,7 @@ CLAIMS = (
         '"maximum logit scale at 2.6593" = ln(1/0.07) (appendix C.5); numbers of 1.5, 1.6 and 1.7',
         RECIPES,
         (
-            more("clip_reg_tau_min_07", "clip_tau_min_07", ZEROSHOT, 0.005, "zero-shot"),
+            more("clip_reg_tau_min_07", "clip_tau_min_07", ZEROSHOT_OF_TABLE_1, 0.005, "zero-shot"),
             more("clip_reg_tau_min_07", "clip_tau_min_07", PROBE, 0.005, "linear probe"),
             more("clip_reg_tau_min_07", "clip_tau_min_07", RECALL_MEAN, 0.004, "retrieval"),
         ),

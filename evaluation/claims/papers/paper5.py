@@ -7,10 +7,7 @@ parameters (5.11).
 
 from evaluation.claims.comparisons import below, more, more_or_diverged
 from evaluation.claims.measures import SpreadOfMean
-from evaluation.claims.names import PER_CLASS
-from evaluation.claims.names import PER_CLASS_BEFORE as BEFORE
-from evaluation.claims.names import PER_CLASS_PROBE as PROBE
-from evaluation.claims.names import PER_CLASS_ZEROSHOT as ZEROSHOT
+from evaluation.claims.names import PER_CLASS, PER_CLASS_BEFORE, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT
 from evaluation.claims.types import Claim
 
 RECIPES = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
@@ -25,7 +22,7 @@ CLAIMS = (
         "WPSE beats CLIP in zero-shot (mean of the data sets)",
         "26.75, 27.04 against 25.03 (CC3M); 46.12, 45.71 against 43.78 (CC12M) (Table 1)",
         RECIPES,
-        tuple(more(arm, "clip", ZEROSHOT, 0.004, "zero-shot") for arm in KERNELS),
+        tuple(more(arm, "clip", PER_CLASS_ZEROSHOT, 0.004, "zero-shot") for arm in KERNELS),
     ),
     Claim(
         "5.2",
@@ -33,8 +30,8 @@ CLAIMS = (
         "after: 69.01, 68.23 against 67.00; before: 73.77, 73.81 against 72.14 (CC3M, Table 2)",
         RECIPES,
         (
-            *(more(arm, "clip", PROBE, 0.003, "linear probe") for arm in KERNELS),
-            *(more(arm, "clip", BEFORE, 0.003, "linear probe before the projection") for arm in KERNELS),
+            *(more(arm, "clip", PER_CLASS_PROBE, 0.003, "linear probe") for arm in KERNELS),
+            *(more(arm, "clip", PER_CLASS_BEFORE, 0.003, "linear probe before the projection") for arm in KERNELS),
         ),
     ),
     Claim(
@@ -43,7 +40,7 @@ CLAIMS = (
         "4.22 with positive weights against 27.04 (CC3M, Table 3); NaN against 46.12 (CC12M, appendix A.4)",
         RECIPES,
         tuple(
-            more_or_diverged(arm, "positive_weights", ZEROSHOT, 0.05, "zero-shot", recipe)
+            more_or_diverged(arm, "positive_weights", PER_CLASS_ZEROSHOT, 0.05, "zero-shot", recipe)
             for recipe, arm in SAME_KERNEL.items()
         ),
     ),
@@ -52,7 +49,7 @@ CLAIMS = (
         "The nonlinear kernel improves linear probing (mean of the data sets)",
         "68.23 (IMQ) against 67.40 (CC3M); 79.08 (Gaussian) against 78.61 (CC12M)",
         RECIPES,
-        tuple(more(arm, "linear", PROBE, 0.0015, "linear probe") for arm in KERNELS),
+        tuple(more(arm, "linear", PER_CLASS_PROBE, 0.0015, "linear probe") for arm in KERNELS),
     ),
     Claim(
         "5.5",
@@ -83,7 +80,10 @@ CLAIMS = (
         tuple(
             more_or_diverged(arm, "nonlinear", reader, least, quantity, recipe)
             for recipe, arm in SAME_KERNEL.items()
-            for reader, least, quantity in ((ZEROSHOT, 0.005, "zero-shot"), (PROBE, 0.02, "linear probe"))
+            for reader, least, quantity in (
+                (PER_CLASS_ZEROSHOT, 0.005, "zero-shot"),
+                (PER_CLASS_PROBE, 0.02, "linear probe"),
+            )
         ),
     ),
     Claim(
