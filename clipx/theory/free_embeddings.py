@@ -23,6 +23,7 @@ from torch import Tensor
 from clipx import geometry, objectives
 from clipx.config.presets import OBJECTIVES
 from clipx.config.setting import POSITIVE, Rule, at_least
+from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
@@ -134,7 +135,7 @@ def solve(settings: FreeEmbeddingSettings) -> FreeEmbeddingResult:
 
 
 def train(
-    settings: FreeEmbeddingSettings, joint: JointDistribution, objective: objectives.Objective, tau: float | None
+    settings: FreeEmbeddingSettings, joint: JointDistribution, objective: Objective, tau: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Train the embeddings; return normalised images [N, E], texts [N, E] and 1/tau. tau=None learns tau."""
     generator = torch.Generator().manual_seed(settings.seed)
