@@ -98,9 +98,9 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 # most claims per GPU-hour first.
 until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS)) \
   $(if $(BUDGET),budget=$(BUDGET)) $(if $(SORT),sort=$(SORT))
-REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(until) $(SET)
+REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
-mini = $(REPRODUCE) jobs=$(or $(JOBS),2) recipe=
+mini = $(REPRODUCE) $(if $(JOBS),,jobs=2) recipe=
 # $(call folder,CC3M): the folder that the user gives as CC3M=DIR; with DRY=1 it may be missing
 folder = $(or $($(1)),$(if $(DRY),$(1),$(error give the folder of the data: make $@ $(1)=FOLDER)))
 cc3m = cc3m=$(call folder,CC3M)
@@ -134,7 +134,7 @@ reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one repo
 
 # FLICKR8K=DIR adds photographs. The second world has frequent and rare concepts, and 30% of its images share 50 contents.
 SECOND = data.scenes.popularity_skew=1 data.scenes.false_negatives=0.3
-reproduce-mini-objectives: $(READY) ## compare all terms on two worlds of rendered scenes; FLICKR8K=DIR adds photographs; hours
+reproduce-mini-objectives: $(READY) ## compare all terms on two data sets of rendered scenes; FLICKR8K=DIR adds photographs; hours
 	$(mini)objectives_mini out=runs/objectives-report
 	$(mini)objectives_mini $(SECOND) out=runs/objectives-second-report
 	$(if $(FLICKR8K),$(mini)objectives_photos flickr8k=$(FLICKR8K) out=runs/objectives-photos-report)

@@ -30,7 +30,7 @@ def test_an_archive_has_settings_logs_and_results_only(archive: Path) -> None:
 
 
 def row(comparison: MethodComparison, at: int) -> str:
-    """Return a method's row of the table in docs/objectives.md."""
+    """Return a method's row of the table in docs/results.md."""
     method, (first, last) = comparison.ranked[at], comparison.ranks(comparison.ranked[at])
     scores = [f"{found.value:.3f}" for name in SCORES if (found := estimate(method.values[name]))]
     mean, gain = estimate(method.values["mean"]), comparison.difference(method, comparison.reference)
@@ -41,13 +41,13 @@ def row(comparison: MethodComparison, at: int) -> str:
 
 
 @pytest.mark.long
-def test_the_table_of_objectives_in_the_second_world_is_that_of_its_runs(tmp_path: Path) -> None:
-    with tarfile.open(DOCS / "runs" / "objectives_mini_second_world.tar.xz") as tar:
+def test_the_table_of_objectives_on_skewed_scenes_is_that_of_its_runs(tmp_path: Path) -> None:
+    with tarfile.open(DOCS / "runs" / "objectives_mini_skewed.tar.xz") as tar:
         tar.extractall(tmp_path, filter="data")
     comparisons, _ = compare(group_runs(reader.find([tmp_path])))
     (found,) = [replace(one, reference_label="clip") for one in comparisons if len(one.ranked) > 1]
     assert {len(method.values["mean"]) for method in found.ranked} == {8}
-    table = (DOCS / "objectives.md").read_text().partition("#### Second world")[2].partition("####")[0]
+    table = (DOCS / "results.md").read_text().partition("### Skewed scenes")[2].partition("###")[0]
     assert [line for line in table.splitlines() if "| `" in line] == [row(found, at) for at in range(len(found.ranked))]
 
 
@@ -62,7 +62,7 @@ def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
         for ladder in ladders
         for gain in ladder.gains
     ]
-    section = (DOCS / "reports.md").read_text().partition("### A ladder on rendered scenes")[2].partition("\n## ")[0]
+    section = (DOCS / "results.md").read_text().partition("## A ladder")[2]
     assert [line for line in section.splitlines() if line.startswith("| `")] == rows
     held_out = {arm.arm: one for ladder in ladders for arm in ladder.arms if (one := arm.held_out)}
     assert len(held_out) == 7 and [arm for arm, one in held_out.items() if not one.problem] == ["point_sets"]
