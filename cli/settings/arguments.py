@@ -27,8 +27,9 @@ def split(
     for key in given:
         lookup(known, key, f"clipx {command}:")
     if not positional or (len(positional) != exactly and not needs.endswith("...")):
-        shown = f"clipx {command.split()[0]} --help shows all arguments"
-        raise UserError(f"`clipx {command}` needs {needs}, not {len(positional)} names; {shown}")
+        number = f", {len(positional)} are given" if positional else ""
+        help_command = f"clipx {command.split()[0]} --help"
+        raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments")
     return positional, known | given
 
 

@@ -29,7 +29,7 @@ def test_three_points_are_one_line(tmp_path: Path) -> None:
     for one in BOTH:
         if one.config["train"]["samples"] < 1e5 and one.seed < 1:
             write(tmp_path, one)
-    with pytest.raises(UserError, match="no ladder: early has results at 3 points of samples, a ladder needs 4"):
+    with pytest.raises(UserError, match="no ladder: early has results at 3 of 4 points of samples;"):
         report(["scaling", str(tmp_path)])
-    with pytest.raises(UserError, match="no ladder: early has results at 1 points of width, a ladder needs 4"):
+    with pytest.raises(UserError, match="no ladder: early has results at 1 of 4 points of width;"):
         report(["scaling", str(tmp_path), "axis=width"])

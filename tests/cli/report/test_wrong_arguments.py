@@ -15,7 +15,7 @@ WRONG = {  # arguments -> part of the message
     "compare x seeds=3": "seeds is not known",
     "diff": "`clipx report diff` needs RUN RUN",
     "diff a": "`clipx report diff` needs RUN RUN",
-    "diff a b c": "`clipx report diff` needs RUN RUN",
+    "diff a b c": "`clipx report diff` needs RUN RUN, 3 are given; ",
     "diff a b by=top1": "by is not known",
     "diff missing b": "no run at or below missing",
     "power missing": "no run folder at missing",
