@@ -12,7 +12,11 @@ from clipx.theory import THEORY
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
 from clipx.utils.registry import lookup
+from clipx.utils.terminal import stdout_console
 from evaluation.claims.evidence import write_stated
+
+
+WIDTH = 110  # characters of the widest table
 
 
 def theory(arguments: list[str]) -> None:
@@ -34,12 +38,12 @@ def theory(arguments: list[str]) -> None:
 def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:
     result = experiment.solve(parse(experiment.settings, given))
     claims, rows = experiment.claims(result), experiment.table(result)
-    console = Console(highlight=False)
+    console = stdout_console(least=WIDTH)
     if rows:
         table = Table(*rows[0], title=name, title_justify="left", box=None, pad_edge=False)
         for row in rows:
             table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values()))
-        Console(width=max(110, console.width)).print(table)
+        console.print(table)
     for claim in claims:
         _print_claim(console, claim)
     # the report decides a claim only from default settings

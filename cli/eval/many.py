@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import fmean
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.utils.plugins import load_plugins
+from clipx.utils.terminal import stdout_console
 from evaluation.runs.description import duration
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
@@ -133,5 +133,5 @@ def _show(rows: dict[str, list[Result]]) -> None:
         table.add_column(task, justify="right", no_wrap=True)
     for run, mean in means.items():
         table.add_row(Text(run), *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
-    Console().print(table)
+    stdout_console().print(table)
     print("%, mean over the data sets. All numbers: results.md in each run. To rank: clipx report compare RUN...")

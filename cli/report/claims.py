@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.settings.arguments import split
 from clipx.errors import UserError
+from clipx.utils.terminal import stdout_console
 from evaluation.claims.assess import outcomes
 from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.table import CLAIMS
@@ -39,7 +40,7 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
     if not evidence.runs and not evidence.stated:
         raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {reader.HINT}")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
-    console = Console(highlight=False)
+    console = stdout_console()
     surviving = survives_holm(found)
     for outcome in found:
         if outcome.verdict != "not run":

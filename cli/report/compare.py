@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cli.settings.arguments import flag, split
 from clipx.utils.registry import one_of
+from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, estimate
 from evaluation.claims.measures import canonical_name
@@ -38,7 +39,7 @@ def compare(arguments: list[str]) -> None:
     if reference := given["reference"]:
         one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
         found = [replace(one, reference_label=reference) for one in found]
-    console = Console(highlight=False)
+    console = stdout_console()
     for one in found:
         _print(console, one)
     for group in left_out:

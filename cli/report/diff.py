@@ -4,11 +4,11 @@ from itertools import groupby
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import flag, split
+from clipx.utils.terminal import stdout_console
 from evaluation.analyses.disagreement import Pair, pair_up
 from evaluation.report import writer
 from evaluation.report.pages.disagreement import p_text
@@ -29,7 +29,7 @@ def diff(arguments: list[str]) -> None:
 
 
 def _print(pairs: list[Pair], names: tuple[str, str]) -> None:
-    console = Console(highlight=False)
+    console = stdout_console()
     console.print(Text(f"A: {names[0]}\nB: {names[1]}"))
     table = Table(
         box=box.SIMPLE, collapse_padding=True, caption="A - B with its 95% interval; p: McNemar", caption_justify="left"

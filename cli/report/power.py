@@ -5,12 +5,12 @@ from pathlib import Path
 from statistics import fmean
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import count, split
 from clipx.errors import UserError
+from clipx.utils.terminal import stdout_console
 from evaluation.claims.assess import looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
@@ -79,7 +79,7 @@ def print_needs(
         first: seeds of each arm at the first look; if given, the total includes these runs.
     """
     rows = needs(found, evidence, max_seeds)
-    console = Console(highlight=False)
+    console = stdout_console()
     if rows:
         table = Table(box=box.SIMPLE, caption=CAPTION, caption_justify="left")
         for column in ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours"):
@@ -95,9 +95,7 @@ def print_needs(
     for need in rows:
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
     if runs := sum(missing(arm, target, evidence.runs) for arm, target in seeds.items()):
-        took = hours(seeds, evidence.runs, jobs)
-        time = "; hours unknown: no finished run" if took is None else f", about {_hours(took)} hours with jobs={jobs}"
-        print(f"all together: {runs} runs{time}")
+        print(f"all together: {runs} runs{_total(seeds, evidence.runs, jobs)}")
 
 
 def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
@@ -126,6 +124,16 @@ def hours(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -
                 return None
             total += left * took / jobs / 3600
     return total
+
+
+def _total(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> str:
+    """Return `, about 3.2 hours with jobs=2`; recipes without a finished run are named and not included."""
+    by_recipe = {recipe: {arm: n for arm, n in seeds.items() if arm[0] == recipe} for recipe, _ in seeds}
+    took = {recipe: hours(of, runs, jobs) for recipe, of in by_recipe.items()}
+    known = [found for found in took.values() if found is not None]
+    total = f", about {_hours(sum(known))} hours with jobs={jobs}" if any(known) else ""
+    unknown = ", ".join(recipe for recipe, found in took.items() if found is None)
+    return total + (f"; hours of {unknown} unknown: no finished run" if unknown else "")
 
 
 def missing(arm: Arm, target: int, runs: dict[str, dict[str, Seeds]]) -> int:

@@ -1,13 +1,13 @@
 """`clipx report published`: open_clip's results on a data set, or of a model."""
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import split
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
+from clipx.utils.terminal import stdout_console
 from evaluation.reference.columns import COLUMNS, titles_of
 from evaluation.reference.models import PublishedModel, models, source
 
@@ -18,7 +18,7 @@ WIDTH = 150  # characters of the widest table, which has six recall columns
 def published(arguments: list[str]) -> None:
     """Run `clipx report published SET|MODEL`: print a table, best model first."""
     (name,), _ = split(arguments, {}, "report published", "SET|MODEL")
-    console = Console(highlight=False, width=max(Console().width, WIDTH))
+    console = stdout_console(least=WIDTH)
     if titles := titles_of(name):
         table = _of_models(list(models().values()), titles)
     else:

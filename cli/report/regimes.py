@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.settings.arguments import split
 from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.utils.terminal import stdout_console
 from evaluation.analyses.regimes import FAR, ROWS, Measured, Regime, is_far, regimes
 from evaluation.report import blocks
 from evaluation.report.render.markdown import render_markdown
@@ -36,7 +37,7 @@ def report_regimes(arguments: list[str]) -> None:
     found = regimes(reader.find(paths))
     if not found:
         raise UserError(f"no run at or below {', '.join(runs)} has a logged training step")
-    console = Console(highlight=False)
+    console = stdout_console()
     for regime in found:
         _print(console, regime)
     file = Path(given["out"] or runs[0]) / FILE

@@ -11,6 +11,7 @@ from rich.text import Text
 from cli.settings.arguments import flag, number, split
 from clipx.config.ladder import AXES
 from clipx.utils.registry import one_of
+from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison
 from evaluation.analyses.ladder_runs import refuse_short
 from evaluation.analyses.scaling import AGAINST, LEAST, Ladder, find_ladders
@@ -58,7 +59,7 @@ def report_ladders(
     found, left_out = find_ladders(runs, by, against, axis, reference)
     if not found:
         refuse_short(runs, axis)
-    console = Console(highlight=False)
+    console = stdout_console()
     for ladder in found:
         _print(console, ladder)
     for line in left_out:

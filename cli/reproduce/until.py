@@ -116,8 +116,7 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
         runs = experiment.needed(look)
         if not runs:
             continue
-        names = ", ".join(dict.fromkeys("-".join(filter(None, run.arm)) for run in runs))
-        log(f"look at {look} seeds: {len(runs)} runs of {names}")
+        log(f"look at {look} seeds: {len(runs)} runs of {_arms_by_recipe(runs)}")
         batch = run_all(runs)
         experiment.add(batch, look)
         if batch.stopped:
@@ -126,6 +125,15 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
             return f"{_state(experiment)}; {spent}"
     spent = "; all seeds are used" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
     return _state(experiment) + spent
+
+
+def _arms_by_recipe(runs: list[PlannedRun]) -> str:
+    """Return `clip_reg_mini (clip, clip_reg), gap_init_mini`."""
+    arms: dict[str, dict[str, None]] = {}
+    for run in runs:
+        recipe, arm = run.arm
+        arms.setdefault(recipe, {})[arm] = None
+    return ", ".join(f"{recipe} ({', '.join(of)})" if any(of) else recipe for recipe, of in arms.items())
 
 
 def _state(experiment: Experiment) -> str:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from omegaconf import MISSING
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of
+from clipx.utils.terminal import stdout_console
 
 EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
@@ -34,8 +34,7 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
         table.add_row(*map(Text, row))  # Text, because rich would parse [NAME] in a string as a style
-    console = Console()
-    Console(width=console.width if console.is_terminal else 1000).print(table)  # one line per row, for grep
+    stdout_console().print(table)
 
 
 def _print_settings(prefixes: list[str]) -> None:

@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from cli.settings.arguments import count, key_of, number, split_given, split_positional
@@ -25,6 +24,7 @@ from clipx.utils.device import choose_device
 from clipx.utils.files import content_hash
 from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup, one_of
+from clipx.utils.terminal import stdout_console
 from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
 from evaluation.claims.evidence import write_stated
 from evaluation.claims.table import CLAIMS
@@ -190,7 +190,7 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) ->
 def _print(
     conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
 ) -> None:
-    console = Console(highlight=False)
+    console = stdout_console()
     console.print(conditions)
     table = Table("arm", "s a step", f"ratio to {reference}", "95% interval", box=None, pad_edge=False)
     table.add_row(reference, f"{median(times[reference]):.4g}")

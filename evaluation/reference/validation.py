@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from clipx.utils.terminal import stdout_console
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets.folder import short_name
 from evaluation.datasets.named import present
@@ -148,14 +148,14 @@ def _show(numbers: list[ValidatedNumber], missing: list[str]) -> None:
     for number in numbers:
         values = (f"{100 * number.measured:.2f}", f"{100 * number.published:.2f}", f"{number.difference:+.2f}")
         table.add_row(number.model, number.dataset, number.metric, *values, number.verdict)
-    console = Console(soft_wrap=True)
+    console = stdout_console()
     if numbers:
         console.print(table)
     for entry in missing:
-        console.print(f"missing: {entry}", markup=False, highlight=False)
+        console.print(f"missing: {entry}", markup=False, soft_wrap=True)  # keeps commands whole
     agreed = sum(number.verdict == "agrees" for number in numbers)
     summary = (
         f"{agreed} of {len(numbers)} numbers agree: within {100 * TOLERANCE:.1f} points, or within our 95% interval if "
         "the test split is our own"
     )
-    console.print(summary if numbers else "nothing was checked", highlight=False)
+    console.print(summary if numbers else "nothing was checked")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from clipx.run.log import WANDB_ID
 from clipx.run.sinks import start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.lock import turn
+from clipx.utils.terminal import stdout_console
 from evaluation.types import Result, csv_text, printable_line
 
 NAMES = [field.name for field in fields(Result)]
@@ -156,7 +156,7 @@ def show(rows: list[Result]) -> None:
         table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if task == "geometry" else "")
         for row in group:
             table.add_row(Text(f"  {row.metric}"), *_formatted(row))
-    Console().print(table)
+    stdout_console().print(table)
 
 
 def _dataset_and_choices(row: Result) -> str:

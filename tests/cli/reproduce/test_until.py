@@ -106,7 +106,7 @@ def seeds_by_arm(root: Path) -> dict[str, int]:
 def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path) -> None:
     ending, lines = run_all_looks(experiment(FAR), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 3)
-    assert lines == [f"look at 3 seeds: 12 runs of {', '.join(f'{RECIPE}-{arm}' for arm in VALUES)}"]
+    assert lines == [f"look at 3 seeds: 12 runs of {RECIPE} ({', '.join(VALUES)})"]
     assert ending == "until=decided: 1 of 1 claims are decided (9.1 at 3 seeds)"
 
 
@@ -114,7 +114,7 @@ def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Ma
     ending, lines = run_all_looks(experiment(FAR, NEAR, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 12, "near": 12, "other": 3}
     assert lines[1:] == [
-        f"look at {n} seeds: {k} runs of gap_mini-near, gap_mini-low" for n, k in ((5, 4), (8, 6), (12, 8))
+        f"look at {n} seeds: {k} runs of gap_mini (near, low)" for n, k in ((5, 4), (8, 6), (12, 8))
     ]
     assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; all seeds are used")
 

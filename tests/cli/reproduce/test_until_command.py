@@ -168,7 +168,7 @@ def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
     write_recipe(tmp_path, "clip_reg_mini", TINY)
     arguments = ["reproduce", "recipe=clip_reg_mini", "until=decided", "max_seeds=3", "--config-dir", "recipes"]
     first = clipx_here(*arguments, cwd=tmp_path)
-    assert "look at 3 seeds: 6 runs of clip_reg_mini-clip, clip_reg_mini-clip_reg" in first.stderr
+    assert "look at 3 seeds: 6 runs of clip_reg_mini (clip, clip_reg)" in first.stderr
     assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
     assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
     assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()
