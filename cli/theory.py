@@ -15,7 +15,6 @@ from clipx.utils.registry import lookup
 from clipx.utils.terminal import stdout_console
 from evaluation.claims.evidence import write_stated
 
-
 WIDTH = 110  # characters of the widest table
 
 

@@ -1,8 +1,10 @@
 """`clipx reproduce until=decided`: add seeds look by look, until all claims are decided.
 
 A look is a number of seeds at which claims are judged. The first look trains all arms, each further look only the arms
-that undecided claims need. Nothing is stored between calls: a second call with the same arguments goes through the
-same looks, because a verdict depends only on the runs of its look, which are read from their folders.
+that undecided claims need. Claims may have different first looks; all of these come before any further look.
+
+Nothing is stored between calls: a second call with the same arguments goes through the same looks, because a verdict
+depends only on the runs of its look, which are read from their folders.
 """
 
 from collections.abc import Callable, Iterable
@@ -51,6 +53,11 @@ class Experiment:
     def first_look(self, recipe: str) -> int:
         """Return the smallest look of a recipe's claims."""
         return min(looks[0] for (_, of), looks in self.looks.items() if of == recipe)
+
+    def order(self) -> list[int]:
+        """Return all looks. First looks come first, so that every claim has a verdict before any gets more seeds."""
+        first = {looks[0] for looks in self.looks.values()}
+        return sorted(first) + sorted({look for looks in self.looks.values() for look in looks} - first)
 
     def needed(self, look: int) -> list[PlannedRun]:
         """Return the runs of a look that were not tried yet, the longest first; runs of unknown length are last."""
@@ -112,7 +119,7 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
         run_all: trains and evaluates runs; skips finished runs.
         log: called with one line before each look.
     """
-    for look in sorted({look for looks in experiment.looks.values() for look in looks}):
+    for look in experiment.order():
         runs = experiment.needed(look)
         if not runs:
             continue

@@ -113,9 +113,7 @@ def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path)
 def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Make, tmp_path: Path) -> None:
     ending, lines = run_all_looks(experiment(FAR, NEAR, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 12, "near": 12, "other": 3}
-    assert lines[1:] == [
-        f"look at {n} seeds: {k} runs of gap_mini (near, low)" for n, k in ((5, 4), (8, 6), (12, 8))
-    ]
+    assert lines[1:] == [f"look at {n} seeds: {k} runs of gap_mini (near, low)" for n, k in ((5, 4), (8, 6), (12, 8))]
     assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; all seeds are used")
 
 
@@ -177,6 +175,12 @@ def test_a_claim_with_its_own_looks_is_judged_only_at_these(experiment: Make, tm
     _, lines = run_all_looks(experiment(FAR, many, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 30, "other": 30}
     assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds"]
+
+
+def test_every_claim_has_its_first_look_before_any_has_a_second(experiment: Make, tmp_path: Path) -> None:
+    many = replace(FAR, id="9.3", looks=(30,), comparisons=(more("far", "other", ZEROSHOT, S),))
+    _, lines = run_all_looks(experiment(NEAR, many, max_seeds=5), FakeTraining(tmp_path))
+    assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds", "look at 5 seeds"]
 
 
 def test_all_arms_get_the_seeds_of_the_first_own_look_of_a_claim(experiment: Make, tmp_path: Path) -> None:
