@@ -7,6 +7,8 @@ Nothing is stored between calls: a second call with the same arguments goes thro
 depends only on the runs of its look, which are read from their folders.
 """
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,23 +62,37 @@ class Experiment:
         return sorted(first) + sorted({look for looks in self.looks.values() for look in looks} - first)
 
     def needed(self, look: int) -> list[PlannedRun]:
-        """Return the runs of a look that were not tried yet, the longest first; runs of unknown length are last."""
-        arms = self._arms(look)
+        """Return the runs of a look that were not tried yet, those of the claims with the least training time first.
+
+        If hours= ends the look early, as many claims as possible then have all their runs. Among runs of claims with
+        the same time, the longest run comes first; runs of unknown length are last.
+        """
+        of_claims = self._arms_of_claims(look)
+        arms = self._arms(look, of_claims)
         tried = {*self.done.finished, *self.done.failures}
         runs = [run for run in self.runs if run.arm in arms and run.config.seed < look and run.folder not in tried]
         by_arm = self.evidence().runs
         seconds = {arm: mean_seconds(by_arm.get(arm[0], {}), arm[1]) or 0.0 for arm in arms}
-        return sorted(runs, key=lambda run: -seconds[run.arm])
+        left = Counter(run.arm for run in runs)
+        costs = [(sum(left[arm] * seconds[arm] for arm in needed), needed) for needed in of_claims]
+        cheapest = {arm: min((cost for cost, needed in costs if arm in needed), default=math.inf) for arm in arms}
+        return sorted(runs, key=lambda run: (cheapest[run.arm], -seconds[run.arm]))
 
-    def _arms(self, look: int) -> set[Arm]:
+    def _arms(self, look: int, of_claims: list[set[Arm]]) -> set[Arm]:
         """Return the arms of a look: all arms at the first look of a recipe, then those of its undecided claims."""
+        first = {run.arm for run in self.runs if self.first_look(run.arm[0]) == look}
+        arms = first.union(*of_claims)
+        return {run.arm for run in with_parents([run for run in self.runs if run.arm in arms], self.runs).values()}
+
+    def _arms_of_claims(self, look: int) -> list[set[Arm]]:
+        """Return the arms that each claim with this look needs: all at its first look, then those of undecided parts."""
         planned = {run.arm for run in self.runs}
-        arms = {arm for arm in planned if self.first_look(arm[0]) == look}
+        found = []
         for (claim, recipe), looks in self.looks.items():
             if look in looks:
                 names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
-                arms |= {arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names}
-        return {run.arm for run in with_parents([run for run in self.runs if run.arm in arms], self.runs).values()}
+                found.append({arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names})
+        return found
 
     def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
         of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]

@@ -106,7 +106,7 @@ def seeds_by_arm(root: Path) -> dict[str, int]:
 def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path) -> None:
     ending, lines = run_all_looks(experiment(FAR), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 3)
-    assert lines == [f"look at 3 seeds: 12 runs of {RECIPE} ({', '.join(VALUES)})"]
+    assert lines == [f"look at 3 seeds: 12 runs of {RECIPE} (far, low, near, other)"]
     assert ending == "until=decided: 1 of 1 claims are decided (9.1 at 3 seeds)"
 
 
@@ -211,7 +211,18 @@ def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: M
     assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, numbers are missing: 9.2"
 
 
-def test_the_longest_runs_start_first(experiment: Make, tmp_path: Path) -> None:
+def test_the_claims_with_the_least_training_time_come_first(experiment: Make, tmp_path: Path) -> None:
+    bound = VALUES["other"] - VALUES["near"]  # the effect is exactly s, so the claim stays undecided
+    slow = Claim("9.3", "slow", "", (RECIPE,), (more("other", "near", ZEROSHOT, bound),))
+    for arm, seconds in (("near", 10.0), ("low", 20.0), ("far", 1.0), ("other", 50.0)):
+        for seed in range(3):
+            write(tmp_path, arm, seed, seconds)
+    training = FakeTraining(tmp_path)
+    run_all_looks(experiment(slow, NEAR, max_seeds=5), training)
+    assert training.batches[1] == [(arm, seed) for arm in ("low", "near", "other") for seed in (3, 4)]
+
+
+def test_the_longest_runs_of_a_claim_start_first(experiment: Make, tmp_path: Path) -> None:
     for arm, seconds in (("near", 10.0), ("low", 50.0), ("far", 1.0), ("other", 1.0)):
         for seed in range(3):
             write(tmp_path, arm, seed, seconds)
