@@ -2,6 +2,7 @@
 
 import re
 import tarfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from evaluation.analyses.comparison import MethodComparison, compare, estimate
 from evaluation.analyses.scaling import find_ladders
+from evaluation.claims.table import CLAIMS
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
+from tests.helpers import page_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
 ARCHIVES = sorted((DOCS / "runs").glob("*.tar.xz"))
@@ -25,7 +28,7 @@ def test_an_archive_has_settings_logs_and_results_only(archive: Path) -> None:
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         assert all(one.isfile() and MEMBER.fullmatch(one.name) for one in members)
-        assert {one.name.rpartition("/")[2] for one in members if "/artifacts/" not in one.name} == FILES
+        assert {one.name.rpartition("/")[2] for one in members if "/artifacts/" not in one.name} <= FILES
         texts = [file.read().decode() for one in members if (file := tar.extractfile(one))]
     assert not any(re.search(r"/(home|root|tmp|work)/", text) for text in texts)
 
@@ -39,6 +42,28 @@ def row(comparison: MethodComparison, at: int) -> str:
     minus = f"{gain.value:+.3f} [{gain.low:.3f}, {gain.high:.3f}]" if method is not comparison.reference else "-"
     cells = [f"{first}–{last}" if first < last else str(first), f"`{method.label}`", *scores]
     return f"| {' | '.join([*cells, f'{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]', minus])} |"
+
+
+@pytest.mark.long
+def test_the_tables_of_the_papers_are_those_of_their_runs(tmp_path: Path) -> None:
+    page_tables.unpack(tmp_path)
+    for paper, tables in page_tables.of_pages(tmp_path).items():
+        page = page_tables.PAGES[paper].read_text()
+        for table in tables:
+            assert page_tables.in_page(page, table[0]) == table
+
+
+def test_the_readme_counts_the_verdicts_of_the_pages() -> None:
+    found = Counter[str]()
+    for path in page_tables.PAGES.values():
+        found.update(page_tables.verdicts(path.read_text()).values())
+    sentence = " ".join((DOCS.parent / "README.md").read_text().split())
+    counts = {
+        verdict: int(n) for n, verdict in re.findall(r"(\d+) (?:claims |)(hold|do not hold|are undecided)", sentence)
+    }
+    refuted = found["does not hold"] + found["equivalent"]
+    assert counts == {"hold": found["holds"], "do not hold": refuted, "are undecided": found["undecided"]}
+    assert sum(found.values()) == sum(claim.paper > 0 for claim in CLAIMS)
 
 
 @pytest.mark.long

@@ -85,7 +85,7 @@ class Experiment:
         return {run.arm for run in with_parents([run for run in self.runs if run.arm in arms], self.runs).values()}
 
     def _arms_of_claims(self, look: int) -> list[set[Arm]]:
-        """Return the arms that each claim with this look needs: all at its first look, then those of undecided parts."""
+        """Return the arms that each claim with this look needs: all at its first look, later those of open parts."""
         planned = {run.arm for run in self.runs}
         found = []
         for (claim, recipe), looks in self.looks.items():

@@ -1,0 +1,139 @@
+"""The tables of our runs in docs/papers/, computed from the runs of the miniatures in docs/runs/.
+
+`python -m tests.helpers.page_tables` writes them into the pages; tests/test_docs_runs.py compares them.
+"""
+
+import math
+import re
+import tarfile
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from cli.report.regimes import markdown
+from evaluation.analyses.regimes import regimes
+from evaluation.claims.assess import outcomes
+from evaluation.claims.design import LOOKS
+from evaluation.claims.evidence import Evidence, collect_evidence
+from evaluation.claims.power import MOST_SEEDS
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Finding, Outcome
+from evaluation.runs import reader
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
+MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if "_mini" in recipe}
+VERDICTS = ["| claim | effect | s | three seeds | all seeds |", "|---|---|---|---|---|"]
+
+
+def main() -> None:
+    """Write the tables into the pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(Path(folder))
+        for paper, tables in of_pages(Path(folder)).items():
+            text = PAGES[paper].read_text()
+            for table in tables:
+                text = text.replace("\n".join(in_page(text, table[0])), "\n".join(table))
+            PAGES[paper].write_text(text)
+
+
+def unpack(folder: Path) -> None:
+    """Unpack the runs of the miniatures into `folder`."""
+    for recipe in MINIATURES:
+        with tarfile.open(DOCS / "runs" / f"{recipe}.tar.xz") as tar:
+            tar.extractall(folder, filter="data")
+
+
+def of_pages(folder: Path) -> dict[int, list[list[str]]]:
+    """Return the lines of the tables of each paper: verdicts, then the regime of each miniature."""
+    runs = reader.find([folder])
+    evidence = collect_evidence(runs, [folder])
+    regimes_text = markdown(regimes(runs))
+    tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
+    for recipe, paper in MINIATURES.items():
+        tables[paper].append(_regime(recipe, paper, regimes_text))
+    return tables
+
+
+def in_page(page: str, head: str) -> list[str]:
+    """Return the lines of the table with this first line in the text of a page."""
+    found = re.search(rf"^{re.escape(head)}\n(\|.*\n)+", page, re.MULTILINE)
+    assert found, f"no table with the first line {head}"
+    return found[0].splitlines()
+
+
+def verdicts(page: str) -> dict[str, str]:
+    """Return claim id -> verdict ("" if there is none) from both tables of verdicts in the text of a page."""
+    of_runs = re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", page, re.MULTILINE)
+    of_programs = re.findall(r"^\| (\d\.\d+) \|[^|]*\| ([a-z ]*?) *\|", page, re.MULTILINE)
+    return dict([*of_runs, *of_programs])
+
+
+def _regime(recipe: str, paper: int, text: str) -> list[str]:
+    """Return the table of `clipx report regimes` without the sources and without rows that we did not measure."""
+    section = re.split(r"^## ", text, flags=re.MULTILINE)
+    lines = next(part for part in section if part.startswith(f"{recipe}\n")).splitlines()
+    rows = [[cell.strip() for cell in line.split(" | ")[:-1]] for line in lines if line.startswith("| ")][2:]
+    measured = [f"{' | '.join(row)} |".replace("\\", "") for row in rows if row[2]]
+    return [f"| `{recipe}` | paper {paper} | miniature | factor |", "|---|---|---|---|", *measured]
+
+
+def _verdicts(paper: int, evidence: Evidence) -> list[str]:
+    claims = tuple(claim for claim in CLAIMS if claim.paper == paper and not claim.program)
+    first, last = outcomes(claims, _first_look(evidence)), outcomes(claims, evidence)
+    return VERDICTS + [line for pair in zip(first, last, strict=True) for line in _lines(*pair)]
+
+
+def _first_look(evidence: Evidence) -> Evidence:
+    """Return the evidence of the seeds of the first look; claims with their own number of seeds keep them."""
+    own = {recipe for claim in CLAIMS if claim.looks for recipe in claim.recipes}
+    runs = {
+        recipe: {
+            arm: {s: run for s, run in seeds.items() if s < LOOKS[0] or recipe in own} for arm, seeds in arms.items()
+        }
+        for recipe, arms in evidence.runs.items()
+    }
+    return replace(evidence, runs=runs, _known={})
+
+
+def _lines(first: Outcome, last: Outcome) -> list[str]:
+    """Return the row of a claim; if it has several parts, also a row for each part."""
+    claim = [f"**{last.claim.id}**", last.claim.statement]
+    parts = list(zip(first.findings, last.findings, strict=True))
+    if len(parts) == 1:
+        ((before, after),) = parts
+        return [_row(*claim, _bound(after), _cell(before), f"**{after.verdict}**{_numbers(after)}{_seeds(after)}")]
+    of_parts = [
+        _row("", after.label, _bound(after), _cell(before), _cell(after) + _seeds(after)) for before, after in parts
+    ]
+    return [_row(*claim, "", first.verdict, f"**{last.verdict}**"), *of_parts]
+
+
+def _bound(finding: Finding) -> str:
+    return "" if finding.least is None else f"{finding.least:g}"
+
+
+def _cell(finding: Finding) -> str:
+    return finding.verdict + _numbers(finding)
+
+
+def _numbers(finding: Finding) -> str:
+    """Return ` 0.0120 [0.0100, 0.0140]`."""
+    estimate = finding.estimate
+    if estimate is None or math.isnan(estimate.low):
+        return ""
+    return f" {estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}]"
+
+
+def _seeds(finding: Finding) -> str:
+    """Return `, 5 seeds`, or `, 5 seeds; needs 52` for an undecided difference."""
+    needed = "" if finding.detectable is None else f"; needs {finding.seeds_needed or f'more than {MOST_SEEDS:,}'}"
+    return f", {finding.seeds} seeds{needed}" if finding.seeds else ""
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    main()
