@@ -65,7 +65,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
         listed_bad_samples(run),
-        StopMonitor(config.train.max_minutes, started or time.monotonic()) as stop,
+        StopMonitor(config.train.max_minutes, time.monotonic() if started is None else started) as stop,
         _open_session(config, run, device) as session,
     ):
         log, manager, components = session.log, session.manager, session.components
@@ -143,10 +143,11 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
     probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
-    notes = [
-        _summary(config, run, device, pairs),
-        *temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature),
-        *objective.notes(sampler.total_epochs),
+    notes = [_summary(config, run, device, pairs)]
+    if sampler.total_epochs:
+        notes += temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature)
+        notes += objective.notes(sampler.total_epochs)
+    notes += [
         *teacher.notes(config, objective.needs),
         *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),

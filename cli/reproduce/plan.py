@@ -135,12 +135,16 @@ def make_plan(arguments: list[str]) -> Plan:
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """Return the config of each run. Compose only once per arm, because this is slow and only the seed differs."""
+    """Return the config of each run. Compose only once per arm, because this is slow and only the seed differs.
+
+    Overrides with an interpolation, such as model.init='runs/a/s${seed}', are composed for each seed.
+    """
     known: dict[tuple[str, ...], RunConfig] = {}
     configs = []
     for of_run in overrides:
         (seed,) = (o for o in of_run if o.startswith("seed="))
-        others = tuple(o for o in of_run if o is not seed)
+        uses_seed = any("${" in override for override in of_run)
+        others = tuple(o for o in of_run if uses_seed or o is not seed)
         if others not in known:
             known[others] = compose_run(of_run)
         configs.append(replace(known[others], seed=int(seed.removeprefix("seed="))))

@@ -5,6 +5,7 @@ A checkpoint's checkpoint.json is uploaded last; a copy without it is incomplete
 """
 
 import json
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -68,16 +69,18 @@ class RemoteCheckpointStore:
             self.fs.put_file(str(file), f"{target}/{file.name}")
 
     def restore(self) -> list[str]:
-        """Download the newest good copy if it is newer than all checkpoints of the run directory.
+        """Download the newest good copy if it is newer than all good checkpoints of the run directory.
 
         So a run continues on a machine with an older run directory. Returns lines for the log.
 
-        Raises UserError: the copies belong to a run with other settings. Raises Fault: the storage cannot be read.
+        Raises UserError: the copies belong to a run with other settings. Raises Fault: the storage or the newest local
+        checkpoint cannot be read.
         """
-        local = max(map(step_of, checkpoints(self.run)), default=-1)
-        notes: list[str] = []
+        local, notes = -1, list[str]()
         try:
-            steps = sorted((step for step in self._metrics() if step > local), reverse=True)
+            if copies := self._metrics():
+                local = self._newest_good_step()
+            steps = sorted((step for step in copies if step > local), reverse=True)
             if steps:
                 self._refuse_other_settings()
             for step in steps:
@@ -86,14 +89,22 @@ class RemoteCheckpointStore:
                 except UserError as error:
                     notes.append(f"skipped: {error}")
                     continue
-                found = "no checkpoint" if local < 0 else f"no checkpoint after step {local}"
+                found = "no good checkpoint" if local < 0 else f"no good checkpoint after step {local}"
                 return [*notes, f"{self.run} had {found}: restored the copy {self._remote_path(step)}"]
-        except UserError:
+        except (UserError, Fault):
             raise
         except Exception as error:  # every file system has its own error types
             # not from an older local checkpoint: the next upload would delete the newer copies
             raise Fault(f"train.copy_to: {self.root} cannot be read: {one_line(error)}") from error
         return notes
+
+    def _newest_good_step(self) -> int:
+        """Return the step of the newest local checkpoint that is not damaged; -1 if there is none."""
+        for path in reversed(checkpoints(self.run)):
+            with suppress(UserError):
+                checkpoint.verify(path)
+                return step_of(path)
+        return -1
 
     def _remote_path(self, step: int) -> str:
         return f"{self.root}/{checkpoint.folder(Path(), step).as_posix()}"
@@ -131,6 +142,7 @@ class RemoteCheckpointStore:
             for name in HISTORY:  # read here, so that an error leaves the run directory as it is
                 with suppress(FileNotFoundError):
                     history[name] = self.fs.cat_file(f"{self.root}/{name}").decode()
+            shutil.rmtree(checkpoint.folder(self.run, step), ignore_errors=True)  # damaged, else it would be resumed
         for name in HISTORY:
             if replace:
                 (self.run / name).unlink(missing_ok=True)

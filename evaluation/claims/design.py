@@ -123,16 +123,22 @@ def store(runs: Path, design: Design) -> None:
 
 
 def find_designs(paths: list[Path]) -> dict[str, Design]:
-    """Return recipe -> design, from folders `designs` in `paths` (at any depth), their parents or grandparents."""
+    """Return recipe -> design, from folders `designs` in `paths` (at any depth), their parents or grandparents.
+
+    Raises UserError: a file is corrupt, or two files store different designs of a recipe.
+    """
     files: list[Path] = []
     for path in (path.resolve() for path in paths):
         above = [folder / FOLDER for folder in (path.parent, path.parent.parent)]
         files += [file for folder in [*path.rglob(FOLDER), *above] for file in sorted(folder.glob("*.json"))]
-    designs: dict[str, Design] = {}
+    found: dict[str, tuple[Design, Path]] = {}
     for file in dict.fromkeys(files):  # many runs have the same folder above them
         design = _read(file)
-        designs.setdefault(design.recipe, design)
-    return designs
+        first, first_file = found.setdefault(design.recipe, (design, file))
+        if changes := first.changes(design):
+            different = f"{first_file} and {file} store different designs ({'; '.join(changes)})"
+            raise UserError(f"{different}: give their folders to separate commands")
+    return {recipe: design for recipe, (design, _) in found.items()}
 
 
 def _file(runs: Path, recipe: str) -> Path:

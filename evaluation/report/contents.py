@@ -87,6 +87,8 @@ def _summary(headline: list[MetricSummary], runs: list[Run], methods: int) -> st
     if not headline:
         return limited_note(runs) or f"{count}, not evaluated yet."
     tones = [tone(metric) for metric in headline if metric.row.chance is not None]
+    if not tones:  # geometry has no chance level
+        return f"{count}."
     worse = f", worse: {tones.count('bad')}" if "bad" in tones else ""
     better = f"better than chance: {tones.count('good')} of {len(tones)}"
     return f"{count}. Headline metrics whose whole 95% interval is {better}{worse}."

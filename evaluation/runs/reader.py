@@ -84,7 +84,7 @@ def read(folder: Path, limited: bool = False) -> Run:
     return Run(
         path=folder,
         name=str(config.get("name") or (folder.parent.name if is_seed_folder else folder.resolve().name)),
-        seed=int(config.get("seed") or (folder.name[1:] if is_seed_folder else 0)),
+        seed=int(config.get("seed", folder.name[1:] if is_seed_folder else 0)),
         config=config,
         log=_log(folder / "log.jsonl"),
         results=kept,

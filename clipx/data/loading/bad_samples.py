@@ -1,6 +1,6 @@
 """List of a training run's bad samples, RUN/bad_samples.txt, and the error if their share exceeds data.max_bad_rate."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,14 +66,15 @@ class BadSampleCounter:
         self.bad += len(bad)
         self.names.update(dict.fromkeys(bad))
         if self.seen >= self.min_seen:
-            check_bad_rate(self.limit, self.bad, self.seen, list(self.names))
+            check_bad_rate(self.limit, self.bad, self.seen, self.names)
 
 
-def check_bad_rate(limit: float, bad: int, total: int, names: Sequence[str]) -> None:
+def check_bad_rate(limit: float, bad: int, total: int, names: Iterable[str]) -> None:
     """Raise TooManyBadSamples if `bad` of `total` samples exceed the share `limit`; the message has the first names."""
     if bad > limit * total:
-        more = f"; and {len(names) - 5} more" if len(names) > 5 else ""
+        listed = list(names)
+        more = f"; and {len(listed) - 5} more" if len(listed) > 5 else ""
         raise TooManyBadSamples(
-            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(names[:5])}{more}",
-            names,
+            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(listed[:5])}{more}",
+            listed,
         )

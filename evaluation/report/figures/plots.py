@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from evaluation.report.blocks import Data, Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, plain_ticks, short
+from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, plain_ticks, short_all
 
 MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
 MAX_POINTS_OF_ALL = 12_000  # per figure: with many lines, each has fewer points, so that the page stays small
@@ -101,7 +101,7 @@ def confusion_matrix(name: str, caption: str, classnames: list[str], matrix: lis
         pixels = [[(*colour, 0.04 + 0.56 * share) for share in row] for row in shares]
         axes.imshow(pixels, interpolation="none", aspect="equal")
         if labelled:
-            names = [short(classname) for classname in classnames]
+            names = short_all(classnames)
             fits = max(map(len, names), default=0) * size <= 28  # longer names would overlap, so they are rotated
             axes.set_xticks(range(size), names, rotation=0 if fits else 90)
             axes.set_yticks(range(size), names)
@@ -127,7 +127,7 @@ def bar_chart(name: str, caption: str, categories: list[str], groups: list[Bars]
         if chance is not None:
             axes.axvline(chance, color=INK, linestyle=DASHED, linewidth=1)
             axes.text(chance, 1.01, "chance", transform=axes.get_xaxis_transform(), fontsize=FONT - 1, ha="center")
-        axes.set_yticks(range(len(categories)), [short(category) for category in categories])
+        axes.set_yticks(range(len(categories)), short_all(categories))
         axes.invert_yaxis()
         axes.set_xlim(0, 1)
         axes.grid(axis="x", alpha=0.15, color=INK)

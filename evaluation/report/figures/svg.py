@@ -136,7 +136,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
 
 
 def _legend_columns(labels: list[str]) -> int:
-    characters = max(len(short(label)) for label in labels) + 4  # 4: the colour key and the spaces
+    characters = max(map(len, short_all(labels))) + 4  # 4: the colour key and the spaces
     return max(1, min(len(labels), 56 // characters))  # 56 characters fit on a line of 340 px
 
 
@@ -158,12 +158,6 @@ def plain_ticks(axis: Any) -> None:
     large = EngFormatter(sep="")  # 150k, 2M
     axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if value >= 1e4 else f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def short(text: str) -> str:
-    """Return the text on one line, cut to 24 characters."""
-    line = printable_line(text)
-    return line if len(line) <= 24 else f"{line[:23]}…"
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:

@@ -8,6 +8,7 @@ from statistics import fmean
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import EarlyChange, logged_gaps
 from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
+from evaluation.claims.papers.paper1 import MARGIN_RECIPES
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.types import Measure, Outcome
 from evaluation.report.blocks import Block, Details, Figure, Figures, SvgFile, Text
@@ -89,7 +90,8 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
     for dataset, members in artifacts_by_dataset(groups, "geometry").items():
         densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}
         # of several groups of an arm the first counts, which has no overrides
-        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group, _ in reversed(members)}
+        of_paper = [group for group, _ in members if group.runs[0].config.get("recipe") in MARGIN_RECIPES]
+        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group in reversed(of_paper)}
         by_figure = {
             f"paper 1, {figure}": {arm: densities[labels[arm]] for arm in arms if arm in labels}
             for figure, arms in MARGIN_ARMS.items()

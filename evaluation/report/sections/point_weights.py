@@ -3,7 +3,7 @@
 from typing import Any
 
 from evaluation.report.blocks import Block, Data, Figure, Figures, Text
-from evaluation.report.figures.svg import INK, drawing, short, slug
+from evaluation.report.figures.svg import INK, drawing, short_all, slug
 from evaluation.runs.groups import RunGroup
 
 POSITIVE, NEGATIVE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # RGB
@@ -44,7 +44,7 @@ def _word_weights(name: str, title: str, words: list[list[Any]]) -> Figure:
     weights = [float(weight) for _, weight in words]
     with drawing(name, 300, 60 + 16 * len(words)) as (plot, axes):
         axes.barh(range(len(words)), weights, 0.7, color=[_colour(weight) for weight in weights])
-        axes.set_yticks(range(len(words)), [short(str(word)) for word, _ in words])
+        axes.set_yticks(range(len(words)), short_all(str(word) for word, _ in words))
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)

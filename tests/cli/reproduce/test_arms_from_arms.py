@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.reproduce.plan import composed
 from tests.helpers.commands import clipx_here, write_recipe
 
 RECIPE = """
@@ -32,6 +33,12 @@ def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> Non
         for arm, parent in (("second", "first"), ("again", "second")):
             init = json.loads((tmp_path / f"runs/chain-{arm}/s{seed}/environment.json").read_text())["init"]
             assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
+
+
+def test_a_start_run_that_is_named_with_the_seed_is_that_of_each_seed() -> None:
+    overrides = ["recipe=clip_reg_mini", "arm=clip", "model.init='runs/a/s${seed}'"]
+    configs = composed([[*overrides, f"seed={seed}"] for seed in (0, 1)])
+    assert [config.model.init for config in configs] == ["runs/a/s0", "runs/a/s1"]
 
 
 @pytest.mark.long

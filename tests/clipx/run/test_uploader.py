@@ -56,7 +56,7 @@ def test_a_lost_run_directory_is_restored_from_the_remote_copy(
     capsys.readouterr()
     trained(config)
     printed = capsys.readouterr().err
-    assert "skipped:" in printed and "had no checkpoint: restored the copy" in printed
+    assert "skipped:" in printed and "had no good checkpoint: restored the copy" in printed
     assert "resumed from" in printed and "step_00000004" in printed
     again = load_file(run / "checkpoints/step_00000008/model.safetensors")
     assert all(torch.equal(whole[k], again[k]) for k in whole)
@@ -155,7 +155,7 @@ def test_an_older_local_run_continues_from_the_newer_remote_copy(
             store.restore()
     assert checkpoints(run) == [older] and len(log(run)) == 4
     (line,) = store.restore()
-    assert "no checkpoint after step 4: restored the copy" in line and checkpoints(run) == [older, newer]
+    assert "no good checkpoint after step 4: restored the copy" in line and checkpoints(run) == [older, newer]
     assert directory.read_divergence(run) is None
     restored = load_file(newer / "model.safetensors")
     assert all(torch.equal(weights[k], restored[k]) for k in weights)
@@ -183,6 +183,21 @@ def test_a_run_does_not_start_without_reading_its_copies(
         store.prune(folder(run, 8))
     monkeypatch.undo()
     assert remote_checkpoints(config) == ["step_00000008"]
+
+
+def test_a_damaged_checkpoint_is_replaced_by_its_copy(config: RunConfig) -> None:
+    config.train.keep_every = 4
+    run = trained(config)
+    older, newer = checkpoints(run)
+    weights = (newer / "model.safetensors").read_bytes()
+    (newer / "model.safetensors").write_bytes(b"x")
+    store = open_remote_store(config, run)
+    assert store is not None
+    (line,) = store.restore()
+    assert "no good checkpoint after step 4: restored the copy" in line and checkpoints(run) == [older, newer]
+    assert (newer / "model.safetensors").read_bytes() == weights
+    store.prune(newer)
+    assert remote_checkpoints(config) == ["step_00000004", "step_00000008"]
 
 
 def test_a_folder_of_this_machine_can_hold_the_copy(config: RunConfig, tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def test_another_design_in_the_same_folder_is_refused(tmp_path: Path, other: Des
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_folders_with_different_designs_are_refused_in_any_order(tmp_path: Path) -> None:
+    store(tmp_path / "a", DESIGN)
+    store(tmp_path / "b", replace(DESIGN, looks=(4,)))
+    for first, second in (("a", "b"), ("b", "a")):
+        with pytest.raises(UserError, match="store different designs") as error:
+            find_designs([tmp_path / first, tmp_path / second])
+        assert all(str(tmp_path / name / "designs" / "clip_reg_mini.json") in str(error.value) for name in "ab")
+
+
 def test_a_corrupt_design_is_named(tmp_path: Path) -> None:
     store(tmp_path, DESIGN)
     (tmp_path / "designs" / "clip_reg_mini.json").write_text("{}")

@@ -139,6 +139,12 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
     assert "Headline metrics whose whole 95% interval is better than chance: 2 of 4, worse: 1." in text
 
 
+def test_results_without_a_chance_level_are_not_counted_against_chance(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", results=[row("geometry", "over", "gap", 0.3, 0, chance=None)], with_artifacts=False)
+    text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
+    assert "1 run." in text and "better than chance" not in text
+
+
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", name="evil", caption=HOSTILE)
     confusion = {"kind": "confusion", "classnames": [HOSTILE, "b\x00\x1b"], "matrix": [[1, 0], [0, 1]]}

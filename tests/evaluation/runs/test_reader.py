@@ -89,6 +89,12 @@ def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
     assert describe(run)["Data"] == "-"
 
 
+def test_the_seed_is_that_of_the_config(tmp_path: Path) -> None:
+    write_run(tmp_path, seed=0).rename(tmp_path / "demo" / "s5")
+    (run,) = find([tmp_path])
+    assert run.seed == 0
+
+
 def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_run(tmp_path / folder, with_artifacts=False)
