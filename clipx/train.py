@@ -205,7 +205,8 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
         sources = _weights_sources(session, run)
         environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
     if step == 0:
-        session.log.record(0, session.probe(0, session.sampler.progress(0)))
+        geometry = session.probe(0, session.sampler.progress(0))
+        session.log.record(0, {"geometry": geometry} if geometry else {})
 
 
 def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:
 
 def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]:
     with session.meter.paused():
-        return session.probe(session.components.state.step, progress).get("geometry", {})
+        return session.probe(session.components.state.step, progress)
 
 
 def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float]) -> None:

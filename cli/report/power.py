@@ -16,6 +16,7 @@ from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
+from evaluation.claims.verdict import DECIDED
 from evaluation.runs import reader
 from evaluation.runs.description import training_seconds
 
@@ -24,7 +25,6 @@ CAPTION = (
     "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "
     "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
-DECIDED = ("holds", "does not hold", "equivalent")
 Arm = tuple[str, str]  # recipe, arm
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.report.power import DECIDED, Arm, mean_seconds, print_needs
+from cli.report.power import Arm, mean_seconds, print_needs
 from cli.reproduce.plan import PlannedRun, Until, with_parents
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
@@ -21,6 +21,7 @@ from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.power import open_parts
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import ANY, Claim, Outcome
+from evaluation.claims.verdict import DECIDED
 from evaluation.runs import reader
 
 

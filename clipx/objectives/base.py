@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from types import NoneType, UnionType
-from typing import Any, Protocol, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import torch
 from torch import Tensor
 
 from clipx.errors import UserError
+from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 from clipx.utils.registry import lookup, suggest
 
@@ -38,13 +39,6 @@ ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 
 
-class Columns(Protocol):
-    """The part of the sample table that `end_step` and `end_epoch` use."""
-
-    def max(self, column: str) -> float:
-        """Return the largest value of a column over all samples."""
-
-
 class Term:
     """A loss over the global batch.
 
@@ -67,10 +61,10 @@ class Term:
         """Return the unweighted value and the new per-sample values. Subclasses must not modify the arguments."""
         raise NotImplementedError
 
-    def end_step(self, table: Columns) -> None:
+    def end_step(self, table: SampleTable) -> None:
         """Update `state` after the new rows were written."""
 
-    def end_epoch(self, table: Columns) -> None:
+    def end_epoch(self, table: SampleTable) -> None:
         """Update `state` after the last step of an epoch."""
 
     def notes(self, total_epochs: int) -> list[str]:
@@ -141,12 +135,12 @@ class Objective:
             if term.state:
                 term.state = {key: float(state[name][key]) for key in term.state}
 
-    def end_step(self, table: Columns) -> None:
+    def end_step(self, table: SampleTable) -> None:
         """Call `end_step` of every term, after the new rows were written."""
         for term in self.terms.values():
             term.end_step(table)
 
-    def end_epoch(self, table: Columns) -> None:
+    def end_epoch(self, table: SampleTable) -> None:
         """Call `end_epoch` of every term."""
         for term in self.terms.values():
             term.end_epoch(table)

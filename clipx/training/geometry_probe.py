@@ -22,7 +22,7 @@ from clipx.types import Progress
 from clipx.utils.device import autocast
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
-Probe = Callable[[int, Progress], dict[str, dict[str, float]]]  # (steps done, progress) -> {"geometry": values} or {}
+Probe = Callable[[int, Progress], dict[str, float]]  # (steps done, progress) -> geometry, {} if it is not due
 
 
 def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
@@ -42,11 +42,11 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
         )
     probe = GeometryProbe(config, pairs, tokenizer, parallel.whole) if distributed.rank() == 0 else None
 
-    def measure(steps: int, progress: Progress) -> dict[str, dict[str, float]]:
+    def measure(steps: int, progress: Progress) -> dict[str, float]:
         if steps % every:
             return {}
         with parallel.gathered():
-            return {"geometry": probe.measure(progress)} if probe else {}
+            return probe.measure(progress) if probe else {}
 
     return measure
 

@@ -21,6 +21,7 @@ from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
 
+FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges
 NO_NUMBER = "the seeds give no finite effect"
 
@@ -84,8 +85,8 @@ class _Assessor:
         note = "; ".join(f"{arm} diverged in {count} of {len(arms[arm])} seeds" for arm, count in diverged.items())
         if comparison.kind in OVER_ARMS:
             arms = {arm: seeds for arm, seeds in arms.items() if diverged.get(arm) != len(seeds)}
-            if len(arms) < comparison.min_arms:
-                return _not_run(comparison, joined(f"{comparison.min_arms} arms are needed", note))
+            if len(arms) < FEWEST_ARMS:
+                return _not_run(comparison, joined(f"{FEWEST_ARMS} arms are needed", note))
         if look := self._look_of_expected_divergence(comparison, arms, diverged):
             share = share_estimate(DIVERGES, look, look, self.error)
             return replace(judge(comparison, share, look, self.error, note), least=DIVERGES)

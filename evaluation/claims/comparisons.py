@@ -6,8 +6,6 @@ from dataclasses import replace
 from evaluation.claims.types import Comparison, Measure, Values
 from evaluation.statistics import spearman
 
-FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
-
 
 def contrast(
     arms: tuple[str, ...], weights: tuple[float, ...], measure: Measure, least: float, label: str
@@ -90,13 +88,13 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
 def rises_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1) -> Comparison:
     """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
     label = f"rank correlation of {label}"
-    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, "rank", min_arms=FEWEST_ARMS)
+    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, "rank")
 
 
 def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Comparison:
     """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
     label = f"−|rank correlation| of {label}"
-    return Comparison(label, arms, (x, y), _rank_correlation, -most, "weak_rank", min_arms=FEWEST_ARMS)
+    return Comparison(label, arms, (x, y), _rank_correlation, -most, "weak_rank")
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:

@@ -42,7 +42,6 @@ class Comparison:
     least: float  # smallest effect of interest, see evaluation.claims.verdict
     kind: Literal["mean", "share", "rank", "weak_rank", "variance"] = "mean"
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
-    min_arms: int = 0  # for kinds in OVER_ARMS: fewest arms with a run that did not diverge
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
     two_sided: bool = False  # kind `mean`: an effect below -`least` supports the claim too

@@ -36,6 +36,7 @@ from evaluation.claims.power import detectable, seeds_needed
 from evaluation.claims.types import Comparison, Estimate, Finding, Outcome, Verdict
 
 REFUTED = ("does not hold", "equivalent")
+DECIDED = ("holds", *REFUTED)
 
 
 def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "") -> Finding:
@@ -98,7 +99,7 @@ def p_value(findings: list[Finding], error: float) -> float | None:
 
 def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
     """Return "CLAIM RECIPE" -> True if the verdict survives Holm's method over all claims of a report."""
-    judged = [outcome for outcome in outcomes if outcome.p is not None and outcome.verdict in ("holds", *REFUTED)]
+    judged = [outcome for outcome in outcomes if outcome.p is not None and outcome.verdict in DECIDED]
     of_all = [outcome.p for outcome in outcomes if outcome.p is not None]
     adjusted = dict(zip(of_all, holm(of_all), strict=True))
     return {f"{o.claim.id} {o.recipe}": adjusted[o.p] <= ERROR for o in judged if o.p is not None}

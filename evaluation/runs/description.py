@@ -46,7 +46,7 @@ def training_seconds(run: Run) -> float | None:
 
 def processor_hours(run: Run) -> float:
     """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
-    return (training_seconds(run) or 0.0) * float((run.environment or {}).get("processes") or 1) / 3600
+    return (training_seconds(run) or 0.0) * float(run.environment.get("processes") or 1) / 3600
 
 
 def training_flops(run: Run) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from clipx.config.data_schema import DataConfig
-from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
+from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.loading.pixel_cache import KEPT, PixelCache, open_pixels
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample
@@ -84,7 +84,7 @@ class CachedSamples(Dataset[HostBatch]):
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
         """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
-        generator = self._generator(epoch, sample_id)
+        generator = sample_generator(self.seed, epoch, sample_id)
         where = self.source.where(sample_id)
         image = int(self.pixels.image_numbers(np.array(sample_id)))
         caption = self._caption(sample_id, generator)
@@ -113,15 +113,12 @@ class CachedSamples(Dataset[HostBatch]):
         captions, flips = self.captions.starts[ids], None
         draws_flip = self.transform.fixed and self.transform.flip
         if self.source.draws_caption or draws_flip:
-            generators = [self._generator(*key) for key in keys]
+            generators = [sample_generator(self.seed, *key) for key in keys]
             captions = np.array([self._caption(i, g) for i, g in zip(ids.tolist(), generators, strict=True)])
             if draws_flip:
                 pairs = zip(images.tolist(), generators, strict=True)
                 flips = torch.tensor([self._flips(image, generator) for image, generator in pairs])
         return captions, flips
-
-    def _generator(self, epoch: int, sample_id: int) -> random.Random:
-        return random.Random(f"{self.seed},{epoch},{sample_id}")
 
     def _caption(self, sample_id: int, generator: random.Random) -> int:
         """Return the number of a sample's caption, drawn as `PairSource.caption` draws it."""

@@ -15,6 +15,11 @@ from clipx.data.preprocess.transforms import TrainTransform
 from clipx.types import Inputs
 
 
+def sample_generator(seed: int, epoch: int, sample_id: int) -> random.Random:
+    """Return the generator of a sample's draws (caption, crop, flip), the same with and without data.cache."""
+    return random.Random(f"{seed},{epoch},{sample_id}")
+
+
 @dataclass
 class DecodedSample:
     """A preprocessed sample, or the error that makes it unusable."""

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from clipx.config.data_schema import DataConfig
 from clipx.data.loading.bad_samples import BadSampleCounter, TooManyBadSamples, check_bad_rate
 from clipx.data.loading.cached import CachedSamples
-from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate
+from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.loading.watchdog import WorkerActivity, start_process_group, with_timeout
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.tokenizer import Tokenizer
@@ -121,7 +121,7 @@ class SampleDataset(Dataset[DecodedSample]):
 
     def __getitem__(self, index: SampleKey) -> DecodedSample:
         epoch, sample_id = index
-        generator = random.Random(f"{self.seed},{epoch},{sample_id}")
+        generator = sample_generator(self.seed, epoch, sample_id)
         where = self.source.where(sample_id)
         self.activity.record(where)
         try:

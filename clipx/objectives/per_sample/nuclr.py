@@ -33,7 +33,8 @@ from torch import Tensor
 
 import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
-from clipx.objectives.base import Columns, Rows, Term, TermOutput
+from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
 
@@ -135,15 +136,15 @@ class NuclrTerm(Term):
         step = self.eta * eta_factor(progress) * (IMAGE_FACTOR if side == "image" else 1.0)
         return {f"nuclr_zeta_{side}": zeta - step * gradient, column: gradient}
 
-    def end_step(self, table: Columns) -> None:
+    def end_step(self, table: SampleTable) -> None:
         if not self.code:
             self._update_xi(table)
 
-    def end_epoch(self, table: Columns) -> None:
+    def end_epoch(self, table: SampleTable) -> None:
         if self.code:
             self._update_xi(table)
 
-    def _update_xi(self, table: Columns) -> None:
+    def _update_xi(self, table: SampleTable) -> None:
         self.state = {f"xi_{side}": max(self.xi0, table.max(f"nuclr_zeta_{side}")) for side in ("image", "text")}
 
     def notes(self, total_epochs: int) -> list[str]:

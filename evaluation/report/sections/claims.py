@@ -6,7 +6,7 @@ from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.types import OWN, Finding, Outcome, Verdict
-from evaluation.claims.verdict import survives_holm
+from evaluation.claims.verdict import DECIDED, survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
 
@@ -47,7 +47,7 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
 def claims_summary(outcomes: list[Outcome]) -> str:
     """Return one sentence with the verdicts, or "" if no claim was tested."""
     counts = []
-    for verdict in ("holds", "does not hold", "equivalent", "undecided"):
+    for verdict in (*DECIDED, "undecided"):
         if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
             counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
     return f" Claims by verdict: {'; '.join(counts)}." if counts else ""

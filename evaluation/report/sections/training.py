@@ -160,7 +160,7 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
 def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
     """Return name of the cost -> label -> cost of a run: mean hours over seeds; samples and FLOPs of the first seed."""
     firsts = {label: group.runs[0] for label, group in groups.items()}
-    devices = {str((run.environment or {}).get("device") or "cpu") for run in firsts.values()}
+    devices = {str(run.environment.get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
     return {
         "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},

@@ -68,7 +68,7 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     with torch.no_grad():
         image, text = model.encode_image(pair_probe.images), model.encode_text(pair_probe.texts)
     assert len(image) == 4
-    assert probe(3, START)["geometry"]["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
+    assert probe(3, START)["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
     assert probe(4, START) == {}
 
 
