@@ -6,7 +6,7 @@ A design is stored before the first seed.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,24 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
     """Return claim id -> label of each part -> its arms, measures and bound as text, for all claims of the recipe."""
     return {
         claim.id: {
-            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {part.measures!r} "
+            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {_text(part.measures)} "
             f"{'beyond ±' if part.two_sided else 'above '}{part.least:g}"
             for part in claim.parts(recipe)
         }
         for claim in claims
         if recipe in claim.recipes
     }
+
+
+def _text(value: object) -> str:
+    """Return a measure as text, without the settings that have their default: a new setting changes no old design."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    if not is_dataclass(value):
+        return repr(value)
+    settings = [(field.name, getattr(value, field.name), field.default) for field in fields(value)]
+    given = [f"{name}={_text(setting)}" for name, setting, default in settings if setting != default]
+    return f"{type(value).__name__}({', '.join(given)})"
 
 
 def hash_of(settings: object) -> str:
