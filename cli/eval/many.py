@@ -59,7 +59,7 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
         print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
     if config.processes > 1:  # the rows are in the worker processes
         print("Each evaluated run has a results.md. To rank: clipx report compare RUN...")
-    else:
+    elif rows:
         _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
     if failures:
         named = f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}"
@@ -128,7 +128,8 @@ def _show(rows: dict[str, list[Result]]) -> None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
-    table = Table("run", box=box.SIMPLE)
+    table = Table(box=box.SIMPLE)
+    table.add_column("run", overflow="fold")  # the ends of the paths differ
     for task in tasks:
         table.add_column(task, justify="right", no_wrap=True)
     for run, mean in means.items():

@@ -24,8 +24,10 @@ def export(arguments: list[str]) -> None:
     soup = [a.removeprefix("soup=").strip("[]") for a in arguments if a.startswith("soup=")]
     (source,), given = split([*arguments, *soup], KNOWN, "export", NEEDS)
     out, averaged = Path(given["out"]), flag(given["ema"], "ema")
-    if bool(given["out"]) == bool(given["hub"]) or (given["out"] and out.suffix not in (".safetensors", ".pt")):
+    if bool(given["out"]) == bool(given["hub"]):
         raise UserError(f"`clipx export` needs {NEEDS}")
+    if given["out"] and out.suffix not in (".safetensors", ".pt"):
+        raise UserError(f"out={out} is out of range; allowed: FILE.safetensors, FILE.pt")
     target = hub.target(given["hub"], given["licence"], flag(given["private"], "private")) if given["hub"] else None
     if target is None and (given["licence"] or flag(given["private"], "private")):
         raise UserError("licence= and private= need hub=USER/NAME")

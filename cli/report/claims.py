@@ -38,7 +38,8 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
     """
     evidence = collect_evidence(reader.find(paths, needed=False), paths)
     if not evidence.runs and not evidence.stated:
-        raise UserError(f"no run and no claims.json at or below {', '.join(map(str, paths))}; {reader.HINT}")
+        below = f"at or below {', '.join(map(str, paths))}"
+        raise UserError(f"no run that tests a claim, and no claims.json, {below}; clipx ls claims lists the recipes")
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
     console = stdout_console()
     surviving = survives_holm(found)

@@ -12,6 +12,8 @@ from cli.report.published import published
 from cli.report.regimes import report_regimes
 from cli.report.scaling import scaling
 from cli.settings.arguments import flag, split
+from clipx.errors import UserError
+from clipx.utils.registry import did_you_mean
 from evaluation.analyses import missing_objects
 from evaluation.reference import models
 from evaluation.report.writer import write_report
@@ -22,6 +24,8 @@ def report(arguments: list[str]) -> None:
     if arguments and arguments[0] in SUBCOMMANDS:
         SUBCOMMANDS[arguments[0]](arguments[1:])
         return
+    if arguments and not Path(arguments[0]).exists() and (near := did_you_mean(arguments[0], SUBCOMMANDS)):
+        raise UserError(f"clipx report {arguments[0]} is no folder; {near.strip()}")
     known = {"out": "", "limited": "false", "reference": ""}
     runs, given = split(arguments, known, "report", "RUN_OR_DIR...")
     reference = [models.find(name.strip()) for name in given["reference"].strip("[]").split(",") if name.strip()]

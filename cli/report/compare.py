@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import flag, split
+from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, estimate
-from evaluation.claims.measures import canonical_name
+from evaluation.claims.measures import HELD_OUT, canonical_name
 from evaluation.report import writer
 from evaluation.report.pages import comparison as page
 from evaluation.runs import reader
@@ -29,13 +30,11 @@ def compare(arguments: list[str]) -> None:
     known = {"by": comparison.MEAN, "on": "", "reference": "", "out": "", "limited": "false"}
     given_paths, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
     paths = [Path(path) for path in given_paths]
-    on = tuple(canonical_name(name) for name in given["on"].strip("[]").split(",") if name)
+    on = [name for name in given["on"].strip("[]").split(",") if name]
     runs = reader.find(paths, limited=flag(given["limited"], "limited"))
     by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
-    sets = {canonical_name(row.dataset) for run in runs for row in run.results}
-    for name in on if sets else ():
-        one_of(name, sets, "on")
-    found, left_out = comparison.compare(group_runs(runs), by, on)
+    _check_sets(on, {row.dataset for run in runs for row in run.results})
+    found, left_out = comparison.compare(group_runs(runs), by, tuple(map(canonical_name, on)))
     if reference := given["reference"]:
         one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
         found = [replace(one, reference_label=reference) for one in found]
@@ -49,6 +48,16 @@ def compare(arguments: list[str]) -> None:
     command = shlex.join(["clipx", "report", "compare", *arguments])
     written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]), command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
+
+
+def _check_sets(names: list[str], evaluated: set[str]) -> None:
+    """Raise UserError if a name of on= is none of the evaluated data sets."""
+    known = set(map(canonical_name, evaluated))
+    for name in names if known else ():
+        if canonical_name(name) == HELD_OUT and HELD_OUT not in known:
+            raise UserError("on=held_out needs results on held-out pairs: clipx eval RUN... datasets=[held_out]")
+        if canonical_name(name) not in known:
+            one_of(name, evaluated, "on")
 
 
 def _print(console: Console, one: MethodComparison) -> None:

@@ -1,5 +1,6 @@
 """`key=value` arguments of the commands that Hydra does not compose."""
 
+import re
 from collections.abc import Container
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def split(
     for key in given:
         lookup(known, key, f"clipx {command}:")
     if not positional or (len(positional) != exactly and not needs.endswith("...")):
-        number = f", {len(positional)} are given" if positional else ""
+        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
         help_command = f"clipx {command.split()[0]} --help"
         raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments")
     return positional, known | given
@@ -75,6 +76,14 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
         else:
             others.append(argument)
     return folders, others
+
+
+def shows_config(arguments: list[str]) -> bool:
+    """Return True for --cfg job without further options, which Hydra would print without the name of the run."""
+    given = " ".join(arguments)
+    return bool(re.search(r"(^| )(--cfg|-c)[ =]job( |$)", given)) and not {"-p", "--package", "--resolve"} & set(
+        arguments
+    )
 
 
 def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int | None]:

@@ -24,12 +24,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings import mistakes
+from cli.settings import mistakes, sweep
 from cli.settings.arguments import (
     key_of,
     plugin_names,
     refuse_duplicates,
     same_spelling,
+    shows_config,
     split_config_dir,
     split_positional,
 )  # fmt: skip
@@ -41,7 +42,7 @@ from clipx.config.schema import OF_ARM, RunConfig
 from clipx.config.setting import check, check_key, check_value, settings_of
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
-from clipx.utils.registry import lookup
+from clipx.utils.registry import lookup, suggest
 
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part in a run's name
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
@@ -70,22 +71,37 @@ def recipes() -> dict[str, Path]:
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
     """Compose the config and call `task` once, or once per job of a sweep (-m).
 
-    Raises UserError: invalid arguments. After a sweep, raises UserError or Fault if any job failed.
+    Raises UserError: invalid arguments; in a sweep, before the first job. After a sweep, raises UserError or Fault if
+    any job failed.
     """
+    mistakes.refuse_options(arguments)
     arguments, from_arm, arms = _expand(arguments)
     sys.argv = ["clipx train", *arguments]
     _register(arguments)
+    is_sweep = bool({"-m", "--multirun"} & set(arguments))
     if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
-        _check_overrides([a for a in arguments if "=" in a and not a.startswith("-")])
+        overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
+        _check_overrides(overrides)
+        if is_sweep:
+            sweep.check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
+        else:
+            _refuse_sweep(overrides)
+        if not is_sweep and shows_config(arguments):
+            print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
+            return
 
     failures: list[UserError | Fault] = []
     parent = os.getpid()
 
     def job(config: DictConfig) -> None:
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
+        where = ""
         try:
-            task(_to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm, arms))
+            of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm, arms)
+            where = f"{of_run.name}/s{of_run.seed}: " if is_sweep else ""
+            task(of_run)
         except (UserError, Fault) as error:
+            error.args = (f"{where}{error}", *error.args[1:])
             if os.getpid() != parent:
                 raise  # Hydra's launcher sends it to the parent process
             failures.append(error)
@@ -101,8 +117,12 @@ def compose_run(overrides: list[str]) -> RunConfig:
     overrides, from_arm, arms = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
-    if sweep := next((o for o in _parse(overrides) if o.is_sweep_override()), None):
-        raise UserError(f"{sweep.input_line.lstrip('+')}: several values need clipx train -m")
+    _refuse_sweep(overrides)
+    return _typed(overrides, from_arm, arms)
+
+
+def _typed(overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
+    """Compose the config of one run from checked overrides; `from_arm`, `arms`: as `_expand`."""
 
     def composed() -> DictConfig:
         groups, terms, values = _split_overrides(overrides)
@@ -113,6 +133,11 @@ def compose_run(overrides: list[str]) -> RunConfig:
         return config
 
     return _to_run_config(_translate_errors(composed), overrides, from_arm, arms)
+
+
+def _refuse_sweep(overrides: list[str]) -> None:
+    if several := next((o for o in _parse(overrides) if o.is_sweep_override()), None):
+        raise UserError(f"{several.input_line.lstrip('+')}: several values need clipx train -m")
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
@@ -224,12 +249,18 @@ def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
 
 def recipe(name: str) -> Recipe:
     """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
-    path = lookup(recipes(), name, "recipe")
+    path = _recipe_file(name)
     found = load_recipe(path)
     if _checked.get(name) is not found:
         mistakes.check_recipe(name, path, found.settings)
         _checked[name] = found
     return found
+
+
+def _recipe_file(name: str) -> Path:
+    if name not in (known := recipes()):
+        raise UserError(f"recipe={name} is not known; {suggest(name, known)}; recipes of your own: --config-dir FOLDER")
+    return known[name]
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
@@ -273,10 +304,10 @@ def _parse_one(override: str) -> list[Any]:
     except HydraException as error:
         if key_of(override) == "name":
             check_value(RunConfig, "name", override.partition("=")[2])
-        raise UserError(
-            f"{override} is not of the form key=value; put a value with = , : {{ }} or [ ] in two kinds of quotes: "
-            f"\"key='value'\" ({mistakes.plain_line(error).partition(' See ')[0]})"
-        ) from error
+        quotes = (
+            "; put a value with = , : { } or [ ] in two kinds of quotes: \"key='value'\"" if "=" in override else ""
+        )
+        raise UserError(f"{override} is not of the form key=value{quotes}") from error
     return parsed
 
 
@@ -292,7 +323,7 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                lookup(groups[key], value, key)
+                _recipe_file(value) if key == "recipe" else lookup(groups[key], value, key)
             elif override.is_choice_sweep():
                 for choice in value.list:
                     lookup(groups[key], str(choice), key)
@@ -327,7 +358,9 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
         if name and name.startswith(OF_ARM):
             known = recipe(config.recipe).arms if arms is None else arms
-            lookup(known, name.removeprefix(OF_ARM), f"model.{key}: arm of this recipe")
+            if not known:
+                raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
+            lookup(known, name.removeprefix(OF_ARM), f"model.{key}={OF_ARM}NAME: NAME")
     return config
 
 

@@ -11,7 +11,21 @@ from clipx.config.setting import settings_of, suggest_key
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 
+OPTIONS = {  # of Hydra
+    *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
+    *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
+    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
+}
 KINDS = {"Float": "a number", "Integer": "a whole number", "Boolean": "true or false", "bool": "true or false"}
+
+
+def refuse_options(arguments: list[str]) -> None:
+    """Raise UserError for an option that Hydra does not have; the message names the settings with this name."""
+    for option in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):
+        if option not in OPTIONS:
+            name = option.lstrip("-").replace("-", "_")
+            near = " or ".join(f"{key}=..." for key in settings_of(RunConfig) if key.split(".")[-1] == name)
+            raise UserError(f"{option} is not an option; settings are written key=value" + (f": {near}" * bool(near)))
 
 
 def refuse_file_of_this_folder(recipe: str) -> None:

@@ -23,8 +23,9 @@ def ls(arguments: list[str]) -> None:
     if arguments[:1] == ["settings"]:
         _print_settings(arguments[1:])
         return
-    for name in arguments or ["recipes", "terms", "data", "tasks"]:
-        if one_of(name, (*LISTS, "settings"), "clipx ls") == "settings":
+    names = [one_of(name, (*LISTS, "settings"), "clipx ls") for name in arguments]
+    for name in names or ["recipes", "terms", "data", "tasks"]:
+        if name == "settings":
             _print_settings([])
         else:
             _print(Table("name", "description", title=name), LISTS[name]().items())

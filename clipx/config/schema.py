@@ -18,6 +18,7 @@ from clipx.config.setting import (
     CONTEXT_LENGTH,
     DECAY,
     FACTOR,
+    FOLDER,
     NAME,
     POSITIVE,
     SHARE,
@@ -296,7 +297,7 @@ class RunConfig:
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
     plugins: list[str] = setting([], "your modules that add terms, tasks, towers, sources, ...", resumable=True)
     seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
-    runs: str = setting("runs", "folder of all run directories", resumable=True)
+    runs: str = setting("runs", "folder of all run directories", FOLDER, resumable=True)
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: dict[str, dict[str, Any]] = setting({}, "term -> its weight and parameters; see `clipx ls terms`")

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from clipx.errors import UserError
 from clipx.utils import plugins
-from clipx.utils.registry import one_of, suggest
+from clipx.utils.registry import did_you_mean, one_of, suggest
 
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
@@ -44,6 +44,7 @@ NAME: Rule = (
     lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: limit of file systems
     "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
 )
+FOLDER: Rule = (lambda v: bool(v.strip()), "a folder")
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
 
 
@@ -154,6 +155,8 @@ def suggest_key(schema: type, key: str) -> str:
         if part not in types:
             if node is schema and (ends := [name for name in settings_of(schema) if name.endswith(f".{key}")]):
                 return f"did you mean {' or '.join(map(repr, ends))}?"
+            if node is schema and "." in key and (near := did_you_mean(key, settings_of(schema))):
+                return near.strip()
             return suggest(prefix + part, [prefix + name for name in types])
         node = types[part]
         prefix += f"{part}."

@@ -94,6 +94,10 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
     other = directory.load_config(path.parent.parent)
     same = _of_towers(other.model) == _of_towers(config.model)
     start = model if same else _without_weights(other)
+    for side in ("image", "text"):
+        there, here = (getattr(each, side).name for each in (other.model, config.model))
+        if there != here and set(start.state_dict()) != set(model.state_dict()):
+            raise UserError(f"{KEY}={name} is of another model: model.{side}.name is {there} there, {here} in this run")
     if not (same or config.model.force_inputs):
         kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
         check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")

@@ -20,7 +20,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from clipx.utils import plugins
-from evaluation.claims.measures import MetricReader
+from evaluation.claims.measures import MetricReader, canonical_name
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
@@ -218,7 +218,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
             name = f"{group.label}/s{run.seed}"
             if not run.config:
                 unknown.append(name)
-            elif not (run.log or run.results):
+            elif run.failed_to_start:
                 failed.append(name)
             else:
                 key = repr((settings_of_method(run), _conditions(run)))
@@ -301,9 +301,10 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         sets: dict[str, BySeed] = {}
         for run in group.runs:
+            titles = {f"{row.task} {canonical_name(row.dataset)}": f"{row.task} {row.dataset}" for row in run.results}
             for measure in (measures[task] for task in scores):
                 for name, value in measure.read(run).items():
-                    sets.setdefault(name, {})[run.seed] = value
+                    sets.setdefault(titles[name], {})[run.seed] = value
         methods.append(Method(group.label, labels[at], settings[at], values, sets, group.runs))
     ranked = [method for method in methods if method.values.get(by)]
     # methods with one seed come last: their spread over seeds is unknown

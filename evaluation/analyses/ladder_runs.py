@@ -56,7 +56,7 @@ def refuse_short(runs: list[Run], axis: str = "") -> None:
     diverged = sum(run.diverged for run in runs)
     raise UserError(
         f"no ladder: {arm} has results at {most} of {MIN_POINTS} points of {along}; "
-        f"clipx reproduce recipe=R scale={along} trains them"
+        f"clipx reproduce recipe=NAME scale={along} trains them, if the recipe lists points of {along} in `scale:`"
         + f"; {diverged} diverged runs do not count"
         * bool(diverged)
     )

@@ -74,7 +74,9 @@ def find(name: str) -> PublishedModel:
     known = models()
     wanted = name.removeprefix("open_clip:")
     if wanted not in known:
-        hint = f"{did_you_mean(wanted, known)}`clipx report published imagenet` lists all"
+        tags = [model for model in known if model.startswith(f"{wanted}/")]
+        near = f"give one of {', '.join(tags)}; " if tags else did_you_mean(wanted, known)
+        hint = f"{near}`clipx report published imagenet` lists all"
         raise UserError(f"reference={name} is not in open_clip's tables; {hint}")
     return known[wanted]
 

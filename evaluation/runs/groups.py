@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -65,20 +64,16 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def short_names(names: list[str]) -> list[str]:
-    """Remove the first and last parts (between dashes) that all names share, unless two names would become equal."""
+    """Remove the parts (between dashes) that all names share, unless two names would become equal.
+
+    A name without other parts keeps its first part.
+    """
     parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # not before a digit: the dash may belong to 4e-2
     if len(names) < 2:
         return names
-    first = _common(parts)
-    rest = [of_name[first:] for of_name in parts]
-    last = _common([of_name[::-1] for of_name in rest])
-    short = ["-".join(of_name[: len(of_name) - last]) or name for of_name, name in zip(rest, names, strict=True)]
+    shared = set.intersection(*map(set, parts))
+    short = ["-".join(part for part in of_name if part not in shared) or of_name[0] for of_name in parts]
     return short if len(set(short)) == len(names) else names
-
-
-def _common(parts: list[list[str]]) -> int:
-    """Return the number of leading parts that all lists share."""
-    return sum(1 for _ in takewhile(lambda several: len(set(several)) == 1, zip(*parts, strict=False)))
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:

@@ -40,6 +40,11 @@ class Run:
         """Return True if the results have a row of task `train`, which only diverged runs have."""
         return any(row.task == results.DIVERGED for row in self.results)
 
+    @property
+    def failed_to_start(self) -> bool:
+        """Return True if the run has neither a logged step nor results, for example because its data were missing."""
+        return not (self.log or self.results)
+
     def dataset(self, slug: str) -> str:
         """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`."""
         short, comma, choice = slug.partition(", ")

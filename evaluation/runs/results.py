@@ -146,8 +146,12 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 
 
 def show(rows: list[Result]) -> None:
-    """Print a table of values, 95% intervals and chance levels; geometry in its own unit, all others times 100."""
-    table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left")
+    """Print a table of values, 95% intervals and chance levels; geometry in its own unit, all others times 100.
+
+    Its title is the model, with its step, `ema` and `alpha`.
+    """
+    table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left", title_justify="left")
+    table.title = Text(", ".join(dict.fromkeys(row.model for row in rows)))
     table.add_column("metric", overflow="fold")
     for column in ("%", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)

@@ -79,7 +79,7 @@ def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refuse
     checkpoint = saved(first)
     config = settings(tmp_path)
     config.model.init, config.model.image.name = str(checkpoint), "open_clip:mini-vit-48"
-    with pytest.raises(UserError, match=r"model.init=.* another model: image\..* in this run"):
+    with pytest.raises(UserError, match=r"another model: model\.image\.name is .* there, open_clip:mini-vit-48 in"):
         build_initial_model(config)
     config = settings(tmp_path)
     config.model.init = str(tmp_path / "nowhere")

@@ -282,6 +282,7 @@ def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
         (["mine-high", "mine-low"], ["high", "low"]),
         (["demo", "demo-tau_0.1"], ["demo", "tau_0.1"]),
         (["m-tau_4e-2-lr_1", "m-tau_1e-2-lr_1"], ["tau_4e-2", "tau_1e-2"]),
+        (["demo-n_1-lr_2", "demo-siglip-n_1-lr_2-tau_3"], ["demo", "siglip-tau_3"]),
         (["a", "a (runs/b)"], ["a", "a (runs/b)"]),
         (["only-one"], ["only-one"]),
     ],

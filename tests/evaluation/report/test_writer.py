@@ -139,6 +139,14 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
     assert "Headline metrics whose whole 95% interval is better than chance: 2 of 4, worse: 1." in text
 
 
+def test_failed_starts_are_named_and_are_no_methods(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", with_artifacts=False)
+    failed = write_run(tmp_path / "runs", "failed", results=[], with_artifacts=False)
+    (failed / "log.jsonl").unlink()
+    text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
+    assert f"Left out, because they have no training step: {failed}." in text and "1 run." in text
+
+
 def test_results_without_a_chance_level_are_not_counted_against_chance(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", results=[row("geometry", "over", "gap", 0.3, 0, chance=None)], with_artifacts=False)
     text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
