@@ -110,10 +110,11 @@ def _data() -> dict[str, str]:
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
 
-    training = {
-        name: f"training data; data.root is {ROOTS.get(node['source'], OTHER_ROOT).format(node.get('split', 'train'))}"
-        for name, node in DATA.items()
-    }
+    training = {}
+    for name, node in DATA.items():
+        root = ROOTS.get(node["source"], OTHER_ROOT).format(node.get("split", "train")).replace("./", "")
+        rendered = f"{node['scenes']['num_train']:,} rendered scenes, " if node["source"] == "scenes" else ""
+        training[name] = f"{rendered}training data; data.root is {root}"
     named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}
     return training | named | {f"datasets=[{kind}:PLACE]": _first_line(opener) for kind, opener in LAYOUTS.items()}
 
@@ -121,7 +122,8 @@ def _data() -> dict[str, str]:
 def _tasks() -> dict[str, str]:
     from evaluation.tasks import TASKS
 
-    return {name: _first_line(inspect.getmodule(task)) for name, task in TASKS.items()}
+    only = {name: f" Features {task.variants[0]}." for name, task in TASKS.items() if len(task.variants) == 1}
+    return {name: _first_line(inspect.getmodule(task)) + only.get(name, "") for name, task in TASKS.items()}
 
 
 def _claims() -> dict[str, str]:

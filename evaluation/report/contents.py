@@ -23,8 +23,8 @@ from evaluation.runs.reader import Run, limited_note
 MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
 MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
 FOOTER = (
-    "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With several seeds this must "
-    "hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
+    "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With three or more seeds this "
+    "must hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
     "column header to sort."
 )
 

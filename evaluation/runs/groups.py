@@ -10,6 +10,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.types import Result
 
+MIN_SEEDS = 3  # for Student's t; with two seeds the interval is 12.7 times as wide as their range
 Standing = Literal["above chance", "not different", "below chance", "no chance level"]
 
 
@@ -26,7 +27,8 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # of the first seed; with several seeds, value and interval are their mean and its t interval
+    # of the first seed; with several seeds the value is their mean, and from MIN_SEEDS on the interval is that of t
+    row: Result
     own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int
@@ -48,7 +50,9 @@ class MetricSummary:
     @property
     def source(self) -> str:
         """Return the method that gave the interval."""
-        return f"t, {self.seeds} seeds" if self.seeds > 1 else "bootstrap"
+        if self.seeds < MIN_SEEDS:
+            return "bootstrap" if self.seeds == 1 else f"bootstrap, mean of {self.seeds} seeds"
+        return f"t, {self.seeds} seeds"
 
 
 def group_runs(runs: list[Run]) -> list[RunGroup]:
@@ -96,8 +100,8 @@ def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
 
 
 def _summarise(group: RunGroup, rows: list[Result]) -> MetricSummary:
-    summary = rows[0]
-    if len(rows) > 1:
+    own_low, own_high = fmean(row.low for row in rows), fmean(row.high for row in rows)
+    value, low, high = fmean(row.value for row in rows), own_low, own_high
+    if len(rows) >= MIN_SEEDS:
         value, low, high = t_interval([row.value for row in rows])
-        summary = replace(summary, value=value, low=low, high=high)
-    return MetricSummary(group, summary, fmean(row.low for row in rows), fmean(row.high for row in rows), len(rows))
+    return MetricSummary(group, replace(rows[0], value=value, low=low, high=high), own_low, own_high, len(rows))

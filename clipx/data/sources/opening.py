@@ -74,7 +74,7 @@ ROOTS = {
     **dict.fromkeys(("coco", "karpathy"), "the folder that holds the folder of images, {}/, and data.annotations"),
     **dict.fromkeys(("csv", "tsv"), "the folder that holds data.annotations"),
     **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),
-    "webdataset": "the shards; with data.urls, the folder of evaluation sets",
+    "webdataset": "the folder of the shards, or with data.urls the folder of evaluation sets",
 }
 OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
 

@@ -18,7 +18,10 @@ PARTS = {"train": "train", "test": "val"}  # split -> PART; CLEVR's own test ima
 
 
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
-    """Open CLEVR for counting; `folder` is CLEVR_v1.0. Raises UserError: the validation scenes are missing."""
+    """Open CLEVR for counting, from its folder CLEVR_v1.0.
+
+    Raises UserError: the validation scenes are missing.
+    """
     if not _scenes(folder, "val").is_file():
         raise UserError(f"datasets={spec}: no {_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published")
     names = prompts.classnames(KEY)

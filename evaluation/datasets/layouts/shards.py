@@ -40,7 +40,9 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 
 
 def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> Labelled | Captioned:
-    """Open a folder in CLIP-benchmark's webdataset layout; `metric` as in Labelled.
+    """Open a folder in CLIP-benchmark's webdataset layout.
+
+    `metric` as in Labelled.
 
     Raises UserError: a file of the layout is missing or empty, or two files contradict each other.
     """

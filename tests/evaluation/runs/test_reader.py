@@ -110,6 +110,16 @@ def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     assert (metric.row.value, metric.row.low, metric.seeds) == (0.75, 0.73, 1)
 
 
+def test_three_seeds_have_the_t_interval(tmp_path: Path) -> None:
+    values = [0.7, 0.8, 0.9]
+    for seed, value in enumerate(values):
+        results = [row("zeroshot", "scenes_shape", "top1", value, seed)]
+        write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
+    (metric,) = summarise_metrics(group_runs(find([tmp_path])))
+    assert (metric.row.value, metric.row.low, metric.row.high) == t_interval(values)
+    assert metric.source == "t, 3 seeds"
+
+
 def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
     for seed in range(3):
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
