@@ -55,7 +55,7 @@ def verify(arguments: list[str]) -> None:
     write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
     print(f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s")
     print(f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s")
-    print(f"{len(damage):,} corrupt, {len(shards.problems):,} problems found by the index")
+    print(f"{len(damage):,} corrupt, {len(shards.problems):,} left out by the index (clipx data index lists them)")
     for line in lines[:PRINTED]:
         print(f"  {line}")
     print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")

@@ -140,6 +140,8 @@ def _datasets(config: EvalConfig) -> list[str]:
     if not datasets and run is not None:
         datasets = own_datasets(directory.load_config(run))
     if not datasets:
+        if run is not None and directory.load_config(run).data.held_out:
+            raise UserError(f"{run} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (see `clipx ls data`)")
     return datasets
 

@@ -119,7 +119,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {progress}")
     left = [(config, cost) for config, cost in costs if states[directory.directory(config)] not in TRAINED]
-    print(f"{len(configs)} runs, {jobs} at a time; the report goes to {out}")
+    print(f"{len(configs)} run{'s' * (len(configs) > 1)}, {jobs} at a time; the report goes to {out}")
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
     print(f"all: {', '.join(totals)}" + (f"; not trained yet: {_total(left)}" if len(left) < len(costs) else ""))

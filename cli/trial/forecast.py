@@ -6,6 +6,7 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.training.forecast import PER_MACHINE, USABLE, Forecast, changes_that_fit, forecast, total_steps
+from evaluation.runs.description import duration
 
 
 def print_forecast(config: RunConfig, processes: int, name: str) -> None:
@@ -42,5 +43,5 @@ def _run_cost(found: Forecast) -> str:
     steps = total_steps(found.config, num_pairs(found.config))
     if steps is None or found.gpu_hours is None:
         return "length unknown before the data are read; train.samples=N train.epochs=null sets it"
-    days = steps * found.time.total / 86400
-    return f"{steps:,} steps, {days:.3g} days, {found.gpu_hours:,.1f} GPU-hours without evaluation"
+    took = duration(steps * found.time.total)
+    return f"{steps:,} steps, {took}, {found.gpu_hours:,.1f} GPU-hours without evaluation"

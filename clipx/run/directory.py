@@ -80,7 +80,7 @@ def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
     run = other_run(config, name)
     if not run.exists() and name.startswith(OF_ARM):
         first = f"clipx train recipe={config.recipe} arm={name.removeprefix(OF_ARM)} seed={config.seed}"
-        raise UserError(f"{key}={name}: {run} does not exist; train it first, with the same overrides: {first}")
+        raise UserError(f"{key}={name}: {run} does not exist; train it first, with the same other arguments: {first}")
     return resolve(run, key)
 
 

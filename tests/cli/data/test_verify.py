@@ -28,7 +28,7 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     assert sum(line.startswith("corrupt.tar:no_text") for line in lines[:4]) == 1
     printed = capsys.readouterr().out
     assert f"98 samples of 8 shards read with {workers} processes" in printed
-    assert "8 corrupt, 4 problems found by the index" in printed
+    assert "8 corrupt, 4 left out by the index" in printed
 
 
 def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path) -> None:
