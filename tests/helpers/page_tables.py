@@ -1,10 +1,12 @@
 """The tables of our runs in docs/papers/, computed from the runs of the miniatures in docs/runs/.
 
-`python -m tests.helpers.page_tables` writes them into the pages; tests/test_docs_runs.py compares them.
+`python -m tests.helpers.page_tables [RUNS]` writes them into the pages; tests/test_docs_runs.py compares them. With a
+folder of runs, it first replaces the archives by the runs that `clipx reproduce` has finished there.
 """
 
 import math
 import re
+import sys
 import tarfile
 import tempfile
 from dataclasses import replace
@@ -19,6 +21,7 @@ from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs import reader
+from evaluation.runs.reader import TIMING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
@@ -26,8 +29,13 @@ MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe 
 VERDICTS = ["| claim | effect | s | three seeds | all seeds |", "|---|---|---|---|---|"]
 
 
-def main() -> None:
-    """Write the tables into the pages."""
+FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
+
+
+def main(arguments: list[str]) -> None:
+    """Write the tables into the pages; with a folder of runs in `arguments`, first write the archives."""
+    for runs in arguments:
+        pack(Path(runs))
     with tempfile.TemporaryDirectory() as folder:
         unpack(Path(folder))
         for paper, tables in of_pages(Path(folder)).items():
@@ -35,6 +43,19 @@ def main() -> None:
             for table in tables:
                 text = text.replace("\n".join(in_page(text, table[0])), "\n".join(table))
             PAGES[paper].write_text(text)
+
+
+def pack(runs: Path) -> None:
+    """Write the archives of the miniatures: settings, logs and results of the finished runs, without weights."""
+    for recipe in MINIATURES:
+        finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
+        with tarfile.open(DOCS / "runs" / f"{recipe}.tar.xz", "w:xz") as tar:
+            for path in sorted(path for run in finished for name in FILES for path in run.glob(name)):
+                tar.add(path, f"runs/{path.relative_to(runs)}", filter=_without_owner)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(uid=0, gid=0, uname="", gname="", mtime=0)
 
 
 def unpack(folder: Path) -> None:
@@ -136,4 +157,4 @@ def _row(*cells: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
