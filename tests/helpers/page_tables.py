@@ -49,13 +49,15 @@ def pack(runs: Path) -> None:
     """Write the archives of the miniatures: settings, logs and results of the finished runs, without weights."""
     for recipe in MINIATURES:
         finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
-        with tarfile.open(DOCS / "runs" / f"{recipe}.tar.xz", "w:xz") as tar:
+        archive = DOCS / "runs" / f"{recipe}.tar.xz"
+        with tarfile.open(archive.with_suffix(".new"), "w:xz") as tar:
             for path in sorted(path for run in finished for name in FILES for path in run.glob(name)):
                 tar.add(path, f"runs/{path.relative_to(runs)}", filter=_without_owner)
+        archive.with_suffix(".new").replace(archive)
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    return member.replace(uid=0, gid=0, uname="", gname="", mtime=0)
+    return member.replace(uid=0, gid=0, uname="", gname="", mtime=0, deep=False)
 
 
 def unpack(folder: Path) -> None:
