@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, key_of, number, split_given
@@ -152,19 +151,26 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs, each after the runs that it starts from or learns from.
+    """Return the runs in their order, but each after the runs that it starts from or learns from.
 
     Raises UserError: arms start from each other.
     """
     by_folder = {run.folder: run for run in runs}
-    order: TopologicalSorter[Path] = TopologicalSorter()
-    for folder, run in by_folder.items():
-        order.add(folder, *(parent for parent in run.parents if parent in by_folder))
-    try:
-        return [by_folder[folder] for folder in order.static_order()]
-    except CycleError as error:
-        names = " -> ".join(by_folder[folder].config.arm for folder in error.args[1])
-        raise UserError(f"model.init, model.teacher: the arms {names} start from each other") from error
+    placed: dict[Path, PlannedRun] = {}
+
+    def place(folder: Path, children: tuple[Path, ...]) -> None:
+        if folder in children:
+            circle = (*children[children.index(folder) :], folder)
+            names = " -> ".join(by_folder[each].config.arm for each in circle)
+            raise UserError(f"model.init, model.teacher: the arms {names} start from each other")
+        for parent in by_folder[folder].parents:
+            if parent in by_folder and parent not in placed:
+                place(parent, (*children, folder))
+        placed.setdefault(folder, by_folder[folder])
+
+    for folder in by_folder:
+        place(folder, ())
+    return list(placed.values())
 
 
 def with_parents(chosen: list[PlannedRun], runs: list[PlannedRun]) -> dict[Path, PlannedRun]:

@@ -82,17 +82,20 @@ class Experiment:
     def _arms(self, look: int, of_claims: list[set[Arm]]) -> set[Arm]:
         """Return the arms of a look: all arms at the first look of a recipe, then those of its undecided claims."""
         first = {run.arm for run in self.runs if self.first_look(run.arm[0]) == look}
-        arms = first.union(*of_claims)
-        return {run.arm for run in with_parents([run for run in self.runs if run.arm in arms], self.runs).values()}
+        return first.union(*of_claims)
 
     def _arms_of_claims(self, look: int) -> list[set[Arm]]:
-        """Return the arms that each claim with this look needs: all at its first look, later those of open parts."""
-        planned = {run.arm for run in self.runs}
+        """Return the arms that each claim with this look needs, with those that they start from or learn from.
+
+        All arms at the claim's first look, later those of undecided parts.
+        """
+        planned = {run.arm: run for run in self.runs}  # of one seed, which all arms have
         found = []
         for (claim, recipe), looks in self.looks.items():
             if look in looks:
                 names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
-                found.append({arm for arm in planned if arm[0] == recipe and {arm[1], ANY} & names})
+                chosen = [run for arm, run in planned.items() if arm[0] == recipe and {arm[1], ANY} & names]
+                found.append({run.arm for run in with_parents(chosen, list(planned.values())).values()})
         return found
 
     def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:

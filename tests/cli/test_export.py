@@ -256,7 +256,12 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
         export([str(untrained(config)), f"out={tmp_path}/x.pt"])
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "out=x.bin"], ["a", "b", "out=x.pt"]])
+def test_another_kind_of_file_is_refused() -> None:
+    with pytest.raises(UserError, match=r"out=x\.bin is out of range; allowed: FILE\.safetensors, FILE\.pt"):
+        export(["run", "out=x.bin"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["a", "b", "out=x.pt"]])
 def test_an_incomplete_command_shows_the_usage(arguments: list[str]) -> None:
     with pytest.raises(
         UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT or soup=\[RUN,...\], and out=FILE\.safetensors"

@@ -42,13 +42,14 @@ def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(tmp_path: Path, mo
 @pytest.mark.slow
 def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
-    sweep = ["temperature.tau=0.1,0,0.2", "seed=3"]
+    sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]
     done = clipx_here("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path, code=2)
-    assert "temperature.tau=0.0 is out of range; allowed: more than 0" in done.stderr
+    assert "-temperature.tau_0.1-train.batch_size_8-train.samples_16/s3: model.init=nowhere is missing" in done.stderr
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     assert len(finished) == 2
     common = (
-        "demo-shards-data.split_train-schedule.warmup_steps_1-temperature.tau_{}-train.batch_size_8-train.samples_16"
+        "demo-shards-data.split_train-model.init_null-schedule.warmup_steps_1-temperature.tau_{}-train.batch_size_8-"
+        "train.samples_16"
     )
     assert finished == {common.format(tau) for tau in ("0.1", "0.2")}
 

@@ -26,5 +26,5 @@ def test_the_run_of_another_arm_has_the_same_overrides(arm: str, name: str, expe
 
 def test_a_missing_run_of_an_arm_is_named_with_its_command(tmp_path: Path) -> None:
     config = RunConfig(recipe="mini", arm="clip", name="mini-clip", runs=str(tmp_path))
-    with pytest.raises(UserError, match=r"mini-start/s0 does not exist.*overrides: clipx train recipe=mini arm=start"):
+    with pytest.raises(UserError, match=r"mini-start/s0 does not exist.*arguments: clipx train recipe=mini arm=start"):
         directory.other_checkpoint(config, "model.init", "arm:start")
