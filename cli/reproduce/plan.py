@@ -134,9 +134,9 @@ def make_plan(arguments: list[str]) -> Plan:
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
-    """Return the config of each run. Compose only once per arm, because this is slow and only the seed differs.
+    """Return the config of each run. Composing is slow, so runs that differ only in their seed are composed once.
 
-    Overrides with an interpolation, such as model.init='runs/a/s${seed}', are composed for each seed.
+    The exception are runs whose overrides use the seed, such as model.init='runs/a/s${seed}'.
     """
     known: dict[tuple[str, ...], RunConfig] = {}
     configs = []
@@ -151,7 +151,7 @@ def composed(overrides: list[list[str]]) -> list[RunConfig]:
 
 
 def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs in their order, but each after the runs that it starts from or learns from.
+    """Return the runs in the given order, but move the runs that a run starts from or learns from before it.
 
     Raises UserError: arms start from each other.
     """

@@ -80,10 +80,9 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
 
 def shows_config(arguments: list[str]) -> bool:
     """Return True for --cfg job without further options, which Hydra would print without the name of the run."""
-    given = " ".join(arguments)
-    return bool(re.search(r"(^| )(--cfg|-c)[ =]job( |$)", given)) and not {"-p", "--package", "--resolve"} & set(
-        arguments
-    )
+    if {"-p", "--package", "--resolve"} & set(arguments):
+        return False
+    return re.search(r"(^| )(--cfg|-c)[ =]job( |$)", " ".join(arguments)) is not None
 
 
 def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int | None]:
@@ -106,6 +105,16 @@ def plugin_names(arguments: list[str]) -> list[str] | None:
     if not given:
         return None
     return [name for part in given[-1].strip("[]").split(",") if (name := part.strip(" '\""))]
+
+
+def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
+    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the plug-ins' names (None without plugins=)."""
+    names = plugin_names(overrides)
+    if names is None:
+        return overrides, None
+    is_list = [o.lstrip("+").startswith("plugins=") for o in overrides]
+    listed = f"plugins=[{','.join(names)}]"
+    return [listed if found else o for o, found in zip(overrides, is_list, strict=True)], names
 
 
 def flag(text: str, key: str) -> bool:

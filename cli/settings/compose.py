@@ -6,9 +6,8 @@ work.
 """
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -29,29 +28,26 @@ from cli.settings.arguments import (
     key_of,
     plugin_names,
     refuse_duplicates,
-    same_spelling,
     shows_config,
     split_config_dir,
     split_positional,
+    with_plugin_list,
 )  # fmt: skip
 from cli.settings.recipes import Recipe, expand_arm, load_recipe
+from cli.settings.run_name import run_name
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import OF_ARM, RunConfig
-from clipx.config.setting import check, check_key, check_value, settings_of
+from clipx.config.setting import check, check_key, check_value
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
-from clipx.utils.registry import lookup, suggest
+from clipx.utils.registry import lookup
 
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part in a run's name
-REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 _checked: dict[str, Recipe] = {}  # recipes whose keys were checked
-LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 GROUPS = ("recipe", "data", "objective")
 Arms = dict[str, list[str]]  # name -> overrides
-CHOICES = ("arm", "data", "objective")  # a run's name contains only their values, not their keys
 
 
 def recipes() -> dict[str, Path]:
@@ -85,7 +81,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         if is_sweep:
             sweep.check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
         else:
-            _refuse_sweep(overrides)
+            sweep.refuse(_parse(overrides))
         if not is_sweep and shows_config(arguments):
             print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
             return
@@ -117,7 +113,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
     overrides, from_arm, arms = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
-    _refuse_sweep(overrides)
+    sweep.refuse(_parse(overrides))
     return _typed(overrides, from_arm, arms)
 
 
@@ -133,11 +129,6 @@ def _typed(overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunCo
         return config
 
     return _to_run_config(_translate_errors(composed), overrides, from_arm, arms)
-
-
-def _refuse_sweep(overrides: list[str]) -> None:
-    if several := next((o for o in _parse(overrides) if o.is_sweep_override()), None):
-        raise UserError(f"{several.input_line.lstrip('+')}: several values need clipx train -m")
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
@@ -195,7 +186,7 @@ def text_of(override: str) -> str:
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
-    overrides, names = _with_list(overrides)
+    overrides, names = with_plugin_list(overrides)
     load_plugins(names or [])
     _register([])
     refuse_duplicates(overrides)
@@ -249,18 +240,12 @@ def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
 
 def recipe(name: str) -> Recipe:
     """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
-    path = _recipe_file(name)
+    path = lookup(recipes(), name, "recipe")
     found = load_recipe(path)
     if _checked.get(name) is not found:
         mistakes.check_recipe(name, path, found.settings)
         _checked[name] = found
     return found
-
-
-def _recipe_file(name: str) -> Path:
-    if name not in (known := recipes()):
-        raise UserError(f"recipe={name} is not known; {suggest(name, known)}; recipes of your own: --config-dir FOLDER")
-    return known[name]
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
@@ -273,24 +258,14 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
     found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
-    if isinstance(chosen, str) and found is None:
-        mistakes.refuse_file_of_this_folder(chosen)
+    if isinstance(chosen, str) and chosen and found is None:
+        mistakes.refuse_unknown_recipe(chosen, recipes())
     given, from_arm = expand_arm(arguments, found.arms if found else {})
-    given, names = _with_list(given)
+    given, names = with_plugin_list(given)
     load_plugins((found.plugins if found else []) if names is None else names)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
     return [prefixed[a] for a in given], set(map(key_of, from_arm)), found.arms if found else None
-
-
-def _with_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
-    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the plug-ins' names (None without plugins=)."""
-    names = plugin_names(overrides)
-    if names is None:
-        return overrides, None
-    is_list = [o.lstrip("+").startswith("plugins=") for o in overrides]
-    listed = f"plugins=[{','.join(names)}]"
-    return [listed if found else o for o, found in zip(overrides, is_list, strict=True)], names
 
 
 def _parse(overrides: list[str]) -> list[Any]:
@@ -304,10 +279,10 @@ def _parse_one(override: str) -> list[Any]:
     except HydraException as error:
         if key_of(override) == "name":
             check_value(RunConfig, "name", override.partition("=")[2])
-        quotes = (
-            "; put a value with = , : { } or [ ] in two kinds of quotes: \"key='value'\"" if "=" in override else ""
-        )
-        raise UserError(f"{override} is not of the form key=value{quotes}") from error
+        message = f"{override} is not of the form key=value"
+        if "=" in override:
+            message += "; put a value with = , : { } or [ ] in two kinds of quotes: \"key='value'\""
+        raise UserError(message) from error
     return parsed
 
 
@@ -323,7 +298,7 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                _recipe_file(value) if key == "recipe" else lookup(groups[key], value, key)
+                lookup(groups[key], value, key)
             elif override.is_choice_sweep():
                 for choice in value.list:
                     lookup(groups[key], str(choice), key)
@@ -339,13 +314,8 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     """Fill in recipe and name, check the values, and return the typed config; `from_arm`, `arms`: as `_expand`."""
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
-        parts = _name_parts([o for o in overrides if key_of(o) not in from_arm], with_names.objective)
-        with_names.name = "-".join([chosen, *parts])
-        if len(with_names.name) > LONGEST_NAME:
-            raise UserError(
-                f"the overrides give the run a name of {len(with_names.name)} characters; a folder name may have "
-                f"{LONGEST_NAME}: add a short name=NAME"
-            )
+        in_name = [o for o in overrides if key_of(o) not in from_arm]
+        with_names.name = run_name(chosen, in_name, with_names.objective)
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
@@ -362,27 +332,6 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
                 raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
             lookup(known, name.removeprefix(OF_ARM), f"model.{key}={OF_ARM}NAME: NAME")
     return config
-
-
-def _name_parts(overrides: list[str], terms: Iterable[Any]) -> list[str]:
-    """Return the parts of a run's name: `flickr8k` for data=flickr8k, `key_value` for other settings.
-
-    If a term was removed (~objective.TERM), the objective's part lists the remaining `terms`.
-    The parts are sorted, so the order of overrides does not matter. They contain only characters that are safe in
-    folder names and need no quotes in an override. Settings that do not change the result are left out.
-    """
-    known = settings_of(RunConfig)
-    choices, settings = {}, {}
-    for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        if key in CHOICES:
-            choices[key] = value
-        elif not REMOVED.match(override) and not UNNAMED.match(key) and not (key in known and known[key].resumable):
-            settings[key] = f"{key}_{same_spelling(value)}"
-    if any(REMOVED.match(override) for override in overrides):
-        choices["objective"] = "+".join(map(str, terms))
-    parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
-    return [re.sub(r"[^\w.+-]+", "_", part, flags=re.ASCII).strip("_") for part in parts]
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:

@@ -1,15 +1,16 @@
 """One-line errors for wrong overrides: mistakes that Hydra accepts silently, and clearer texts for Hydra's errors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key
 from clipx.errors import UserError
-from clipx.utils.registry import lookup
+from clipx.utils.registry import lookup, suggest
 
 OPTIONS = {  # of Hydra
     *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
@@ -28,10 +29,11 @@ def refuse_options(arguments: list[str]) -> None:
             raise UserError(f"{option} is not an option; settings are written key=value" + (f": {near}" * bool(near)))
 
 
-def refuse_file_of_this_folder(recipe: str) -> None:
-    """Raise UserError if an unknown recipe is a file of the current folder, which needs --config-dir."""
-    if recipe and Path(f"{recipe}.yaml").is_file():
+def refuse_unknown_recipe(recipe: str, known: Iterable[str]) -> NoReturn:
+    """Raise UserError; the message tells how to use a recipe of one's own."""
+    if Path(f"{recipe}.yaml").is_file():
         raise UserError(f"recipe={recipe} is not known; for {recipe}.yaml in this folder, add --config-dir .")
+    raise UserError(f"recipe={recipe} is not known; {suggest(recipe, known)}; recipes of your own: --config-dir FOLDER")
 
 
 def refuse_missing(composed: DictConfig, recipe: str) -> None:

@@ -31,13 +31,18 @@ def check_jobs(parsed: list[Any], compose: Callable[[list[str]], RunConfig]) -> 
         raise UserError("; ".join(problems))
 
 
+def refuse(parsed: list[Any]) -> None:
+    """Raise UserError if a key has several values."""
+    if several := next((override for override in parsed if override.is_sweep_override()), None):
+        raise UserError(f"{several.input_line.lstrip('+')}: several values need clipx train -m")
+
+
 def _jobs(parsed: list[Any]) -> list[list[str]]:
     """Return the overrides of each job, as Hydra's default sweeper splits them."""
-    values = []
+    choices = []
     for override in parsed:
-        has_list = override.is_sweep_override() and override.is_discrete_sweep()
-        key = override.get_key_element()
-        values.append(
-            [f"{key}={value}" for value in override.sweep_string_iterator()] if has_list else [override.input_line]
-        )
-    return [list(job) for job in product(*values)]
+        values = [override.input_line]
+        if override.is_sweep_override() and override.is_discrete_sweep():
+            values = [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        choices.append(values)
+    return [list(job) for job in product(*choices)]

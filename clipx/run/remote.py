@@ -69,7 +69,7 @@ class RemoteCheckpointStore:
             self.fs.put_file(str(file), f"{target}/{file.name}")
 
     def restore(self) -> list[str]:
-        """Download the newest good copy if it is newer than all good checkpoints of the run directory.
+        """Download the newest undamaged copy, unless the run directory has an undamaged checkpoint that is as new.
 
         So a run continues on a machine with an older run directory. Returns lines for the log.
 

@@ -92,7 +92,10 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
 
 
 def _text(value: object) -> str:
-    """Return a measure as text, without the settings that have their default: a new setting changes no old design."""
+    """Return a measure as text. Settings with their default are left out.
+
+    So a new setting of a measure does not change the text of stored designs.
+    """
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
     if not is_dataclass(value):

@@ -31,8 +31,8 @@ FOOTER = (
 
 def build_report(runs: list[Run], evidence: Evidence, published: Published) -> Document:
     """Return the report on `runs` (at least one): results beside published models, and the claims."""
-    failed = [run for run in runs if run.failed_to_start]
-    runs = [run for run in runs if run not in failed] or runs
+    failed = [str(run.path) for run in runs if run.failed_to_start]
+    runs = [run for run in runs if not run.failed_to_start] or runs
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     headline = headline_metrics(metrics)
@@ -71,8 +71,8 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
         Section("Provenance", provenance(runs, groups)),
     ]
     lead = _summary(headline, runs, len(groups)) + claims_summary(claim_outcomes)
-    if failed and failed != runs:
-        lead += f" Left out, because they have no training step: {', '.join(str(run.path) for run in failed)}."
+    if failed and not runs[0].failed_to_start:
+        lead += f" Left out, because they have no training step: {', '.join(failed)}."
     return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)
 
 

@@ -27,8 +27,7 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    # of the first seed; with several seeds the value is their mean, and from MIN_SEEDS on the interval is that of t
-    row: Result
+    row: Result  # the row of the first seed, but with the mean value and the interval of all seeds
     own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int

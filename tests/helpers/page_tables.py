@@ -27,8 +27,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
 MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if "_mini" in recipe}
 VERDICTS = ["| claim | effect | s | three seeds | all seeds |", "|---|---|---|---|---|"]
-
-
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
 
 
@@ -68,7 +66,7 @@ def unpack(folder: Path) -> None:
 
 
 def of_pages(folder: Path) -> dict[int, list[list[str]]]:
-    """Return the lines of the tables of each paper: verdicts, then the regime of each miniature."""
+    """Return paper -> its tables, each a list of lines: first the verdicts, then the regimes of its miniatures."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
     regimes_text = markdown(regimes(runs))
