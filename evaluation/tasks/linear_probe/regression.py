@@ -60,10 +60,10 @@ class Regression:
 
     def fit_all(self, Cs: Sequence[float], starts: Sequence[Linear | None]) -> list[Linear]:
         """Return the minimiser for each C, starting from `starts` (None: zeros)."""
-        like, shape = self.inputs, (self.inputs.shape[1], self.classes)
+        like, shape = self.inputs, (self.classes, self.inputs.shape[1])
         C = torch.tensor(Cs, dtype=torch.float64, device=like.device)
         decay = like.new_zeros(len(Cs), *shape)  # weight decay in the objective / (C n)
-        decay[:, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
+        decay[:, :, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
 
         def objective(x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
             weight, shrink = x.view(-1, *shape), decay[problem]
@@ -80,48 +80,49 @@ class Regression:
     def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return mean loss float64 [b], gradient and, if `diagonal`, the Hessian's diagonal for b values of C.
 
-        `weight`, gradient and diagonal are [b, E + 1, classes]. Products and softmax have the features' precision. The
-        losses are summed in double precision: otherwise rounding errors would hide the decrease in the last steps.
+        `weight`, gradient and diagonal are [b, classes, E + 1]: CPUs multiply this layout up to 8 times as fast as its
+        transpose. Products and softmax have the features' precision. The losses are summed in double precision:
+        otherwise rounding errors would hide the decrease in the last steps.
         """
-        problems, width, classes = weight.shape
-        columns = weight.permute(1, 0, 2).reshape(width, -1)
+        problems = len(weight)
+        stacked = weight.flatten(0, 1)
         loss = weight.new_zeros(problems, dtype=torch.float64)
-        gradient = torch.zeros_like(columns)
-        curvature = torch.zeros_like(columns) if diagonal else None
-        rows = max(1, CELLS[columns.device.type] // columns.shape[1])
+        gradient = torch.zeros_like(stacked)
+        curvature = torch.zeros_like(stacked) if diagonal else None
+        rows = max(1, CELLS[weight.device.type] // len(stacked))
         for first in range(0, len(self.label), rows):
             inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
-            scores = (inputs @ columns).view(-1, problems, classes)
-            own = label[:, None, None].expand(-1, problems, 1)
-            scores -= scores.amax(dim=2, keepdim=True)
-            own_score = scores.gather(2, own)
+            scores = (stacked @ inputs.T).view(problems, self.classes, -1)
+            own = label.expand(problems, 1, -1)
+            scores -= scores.amax(dim=1, keepdim=True)
+            own_score = scores.gather(1, own)
             p = scores.exp_()
-            total = p.sum(dim=2, keepdim=True)
+            total = p.sum(dim=1, keepdim=True)
             p /= total
             torch.threshold_(p, NEGLIGIBLE, 0.0)
-            loss += (total.log() - own_score).sum(dim=(0, 2), dtype=torch.float64)
+            loss += (total.log() - own_score).sum(dim=(1, 2), dtype=torch.float64)
             if curvature is not None:
-                curvature.addmm_(inputs.square().T, (p * (1 - p)).flatten(1))
-            p.scatter_add_(2, own, torch.full_like(own_score, -1.0))
-            gradient.addmm_(inputs.T, p.flatten(1))
+                curvature.addmm_((p * (1 - p)).flatten(0, 1), inputs.square())
+            p.scatter_add_(1, own, torch.full_like(own_score, -1.0))
+            gradient.addmm_(p.flatten(0, 1), inputs)
         n = len(self.label)
-
-        def by_problem(columns: Tensor) -> Tensor:
-            return columns.view(width, problems, classes).permute(1, 0, 2) / n
-
-        return loss / n, by_problem(gradient), None if curvature is None else by_problem(curvature)
+        return (
+            loss / n,
+            gradient.view_as(weight) / n,
+            None if curvature is None else curvature.view_as(weight) / n,
+        )
 
     def _to_axes(self, linear: Linear | None) -> Tensor:
-        """Return weights along the principal axes, then the bias, [E + 1, classes]."""
+        """Return weights along the principal axes, then the bias, [classes, E + 1]."""
         if linear is None:
-            return self.inputs.new_zeros(self.inputs.shape[1], self.classes)
-        weight = self.axes.T @ linear.weight.double()
+            return self.inputs.new_zeros(self.classes, self.inputs.shape[1])
+        weight = linear.weight.double().T @ self.axes
         bias = linear.bias.double() + self.mean.double() @ linear.weight.double()
-        return torch.cat([weight, bias[None]]).to(self.inputs.dtype)
+        return torch.cat([weight, bias[:, None]], dim=1).to(self.inputs.dtype)
 
     def _from_axes(self, found: Tensor) -> Linear:
-        weight = self.axes @ found[:-1].double()
-        bias = found[-1].double() - self.mean.double() @ weight
+        weight = self.axes @ found[:, :-1].double().T
+        bias = found[:, -1].double() - self.mean.double() @ weight
         return Linear(weight.to(found.dtype), bias.to(found.dtype))
 
 
