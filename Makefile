@@ -129,14 +129,14 @@ reproduce-mini-finetune: $(READY) ## fine-tune on a new world of scenes: gain an
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; hours on two cores; UNTIL=decided HOURS=8 adds seeds
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; three hours on two cores; UNTIL=decided HOURS=8 adds seeds
 	$(call first,all) $(mini)$(MINI) out=runs/mini-report
 
-# FLICKR8K=DIR adds photographs. The second world has frequent and rare concepts, and 30% of its images share 50 contents.
-SECOND = data.scenes.popularity_skew=1 data.scenes.false_negatives=0.3
+# FLICKR8K=DIR adds photographs. The skewed scenes have frequent and rare concepts, and 30% of their images share 50 contents.
+SKEWED = data.scenes.popularity_skew=1 data.scenes.false_negatives=0.3
 reproduce-mini-objectives: $(READY) ## compare all terms on two data sets of rendered scenes; FLICKR8K=DIR adds photographs; hours
 	$(mini)objectives_mini out=runs/objectives-report
-	$(mini)objectives_mini $(SECOND) out=runs/objectives-second-report
+	$(mini)objectives_mini $(SKEWED) out=runs/objectives-skewed-report
 	$(if $(FLICKR8K),$(mini)objectives_photos flickr8k=$(FLICKR8K) out=runs/objectives-photos-report)
 	$(if $(DRY),,$(BIN)/clipx report compare runs/objectives_[mp]*)
 

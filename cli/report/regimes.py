@@ -97,7 +97,9 @@ def _factor(regime: Regime, row: str) -> blocks.Cell:
     factor = regime.factor(row)
     if factor is None:
         return blocks.Cell("")
-    text = _number(factor) if factor >= 1 else f"1/{_number(1 / factor)}"
+    text = _number(max(factor, 1 / factor))
+    if factor < 1 and text != "1":
+        text = f"1/{text}"
     return blocks.Cell(f"{text} {'▲' if factor > 1 else '▼'}", tone="bad") if is_far(factor) else blocks.Cell(text)
 
 

@@ -26,7 +26,7 @@ from evaluation.runs.reader import TIMING
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
 MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if "_mini" in recipe}
-VERDICTS = ["| claim | effect | s | three seeds | all seeds |", "|---|---|---|---|---|"]
+VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---|---|---|---|---|"]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
 
 
