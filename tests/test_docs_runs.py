@@ -90,7 +90,7 @@ def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
         for ladder in ladders
         for gain in ladder.gains
     ]
-    section = (DOCS / "results.md").read_text().partition("## A ladder")[2]
+    section = (DOCS / "results.md").read_text().partition("## A scale ladder")[2]
     assert [line for line in section.splitlines() if line.startswith("| `")] == rows
     held_out = {arm.arm: one for ladder in ladders for arm in ladder.arms if (one := arm.held_out)}
     assert len(held_out) == 7 and [arm for arm, one in held_out.items() if not one.problem] == ["point_sets"]
