@@ -204,6 +204,12 @@ def evaluated(root: Path, model: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run that no test changes."""
+    return run_with_results(tmp_path_factory.mktemp("hub"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -221,8 +227,8 @@ def evaluated(root: Path, model: str) -> str:
         (("hub=me/demo", "licence=mit", "lisence=mit"), "did you mean 'licence'"),
     ],
 )
-def test_wrong_push_arguments_end_in_one_line(tmp_path: Path, hub: Hub, arguments: tuple[str, ...], part: str) -> None:
-    found = push(run_with_results(tmp_path), *arguments)
+def test_wrong_push_arguments_end_in_one_line(run: Path, hub: Hub, arguments: tuple[str, ...], part: str) -> None:
+    found = push(run, *arguments)
     assert found.startswith("2 ") and part in found and found.count("\n") == 1, found
     assert not hub.repositories
 
@@ -231,17 +237,17 @@ def test_wrong_push_arguments_end_in_one_line(tmp_path: Path, hub: Hub, argument
     ("token", "part"), [("", "needs a token that may write"), ("hf_old", "does not accept the token")]
 )
 def test_a_push_without_a_valid_token_ends_in_one_line(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str, part: str
+    run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str, part: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    found = push(run_with_results(tmp_path))
+    found = push(run)
     assert found.startswith("2 hub=me/demo") and part in found and found.count("\n") == 1, found
     assert not hub.repositories
 
 
-def test_a_failure_of_the_hub_exits_with_code_1_and_one_line(tmp_path: Path, hub: Hub) -> None:
+def test_a_failure_of_the_hub_exits_with_code_1_and_one_line(run: Path, hub: Hub) -> None:
     hub.broken = True
-    found = push(run_with_results(tmp_path))
+    found = push(run)
     assert found.startswith("1 hub=me/demo: the upload failed (") and found.count("\n") == 1, found
 
 

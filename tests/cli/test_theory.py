@@ -41,15 +41,10 @@ def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytes
     assert figures
     assert all("</svg>" in figure.read_text() for figure in figures)
     assert str(tmp_path / "claims.json") in capsys.readouterr().out.replace("\n", "")
-
-
-def test_the_table_has_a_row_per_objective_and_temperature(tmp_path: Path) -> None:
-    theory(["objectives", *FAST["objectives"], f"out={tmp_path}"])
-    with (tmp_path / "table.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["objective"], row["tau"]) for row in rows] == [
-        (name, tau) for name in ("clip", "nuclr") for tau in ("0.05", "0.2", "learned")
-    ]
+    if name == "objectives":
+        with (tmp_path / "table.csv").open() as file:
+            table = [(row["objective"], row["tau"]) for row in csv.DictReader(file)]
+        assert table == [(objective, tau) for objective in ("clip", "nuclr") for tau in ("0.05", "0.2", "learned")]
 
 
 def test_every_preset_and_every_term_is_tried() -> None:

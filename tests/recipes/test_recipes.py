@@ -270,7 +270,7 @@ def test_settings_of_an_arm_are_those_of_the_paper(name: str, arm: str, numbers:
 
 @pytest.mark.parametrize("name", ["clip_reg_cc3m", "clip_reg_mini"])
 @pytest.mark.parametrize("arm", ["clip_tau_min_07", "clip_reg_tau_min_07"])
-def test_in_arms_that_read_paper_1_literally_tau_cannot_fall_below_its_initial_value(name: str, arm: str) -> None:
+def test_tau_cannot_fall_below_its_initial_value_in_the_tau_min_arms(name: str, arm: str) -> None:
     tau = temperature.build_temperature(composed(name, arm).temperature)
     with torch.no_grad():
         for parameter in tau.parameters():
@@ -333,7 +333,7 @@ def test_a_recipe_of_objectives_has_every_term_with_its_teacher_and_bias(name: s
     assert earlier_runs(configs["drrho"]) == taught
 
 
-def test_every_arm_of_the_miniature_of_objectives_has_three_learning_rates() -> None:
+def test_every_arm_of_the_objective_recipes_has_three_learning_rates() -> None:
     for name in ("objectives_mini", "objectives_photos"):
         rates = {arm: grid[-1] for arms, grid in GRIDS[name] for arm in arms.split(",")}
         assert set(rates) == set(recipe(name).arms)

@@ -90,7 +90,7 @@ def test_a_list_with_other_columns_is_refused(listed: Path, tmp_path: Path, monk
     assert not record.exists() and [*(tmp_path / "out").iterdir()] == []
 
 
-def test_a_list_that_is_no_parquet_file_and_a_part_of_a_process_are_refused(
+def test_a_list_that_is_no_parquet_file_and_a_fractional_number_of_processes_are_refused(
     listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, call = install(tmp_path, monkeypatch), ["make", "datacomp_small", f"urls={listed}", f"root={tmp_path}/out"]
@@ -107,14 +107,14 @@ def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypa
     with pytest.raises(UserError, match="pipx install img2dataset"):
         data(call)
     monkeypatch.setenv("PATH", os.defpath)
-    install(tmp_path, monkeypatch, code=3)
-    with pytest.raises(UserError, match="exit code 3"):
-        data(call)
-    program = tmp_path / "bin" / "img2dataset"
-    program.write_text(program.read_text().replace("exit 3", "exit 0").replace('"successes": 2', '"successes": 0'))
-    with pytest.raises(UserError, match="downloaded none of 3 images"):
-        data(call)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        install(tmp_path, patch, code=3)
+        with pytest.raises(UserError, match="exit code 3"):
+            data(call)
+        program = tmp_path / "bin" / "img2dataset"
+        program.write_text(program.read_text().replace("exit 3", "exit 0").replace('"successes": 2', '"successes": 0'))
+        with pytest.raises(UserError, match="downloaded none of 3 images"):
+            data(call)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.defpath}")
     for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)

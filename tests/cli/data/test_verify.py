@@ -39,7 +39,7 @@ def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path)
     assert report(tmp_path / "report")[0]["corrupt"] == 8 and not (folder / "verify.json").exists()
 
 
-def test_a_part_of_a_process_is_refused(tmp_path: Path) -> None:
+def test_a_fractional_number_of_processes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"workers=0.5 must be a whole number"):
         data(["verify", str(tmp_path), "workers=0.5"])
 

@@ -25,7 +25,7 @@ def test_the_tables_fit_a_terminal_and_the_page_is_written(
     assert {f"scaling-1-error.{kind}" for kind in ("svg", "pdf", "csv")} <= names
 
 
-def test_three_points_are_one_line(tmp_path: Path) -> None:
+def test_a_ladder_of_three_points_is_refused(tmp_path: Path) -> None:
     for one in BOTH:
         if one.config["train"]["samples"] < 1e5 and one.seed < 1:
             write(tmp_path, one)

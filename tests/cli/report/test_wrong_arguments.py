@@ -36,7 +36,7 @@ WRONG = {  # arguments -> part of the message
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_wrong_arguments_are_one_line(line: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(line: str) -> None:
     with pytest.raises(UserError, match=re.escape(WRONG[line])) as error:
         report(line.split())
     assert "\n" not in str(error.value)

@@ -46,7 +46,7 @@ def test_without_scale_the_recipe_runs_once() -> None:
 def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = Path("recipes/gap_mini.yaml").read_text() + "scale: {batch: [16, 32, 64, 128]}\n"
+    text = (Path(__file__).parents[3] / "recipes" / "gap_mini.yaml").read_text() + "scale: {batch: [16, 32, 64, 128]}\n"
     (tmp_path / "gap_mini.yaml").write_text(text)
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
     assert designs_of(make_plan(["recipe=gap_mini", "scale=batch"])) == []

@@ -110,7 +110,7 @@ def test_a_large_effect_ends_at_the_first_look(experiment: Make, tmp_path: Path)
     assert ending == "until=decided: 1 of 1 claims are decided (9.1 at 3 seeds)"
 
 
-def test_an_effect_at_the_bound_spends_the_seeds_of_its_arms_only(experiment: Make, tmp_path: Path) -> None:
+def test_an_undecided_claim_adds_seeds_only_to_its_own_arms(experiment: Make, tmp_path: Path) -> None:
     ending, lines = run_all_looks(experiment(FAR, NEAR, max_seeds=12), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 12, "near": 12, "other": 3}
     assert lines[1:] == [f"look at {n} seeds: {k} runs of gap_mini (near, low)" for n, k in ((5, 4), (8, 6), (12, 8))]

@@ -49,7 +49,7 @@ WRONG = {  # arguments -> part of the message
 }
 
 
-def test_folders_of_other_recipes_and_reports_are_no_seeds_of_a_recipe(tmp_path: Path) -> None:
+def test_folders_of_other_recipes_and_reports_do_not_count_as_runs_of_a_recipe(tmp_path: Path) -> None:
     for name in ("gap_mini_own-base/s0", "gap_mini-report/scaling_files"):
         (tmp_path / name).mkdir(parents=True)
     make_plan([GAP, "looks=[3,5]", f"runs={tmp_path}"])
@@ -59,7 +59,7 @@ def test_folders_of_other_recipes_and_reports_are_no_seeds_of_a_recipe(tmp_path:
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_wrong_arguments_are_one_line(line: str, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_in_one_line(line: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=re.escape(WRONG[line])) as error:
         make_plan([*line.split(), f"runs={tmp_path}"])
     assert "\n" not in str(error.value)

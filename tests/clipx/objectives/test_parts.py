@@ -29,6 +29,8 @@ TERMS: dict[str, Terms] = {
     "siglip group": {"siglip": {"positives": "group"}},
     "sum": {"clip": {}, "nuclr": {"weight": 0.5}, "cyclic_inmodal": {"weight": 0.25}},
 }
+# the other terms use neither label nor group
+WITH_LABELS = ["keyword", "keyword same_label", "multi_positive", "siglip group"]
 WITHOUT_PRODUCTS = {"positive", "negative"}
 PARTS = {  # number of pairs in the batch -> numbers of pairs on each of 2 or 4 processes
     11: ([6, 5], [11, 0], [3, 3, 3, 2], [4, 0, 5, 2]),
@@ -68,19 +70,20 @@ def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Result
     return shared, local
 
 
-def every_term(sizes: list[int], labels: list[int]) -> dict[str, tuple[Results, Results]]:
-    """Run every term in small tiles."""
+def run_terms(names: list[str], sizes: list[int], labels: list[int]) -> dict[str, tuple[Results, Results]]:
+    """Run the terms in small tiles."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(similarity.TILE_BYTES, "cpu", 2 * sum(sizes) * 8)
-        return {name: two_steps(terms, sizes, labels) for name, terms in TERMS.items()}
+        return {name: two_steps(TERMS[name], sizes, labels) for name in names}
 
 
 @pytest.mark.parametrize("labels", ["some", "none"])
 @pytest.mark.parametrize("sizes", [sizes for lists in PARTS.values() for sizes in lists], ids=str)
 def test_processes_with_parts_agree_with_one_process(sizes: list[int], labels: str, gloo: Gloo) -> None:
     given = [i % 3 if labels == "some" and i < 8 else 0 for i in range(sum(sizes))]
-    expected = every_term([sum(sizes)], given)
-    by_rank = gloo.run(len(sizes), every_term, sizes, given)
+    names = list(TERMS) if labels == "some" else WITH_LABELS
+    expected = run_terms(names, [sum(sizes)], given)
+    by_rank = gloo.run(len(sizes), run_terms, names, sizes, given)
     for name, (shared, local) in expected.items():
         for key, value in shared.items():
             for found in by_rank:

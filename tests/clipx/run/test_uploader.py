@@ -31,6 +31,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunConfi
         monkeypatch.setattr(uploader, pause, 0.01)
     run_config = prepared(tmp_path, samples=32, epochs=2, save_every=2)
     run_config.log.every, run_config.train.keep = 1, 1
+    run_config.model.image.name, run_config.model.text.name = "small:conv", "small:bag"  # small checkpoints
     run_config.train.copy_to = f"memory://{uuid.uuid4()}/bucket"
     yield run_config
     fsspec.filesystem("memory").rm(run_config.train.copy_to, recursive=True)
@@ -176,12 +177,12 @@ def test_a_run_does_not_start_without_reading_its_copies(
     def failing(path: str, **options: Any) -> list[str]:
         raise OSError("no connection")
 
-    monkeypatch.setattr(store.fs, "ls", failing)
-    with pytest.raises(Fault, match=r"train.copy_to: .* cannot be read: no connection"):
-        store.restore()
-    with pytest.raises(OSError, match="no connection"):
-        store.prune(folder(run, 8))
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.fs, "ls", failing)
+        with pytest.raises(Fault, match=r"train.copy_to: .* cannot be read: no connection"):
+            store.restore()
+        with pytest.raises(OSError, match="no connection"):
+            store.prune(folder(run, 8))
     assert remote_checkpoints(config) == ["step_00000008"]
 
 

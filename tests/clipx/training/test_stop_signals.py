@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
         return real_step(components, batch, progress)
 
     monkeypatch.setattr(train, "train_step", signalled)
-
-
-@pytest.fixture(autouse=True)
-def sigint_is_not_ignored() -> Iterator[None]:
-    """Handle SIGINT even if the tests run in the background, where a shell sets SIGINT to be ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -1,3 +1,5 @@
+"""Tables in a pipe keep one line per row; COLUMNS limits the width."""
+
 import pytest
 from rich.table import Table
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.bench.rule import cases, own_numbers, power, print_papers, rates
 
+DOCS = Path(__file__).parents[3] / "docs" / "claims.md"
+
 EXPERIMENTS = 600
 LIMIT = 0.025 + 3 * (0.025 * 0.975 / EXPERIMENTS) ** 0.5  # three standard errors above 2.5%
 CASES = {case.name: case for case in cases()}
@@ -55,4 +57,4 @@ def test_the_papers_printed_means_and_spreads_decide_few_claims() -> None:
 
 def test_docs_claims_shows_the_verdicts_on_the_papers_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     print_papers()
-    assert capsys.readouterr().out.strip() in Path("docs/claims.md").read_text()
+    assert capsys.readouterr().out.strip() in DOCS.read_text()

@@ -54,14 +54,16 @@ class Page(HTMLParser):
         return matching[0]
 
 
-@pytest.fixture
-def one_seed(tmp_path: Path) -> ReportFiles:
+@pytest.fixture(scope="module")
+def one_seed(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    tmp_path = tmp_path_factory.mktemp("one")
     write_run(tmp_path / "runs")
     return write_report([tmp_path / "runs"], tmp_path / "out")
 
 
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> ReportFiles:
+@pytest.fixture(scope="module")
+def two_seeds(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    tmp_path = tmp_path_factory.mktemp("two")
     for seed in (0, 1):
         write_run(tmp_path / "runs", seed=seed)
     return write_report([tmp_path / "runs"], tmp_path / "out")

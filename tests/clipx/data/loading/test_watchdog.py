@@ -60,14 +60,14 @@ def test_a_timeout_is_not_reported_as_a_bad_sample(
 ) -> None:
     """Without loader processes, the timeout is raised within code that reports any Exception as a bad sample."""
     write_shards(tmp_path / "train", samples=8)
-    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=0.3)
+    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=2.0)
     config.max_bad_rate, config.num_samples = 1.0, 8
     if source == "webdataset":
         config.root = str(tmp_path / "train" / "00000.tar")
         monkeypatch.setattr("webdataset.tariterators.tarfile_samples", lambda urls: time.sleep(60))
     else:
         monkeypatch.setattr("PIL.Image.open", lambda *of, **formats: time.sleep(60))
-    with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=0.3; {reading}$"):
+    with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=2.0; {reading}$"):
         load(config, TrainConfig(epochs=1, batch_size=4))
 
 

@@ -1,5 +1,7 @@
 """Captions without a fault are true; each fault occurs with its share and changes the caption as documented."""
 
+from functools import cache
+
 import pytest
 
 from clipx.config.data_schema import ScenesConfig
@@ -21,6 +23,7 @@ def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
     )
 
 
+@cache
 def samples(**settings: float) -> list[Sample]:
     config = ScenesConfig(**{"omit": 0.0, **settings})  # type: ignore[arg-type]
     return [training_sample(config, i) for i in range(N)]

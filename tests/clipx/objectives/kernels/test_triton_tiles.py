@@ -58,7 +58,7 @@ def resources(kernel: Any, cubin: Path) -> dict[str, int]:
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("sm", [80, 90])
+@pytest.mark.parametrize("sm", [80, pytest.param(90, marks=pytest.mark.long)])
 @pytest.mark.parametrize("precision", LOSS_PRECISIONS)
 def test_kernels_compile_without_spilled_registers(
     precision: str, sm: int, compiled: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
