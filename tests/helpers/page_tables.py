@@ -101,17 +101,16 @@ def _regime(recipe: str, paper: int, text: str) -> list[str]:
 
 def _verdicts(paper: int, evidence: Evidence) -> list[str]:
     claims = tuple(claim for claim in CLAIMS if claim.paper == paper and not claim.program)
-    first, last = outcomes(claims, _first_look(evidence)), outcomes(claims, evidence)
+    early, last = outcomes(claims, _first_look(evidence)), outcomes(claims, evidence)
+    # claims with their own number of seeds have one look
+    first = [of_last if of_last.claim.looks else of_early for of_early, of_last in zip(early, last, strict=True)]
     return VERDICTS + [line for pair in zip(first, last, strict=True) for line in _lines(*pair)]
 
 
 def _first_look(evidence: Evidence) -> Evidence:
-    """Return the evidence of the seeds of the first look; claims with their own number of seeds keep them."""
-    own = {recipe for claim in CLAIMS if claim.looks for recipe in claim.recipes}
+    """Return the evidence of the seeds of the first look."""
     runs = {
-        recipe: {
-            arm: {s: run for s, run in seeds.items() if s < LOOKS[0] or recipe in own} for arm, seeds in arms.items()
-        }
+        recipe: {arm: {seed: run for seed, run in seeds.items() if seed < LOOKS[0]} for arm, seeds in arms.items()}
         for recipe, arms in evidence.runs.items()
     }
     return replace(evidence, runs=runs, _known={})
