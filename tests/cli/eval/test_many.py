@@ -19,8 +19,9 @@ from clipx.errors import Fault, UserError
 from clipx.run import directory
 from clipx.training import setup
 from evaluation.claims.measures import MetricReader
+from evaluation.datasets.layouts.training import open_held_out
 from evaluation.runs import reader, results
-from evaluation.types import Result
+from evaluation.types import DEFAULTS, Result
 from tests.helpers import fakes
 from tests.helpers.folder import settings, write_shards
 
@@ -190,14 +191,11 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
     config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
     config.data.held_out, config.data.captions = 0.5, "each"
     run = directory.create(config)
-    from evaluation.datasets.opening import open_dataset
-
-    count = len(open_dataset(f"held_out:{run}").images("held_out"))
+    count = len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out"))
     (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
     held_image = min(json.loads(cached.read_text())) // 2  # two captions an image
     (tmp_path / "train" / f"{held_image}.png").write_bytes(b"broken")
-    cached.unlink()
-    assert len(open_dataset(f"held_out:{run}").images("held_out")) == count - 1
+    assert len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out")) == count - 1
 
 
 def write_table(folder: Path, count: int = 4, delimiter: str = ",") -> Path:
