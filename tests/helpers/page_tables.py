@@ -102,7 +102,7 @@ def _regime(recipe: str, paper: int, text: str) -> list[str]:
 def _verdicts(paper: int, evidence: Evidence) -> list[str]:
     claims = tuple(claim for claim in CLAIMS if claim.paper == paper and not claim.program)
     early, last = outcomes(claims, _first_look(evidence)), outcomes(claims, evidence)
-    # claims with their own number of seeds have one look
+    # a claim with its own number of seeds is judged only once
     first = [of_last if of_last.claim.looks else of_early for of_early, of_last in zip(early, last, strict=True)]
     return VERDICTS + [line for pair in zip(first, last, strict=True) for line in _lines(*pair)]
 

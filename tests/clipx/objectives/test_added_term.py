@@ -36,7 +36,7 @@ def with_term(term: str) -> dict[step.Case, step.Result]:
     objectives.TERMS[NAME] = CountedTerm
     step.TERMS[NAME] = {}
     try:
-        return step.trained(term)
+        return step.trained(term, cases=step.ALL)
     finally:
         del objectives.TERMS[NAME], step.TERMS[NAME]
 
@@ -51,9 +51,9 @@ def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:
     test_objective.test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(NAME)
     test_free_embeddings.test_every_term_trains_with_finite_metrics(NAME)
     for micro_batches in (2, 4):
-        step.assert_same_as_alone(NAME, step.trained(NAME, micro_batches), step.SOME)
+        step.assert_same_as_alone(NAME, step.trained(NAME, micro_batches, step.ALL), step.ALL)
 
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_several_processes_end_with_the_weights_and_rows_of_one_process(world: int, gloo: Gloo) -> None:
-    step.assert_same_as_alone(NAME, gloo.run(world, with_term, NAME)[0], step.SOME)
+    step.assert_same_as_alone(NAME, gloo.run(world, with_term, NAME)[0], step.ALL)

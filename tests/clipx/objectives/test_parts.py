@@ -29,7 +29,7 @@ TERMS: dict[str, Terms] = {
     "siglip group": {"siglip": {"positives": "group"}},
     "sum": {"clip": {}, "nuclr": {"weight": 0.5}, "cyclic_inmodal": {"weight": 0.25}},
 }
-# the other terms use neither label nor group
+# terms that read labels or groups
 WITH_LABELS = ["keyword", "keyword same_label", "multi_positive", "siglip group"]
 WITHOUT_PRODUCTS = {"positive", "negative"}
 PARTS = {  # number of pairs in the batch -> numbers of pairs on each of 2 or 4 processes

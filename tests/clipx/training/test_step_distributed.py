@@ -45,7 +45,7 @@ def settings(term: str, mixing: str, kind: str) -> RunConfig:
 
 
 def trained(term: str, accumulation: int = 1, cases: list[Case] | None = None) -> dict[Case, Result]:
-    """Train five steps in each case (default: `cases_of`), as one rank of the current group."""
+    """Train five steps per case on this rank; the default cases are `cases_of(term)`."""
     found = {}
     for mixing, kind in cases or cases_of(term):
         config = settings(term, mixing, kind)

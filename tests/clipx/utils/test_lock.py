@@ -1,6 +1,6 @@
 """Only one process holds a lock. A dead owner's lock is taken over; a lock that its owner refreshes is not.
 
-Both are tested with owners on this and on another machine.
+The tests cover owners on this machine and on another one.
 """
 
 import os
@@ -71,7 +71,7 @@ def take(folder: Path) -> None:
 
 @pytest.mark.parametrize("host", ["", "node7"])
 def test_a_living_owner_is_named_on_any_machine(
-    host: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "55")
     owner = start(host)
@@ -79,6 +79,7 @@ def test_a_living_owner_is_named_on_any_machine(
     message = rf"^a is being trained by process {owner.pid} on {where} \(SLURM job 55\) since 20\d\d-.* UTC: stop it$"
     with pytest.raises(UserError, match=message):
         take(tmp_path)
+    assert capsys.readouterr().err == "", "hold waited although the owner is alive"
 
 
 def test_a_killed_owner_on_this_machine_is_replaced_at_once(
