@@ -69,14 +69,14 @@ def level(arm: str, measure: Measure, least: float, label: str) -> Comparison:
     return Comparison(label, (arm,), (measure,), lambda v: v[0][0], least)
 
 
-def below(arm: str, measure: Measure, most: float, label: str) -> Comparison:
+def below(arm: str, measure: Measure, most: float, quantity: str) -> Comparison:
     """Effect: `most` minus the value; must exceed 0, so the value must stay below `most`."""
-    return Comparison(f"{most:g} minus {label}", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
+    return Comparison(f"{most:g} − {quantity}, {arm}", (arm,), (measure,), lambda v: most - v[0][0], 0.0)
 
 
-def near(arm: str, measure: Measure, centre: float, tolerance: float, label: str) -> Comparison:
+def near(arm: str, measure: Measure, centre: float, tolerance: float, quantity: str) -> Comparison:
     """Effect: `tolerance` minus the distance between the value and `centre`; must exceed 0."""
-    label = f"{tolerance:g} minus the distance from {centre:g} of {label}"
+    label = f"{tolerance:g} − |{quantity} − {centre:g}|, {arm}"
     return Comparison(label, (arm,), (measure,), lambda v: tolerance - abs(v[0][0] - centre), 0.0)
 
 

@@ -4,6 +4,8 @@
 folder of runs, it first replaces the archives by the runs that `clipx reproduce` has finished there.
 """
 
+import io
+import json
 import math
 import re
 import sys
@@ -28,6 +30,7 @@ PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md
 MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if "_mini" in recipe}
 VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---|---|---|---|---|"]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
+TIMES = ("time", "step_s", "data_wait")  # no table reads these numbers of a log, and they do not compress
 
 
 def main(arguments: list[str]) -> None:
@@ -50,12 +53,16 @@ def pack(runs: Path) -> None:
         archive = DOCS / "runs" / f"{recipe}.tar.xz"
         with tarfile.open(archive.with_suffix(".new"), "w:xz") as tar:
             for path in sorted(path for run in finished for name in FILES for path in run.glob(name)):
-                tar.add(path, f"runs/{path.relative_to(runs)}", filter=_without_owner)
+                content = _without_times(path.read_text()) if path.name == "log.jsonl" else path.read_text()
+                member = tarfile.TarInfo(f"runs/{path.relative_to(runs)}")
+                member.size = len(content.encode())
+                tar.addfile(member, io.BytesIO(content.encode()))
         archive.with_suffix(".new").replace(archive)
 
 
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    return member.replace(uid=0, gid=0, uname="", gname="", mtime=0, deep=False)
+def _without_times(log: str) -> str:
+    rows = (json.loads(line) for line in log.splitlines())
+    return "".join(json.dumps({key: row[key] for key in row if key not in TIMES}) + "\n" for row in rows)
 
 
 def unpack(folder: Path) -> None:

@@ -35,7 +35,7 @@ CLAIMS = (
         (
             level("tau_07", MARGINS_ABOVE_0, 0.75, "share of positive margins, tau 0.07"),
             level("tau_01", MARGINS_ABOVE_0, 0.75, "share of positive margins, tau 0.01"),
-            near("untrained", MARGINS_ABOVE_0, 0.5, 0.1, "the share of positive margins, untrained"),
+            near("untrained", MARGINS_ABOVE_0, 0.5, 0.1, "share of positive margins"),
         ),
     ),
     Claim(
@@ -58,7 +58,7 @@ CLAIMS = (
         "zero-shot 10.04 on CIFAR-10, 1.05 on CIFAR-100; probe 6.51 against 72.75 (Tables 1, 2)",
         RECIPES,
         (
-            below("reg_only", OVER_CHANCE, 0.05, "reg_only's zero-shot above chance"),
+            below("reg_only", OVER_CHANCE, 0.05, "zero-shot above chance"),
             more("clip", "reg_only", PROBE, 0.1, "linear probe"),
         ),
     ),
