@@ -3,8 +3,8 @@
 import hashlib
 import random
 from pathlib import Path
-from typing import Any
 
+import datasets
 import pytest
 
 from clipx.config.data_schema import DataConfig
@@ -13,31 +13,9 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
+from tests.helpers.hf_datasets import rows, write
 
-datasets = pytest.importorskip("datasets")
-
-
-@pytest.fixture(autouse=True)
-def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
-    datasets.disable_progress_bars()
-
-
-def rows() -> dict[str, list[Any]]:
-    images = [{"bytes": jpeg(colour), "path": None} for colour in COLOURS]
-    texts = [[f"{colour} {k}" for k in range(3)] for colour in COLOURS]
-    return {"image": [*images, None], "texts": [*texts, ["nothing"]], "caption": [t[0] for t in texts] + [" "]}
-
-
-def write(folder: Path, saved: bool) -> Path:
-    """Write `rows` with save_to_disk if `saved`, else as a parquet file."""
-    dataset = datasets.Dataset.from_dict(rows())
-    if saved:
-        datasets.DatasetDict({"train": dataset}).save_to_disk(str(folder))
-    else:
-        folder.mkdir(parents=True)
-        dataset.to_parquet(str(folder / "train-00000.parquet"))
-    return folder
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def config(root: Path, caption: str = "caption", captions: str = "first") -> DataConfig:
