@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a cache folder per test, real data, worker processes."""
+"""Fixtures for all tests: a cache folder per test, no hub, real data, worker processes."""
 
 import os
 import signal
@@ -29,6 +29,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test empty caches, so that it cannot read an index, inputs or features that another test cached."""
     forget()
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the Hugging Face hub unreachable and its cache empty."""
+    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import sys
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
 from clipx.training.cost import COUNTED, StepCost, count_step, step_key
-from tests.recipes.test_recipes import ARMS
+from tests.helpers.arms import ARMS
 
 FULL_SCALE = [(name, arm) for name, arms in ARMS.items() for arm in arms]
 FULL_SCALE += [("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]

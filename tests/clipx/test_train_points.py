@@ -11,9 +11,8 @@ from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.train import fit
-from tests.clipx.test_train_table import fit_as_rank
 from tests.helpers.gloo import Gloo
-from tests.helpers.runs import log, prepared, trained, weights
+from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
 
 
 def small_config(folder: Path, name: str) -> RunConfig:

@@ -21,7 +21,7 @@ from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
 from tests.helpers.gloo import Gloo
-from tests.helpers.runs import log, prepared, trained, weights
+from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
 
 SAMPLES = 24  # 3 steps an epoch
 
@@ -43,13 +43,6 @@ def last(run: Path) -> dict[str, Tensor]:
     folder = checkpoints(run)[-1]
     assert folder.name == "step_00000006"
     return weights(run) | load_file(folder / TABLE)
-
-
-def fit_as_rank(path: str, environment: dict[str, str]) -> None:
-    """Run `fit` as one rank of the current process group."""
-    assert "WORLD_SIZE" not in os.environ
-    os.environ.update(environment)
-    fit(directory.load_config(Path(path)), Path(path))
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from evaluation.embedding.features import Loading
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
 from evaluation.tasks.retrieval import Retrieval
 from evaluation.types import Encoder, FeatureRequest, Settings
-from tests.clipx.objectives.test_parts import Largest
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings
+from tests.helpers.largest_tensor import Largest
 from tests.helpers.runs import untrained
 
 Recall = Callable[[Tensor, Tensor, Tensor, int], dict[str, float]]

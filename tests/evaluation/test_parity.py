@@ -8,8 +8,8 @@ from torch import Tensor
 from evaluation.metrics import accuracy, mean_per_class, recall_at_k
 from evaluation.tasks.linear_probe.regression import Regression
 from evaluation.tasks.zeroshot import classifier
-from tests.evaluation.tasks.test_regression import CLASSES, problem
 from tests.helpers.fakes import embeddings
+from tests.helpers.linear_probe import CLASSES, problem
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from cli.eval import one
 from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from evaluation.claims.names import ZEROSHOT
@@ -25,20 +24,9 @@ from evaluation.tasks.zeroshot import ZeroShot, classifier
 from evaluation.tasks.zeroshot_draws import ZeroShotDraws
 from evaluation.types import Features, Settings
 from tests.helpers import fakes
-from tests.helpers.runs import prepared, trained
+from tests.helpers.runs import prepared_point_sets, trained
 
 CPU = torch.device("cpu")
-
-
-def config_of(root: Path, kernel: str = "imq") -> RunConfig:
-    """Return the config of a run that takes no training step."""
-    config = prepared(root)
-    config.name = kernel
-    config.train.epochs, config.train.samples = None, 0
-    config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
-    config.model.points.kernel = kernel
-    config.data.before_projection = True
-    return config
 
 
 def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ensemble") -> Labelled:
@@ -48,7 +36,7 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
 
 
 def test_draws_differ_only_in_their_random_features(tmp_path: Path) -> None:
-    encoder, _ = from_checkpoint(trained(config_of(tmp_path)), CPU)
+    encoder, _ = from_checkpoint(trained(prepared_point_sets(tmp_path)), CPU)
     assert not encoder.cosine
     assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
     assert list(encoder.text_variants) == ["draw 1", "draw 2", "draw 3", "draw 4"]
@@ -64,10 +52,10 @@ def test_draws_differ_only_in_their_random_features(tmp_path: Path) -> None:
 
 
 def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
-    plain, _ = from_checkpoint(trained(config_of(tmp_path, "none")), CPU)
+    plain, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "none")), CPU)
     assert plain.cosine and list(plain.image_variants) == ["before projection"]
     assert not {"points", "similarity"} & plain.provenance.keys()  # so that older cached embeddings stay valid
-    linear, _ = from_checkpoint(trained(config_of(tmp_path, "linear")), CPU)
+    linear, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
 
 
@@ -131,7 +119,7 @@ def test_zeroshot_draws_reports_deviation_and_means_over_five_draws(tmp_path: Pa
 
 
 def test_the_probe_before_the_projection_has_its_own_task_and_metric(tmp_path: Path) -> None:
-    run = trained(config_of(tmp_path))
+    run = trained(prepared_point_sets(tmp_path))
     encoder, _ = from_checkpoint(run, CPU)
     spec = fakes.labelled(tmp_path / "things", train=24)
     rows = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
@@ -159,7 +147,7 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
 
 
 def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Path) -> None:
-    run = trained(config_of(tmp_path))
+    run = trained(prepared_point_sets(tmp_path))
     images = torch.rand(2, 3, 48, 48)
     own, fewer = (from_checkpoint(run, CPU, features_eval=count)[0] for count in (None, 8))
     assert fewer.image(images).shape[1] < own.image(images).shape[1]
@@ -167,7 +155,7 @@ def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Pa
 
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(config_of(tmp_path))
+    run = trained(prepared_point_sets(tmp_path))
     divergence = directory.record_divergence(run, step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
         one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))

@@ -10,26 +10,14 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
-from evaluation.runner import evaluate
 from evaluation.runs import results
 from evaluation.tasks import TASKS
 from evaluation.tasks.linear_probe.task import LinearProbe
-from evaluation.types import DEFAULTS, Encoder, Features, Result, Score, Settings
+from evaluation.types import Features, Score, Settings
 from tests.helpers import fakes, replicas
+from tests.helpers.evaluation import run
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
-
-
-def run(
-    tmp_path: Path,
-    specs: list[str],
-    tasks: list[str],
-    encoder: Encoder | None = None,
-    force: bool = False,
-    settings: Settings = DEFAULTS,
-) -> list[Result]:
-    model = encoder or fakes.encoder()
-    return evaluate(model, specs, tasks, tmp_path / "out", tmp_path / "features", 8, 0, "cpu", force, settings)
 
 
 def three_kinds(tmp_path: Path) -> list[str]:

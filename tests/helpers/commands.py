@@ -13,6 +13,18 @@ from cli.main import main
 from tests.helpers.folder import write_shards
 
 Done = subprocess.CompletedProcess[str]
+# for `write_recipe`: two arms, two seeds, two steps a run
+RECIPE = """
+data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+train: {{samples: 16, batch_size: 8}}
+schedule: {{warmup_steps: 1}}
+seeds: 2
+evaluations: [["pools=[4]", "workers=1"]]
+arms:
+  plain: []
+  hot: [temperature.tau=0.5]
+"""
 
 
 def clipx(*arguments: str, cwd: Path, code: int | None = 0) -> Done:

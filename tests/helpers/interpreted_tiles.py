@@ -22,8 +22,8 @@ from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Part, Progress
 from clipx.utils import products
 from clipx.utils.products import LOSS_PRECISIONS, loss_precision
-from tests.clipx.utils.test_products import ten_bits
 from tests.helpers.pairs import Terms, random_pairs
+from tests.helpers.tf32 import ten_bits
 
 assert os.environ.get("TRITON_INTERPRET") == "1"
 SMALL = {"ROWS": 16, "COLUMNS": 32, "DEPTH": 16}

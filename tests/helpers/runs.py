@@ -1,6 +1,7 @@
 """Small runs on disk: settings with their data, trained and untrained runs, and what they wrote."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,29 @@ def prepared(root: Path, samples: int = 16, epochs: int = 2, save_every: int = 2
     return settings(root, epochs, save_every, processes)
 
 
+def prepared_point_sets(root: Path, kernel: str = "imq") -> RunConfig:
+    """Return the settings of a run with this kernel of point sets (`none`: single points) and no training step."""
+    config = prepared(root)
+    config.name = kernel
+    config.train.epochs, config.train.samples = None, 0
+    config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
+    config.model.points.kernel = kernel
+    config.data.before_projection = True
+    return config
+
+
 def trained(config: RunConfig) -> Path:
     """Train a run to its end; return its directory."""
     run = directory.create(config)
     assert fit(config, run) is Outcome.FINISHED
     return run
+
+
+def fit_as_rank(path: str, environment: dict[str, str]) -> None:
+    """Run `fit` as one rank of the current process group."""
+    assert "WORLD_SIZE" not in os.environ
+    os.environ.update(environment)
+    fit(directory.load_config(Path(path)), Path(path))
 
 
 def untrained(config: RunConfig, step: int = 3) -> Path:

@@ -7,13 +7,14 @@ The daemons run as the current user. No key is needed, because messages are not 
 
 import os
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.helpers.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / ".slurm"
@@ -116,7 +117,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     libraries = next(INSTALLED.glob("root/usr/lib/*/slurm-wlm"))
     programs = INSTALLED / "root/usr/sbin"
     user = subprocess.run(["id", "--user", "--name"], capture_output=True, text=True, check=True).stdout.strip()
-    config = CONFIG.format(ports=free_ports(), user=user, plugins=libraries, folder=folder, nodes=NODES)
+    config = CONFIG.format(ports=free_ports(3), user=user, plugins=libraries, folder=folder, nodes=NODES)
     (folder / "slurm.conf").write_text(config)
     (folder / "state").mkdir()
     path = [str(INSTALLED / "root/usr/bin"), os.environ["PATH"]]
@@ -167,12 +168,3 @@ def states(cluster: Cluster) -> list[str]:
         return cluster.run("sinfo", "--noheader", "--Node", "--format=%t").split()
     except AssertionError:
         return []
-
-
-def free_ports() -> list[int]:
-    """Return three free ports."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -20,7 +20,8 @@ from torch import Tensor
 from clipx.run.checkpoint import checkpoints
 from tests.helpers.commands import tiny
 from tests.helpers.folder import write_shards
-from tests.slurm.cluster import INSTALLED, NODES, Cluster, free_ports, running_cluster, wait_for
+from tests.helpers.ports import free_ports
+from tests.slurm.cluster import INSTALLED, NODES, Cluster, running_cluster, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 TEXT = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
@@ -117,7 +118,7 @@ def started(script: str, folder: Path, environment: dict[str, str]) -> Iterator[
 def job_script(name: str) -> str:
     """Return the job script of docs/scaling.md for two nodes, a tiny run and a free port."""
     (script,) = re.findall(r"```\n(#!/bin/bash\n#SBATCH.*?)```", TEXT, re.DOTALL)
-    script = script.replace(":29400", f":{free_ports()[0]}")
+    script = script.replace(":29400", f":{free_ports(1)[0]}")
     return adapted(script, r"recipe=\S+ arm=\S+ data.root=\S+", settings(name))
 
 

@@ -20,6 +20,7 @@ from cli.launcher import agent
 from cli.launcher.spawn import run_workers
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
+from tests.helpers.ports import free_ports
 
 # a worker without torch: records its start, then ends as its second argument says
 # (`wait`: exit code 75 at SIGUSR1; `ignore`: SIGTERM does not end it, like a worker that is saving)
@@ -117,8 +118,9 @@ def test_only_a_fault_is_restarted_and_gets_the_launchers_report(
 @pytest.mark.long
 def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path) -> None:
     """Two launchers on this machine, connected at a port."""
+    (port,) = free_ports(1)
     code = "import sys; from cli.launcher.spawn import run_workers; from clipx.config.schema import LaunchConfig; "
-    code += "l = LaunchConfig(nodes=2, rendezvous='localhost:29417', max_restarts=1); "
+    code += f"l = LaunchConfig(nodes=2, rendezvous='localhost:{port}', max_restarts=1); "
     code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'runs/two/s0', l)"
     nodes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "starts")]) for _ in range(2)]
     assert [node.wait(timeout=120) for node in nodes] == [0, 0]

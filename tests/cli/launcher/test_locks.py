@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.reproduce.test_command import RECIPE
-from tests.helpers.commands import clipx, tiny, write_recipe
+from tests.helpers.commands import RECIPE, clipx, tiny, write_recipe
 from tests.helpers.folder import write_shards
 from tests.helpers.runs import lines, log
 

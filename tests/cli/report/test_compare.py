@@ -8,7 +8,7 @@ import pytest
 
 from cli.report.command import report
 from clipx.errors import UserError
-from tests.evaluation.analyses.test_comparison import runs_of
+from tests.helpers.method_runs import runs_of
 from tests.helpers.synthetic import write
 
 

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from cli.report.command import report
 from cli.settings.compose import compose_run
-from tests.evaluation.reference.test_nearest import COCO, IMAGENET
 from tests.helpers import report_runs
+from tests.helpers.published_rows import COCO, IMAGENET
 
 NO_COUNTERPART = report_runs.row("zeroshot", "scenes_shape", "top1", 0.9, 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from cli.report.command import report
 from clipx.errors import UserError
-from tests.evaluation.analyses.test_regimes import CLEAN, finished
+from tests.helpers.regime_runs import CLEAN, finished
 
 
 def test_the_table_fits_eighty_columns_and_the_page_names_the_sources(

@@ -6,7 +6,7 @@ import pytest
 
 from cli.report.command import report
 from clipx.errors import UserError
-from tests.evaluation.analyses.test_scaling import BOTH
+from tests.helpers.ladder_runs import BOTH
 from tests.helpers.synthetic import write
 
 

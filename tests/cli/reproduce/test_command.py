@@ -14,20 +14,8 @@ from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
-from tests.helpers.commands import clipx, clipx_here, write_recipe
+from tests.helpers.commands import RECIPE, clipx, clipx_here, write_recipe
 from tests.helpers.runs import lines
-
-RECIPE = """
-data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
-model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
-train: {{samples: 16, batch_size: 8}}
-schedule: {{warmup_steps: 1}}
-seeds: 2
-evaluations: [["pools=[4]", "workers=1"]]
-arms:
-  plain: []
-  hot: [temperature.tau=0.5]
-"""
 
 
 def test_seeds_come_first_so_that_early_results_compare_arms() -> None:

@@ -20,10 +20,10 @@ from clipx.run.checkpoint import AVERAGED, TRAINING, WEIGHTS
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from tests.clipx.training.test_step_distributed import Result, assert_same, settings
 from tests.helpers import tiny
 from tests.helpers.folder import settings as mini_settings
 from tests.helpers.gloo import Gloo
+from tests.helpers.term_runs import Result, assert_same, settings
 
 TERMS = ("clip", "siglip", "nuclr")  # siglip has a bias, nuclr a table
 STEPS, SAVED = 6, 3  # steps in total and before the checkpoint

@@ -11,6 +11,7 @@ from tests.clipx.objectives import test_objective
 from tests.clipx.theory import test_free_embeddings
 from tests.clipx.training import test_step_distributed as step
 from tests.helpers.gloo import Gloo
+from tests.helpers.term_runs import TERMS, Result
 
 NAME = "counted"
 
@@ -31,20 +32,20 @@ class CountedTerm(Term):
         return (losses / visits).sum(), {"counted_visits": visits}
 
 
-def with_term(term: str) -> dict[step.Case, step.Result]:
+def with_term(term: str) -> dict[step.Case, Result]:
     """Train in a worker process, after adding the term to the tables of this process."""
     objectives.TERMS[NAME] = CountedTerm
-    step.TERMS[NAME] = {}
+    TERMS[NAME] = {}
     try:
         return step.trained(term, cases=step.ALL)
     finally:
-        del objectives.TERMS[NAME], step.TERMS[NAME]
+        del objectives.TERMS[NAME], TERMS[NAME]
 
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(objectives.TERMS, NAME, CountedTerm)
-    monkeypatch.setitem(step.TERMS, NAME, {})
+    monkeypatch.setitem(TERMS, NAME, {})
 
 
 def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:

@@ -6,8 +6,6 @@ from multiprocessing import get_context
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from clipx import distributed, objectives
 from clipx.objectives import similarity
@@ -16,6 +14,7 @@ from clipx.training.cost import flop_counter
 from clipx.types import Embeddings
 from tests.bench.loss import peak
 from tests.helpers.gloo import Gloo
+from tests.helpers.largest_tensor import Largest
 from tests.helpers.pairs import Terms, negatives_of, random_pairs, teacher_of
 from tests.helpers.table_steps import progress
 
@@ -91,18 +90,6 @@ def test_processes_with_parts_agree_with_one_process(sizes: list[int], labels: s
         for key, value in local.items():
             joined = torch.cat([found[name][1][key] for found in by_rank])
             torch.testing.assert_close(joined, value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
-
-
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Finds the largest tensor that any operation returns, in elements."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = function(*args, **kwargs or {})
-        found = [t.numel() for t in tree_leaves(result) if isinstance(t, Tensor)]
-        self.elements = max(self.elements, *found, 0)
-        return result
 
 
 def flops_and_largest_tensor(B: int, width: int) -> dict[str, tuple[int, int]]:

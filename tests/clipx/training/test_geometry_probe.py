@@ -21,7 +21,7 @@ from clipx.run import directory
 from clipx.train import _build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
-from tests.clipx.data.sources.test_files import write_coco
+from tests.helpers.annotation_files import write_coco
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.runs import log, trained, weights
 

@@ -3,45 +3,24 @@
 from functools import cache
 
 import pytest
-import torch
-from torch import Tensor
 
-from clipx import objectives
-from clipx.config.schema import RunConfig
 from clipx.objectives.base import Objective, Rows
 from clipx.training.setup import TrainComponents
 from clipx.training.step import train_step
 from clipx.types import Embeddings, Loss, Progress
 from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
+from tests.helpers.term_runs import OPTIMIZERS, TERMS, Result, assert_same, settings
 
-TERMS: dict[str, dict[str, object]] = {
-    "keyword": {"weight": 2.0},
-    "nuclr": {"eta": 0.3, "freeze_steps": 1},
-    "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(D_ij / tau_i) amplifies rounding errors
-    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2")},
-}
 MIXED = ("none", "hard", "soft")
-OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
 Case = tuple[str, str]  # mixing, optimizer
 ALL: list[Case] = [(mixing, kind) for mixing in MIXED for kind in OPTIMIZERS]
 SOME: list[Case] = [("none", "adamw"), ("hard", "sgd"), ("soft", "adamw")]
 IN_ALL_CASES = ("clip", "siglip", "nuclr")  # the others are in all cases in the tests marked long
-Result = dict[str, Tensor]
 
 
 def cases_of(term: str) -> list[Case]:
     return ALL if term in IN_ALL_CASES else SOME
-
-
-def settings(term: str, mixing: str, kind: str) -> RunConfig:
-    config = tiny.settings({term: TERMS[term]})
-    config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
-    config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
-    config.temperature.tau, config.train.ema = 0.2, 0.5
-    config.temperature.bias = -2.0 if "bias" in objectives.TERMS[term].needs else None
-    config.model.teacher = "tiny" if "teacher" in objectives.TERMS[term].needs else None
-    return config
 
 
 def trained(term: str, accumulation: int = 1, cases: list[Case] | None = None) -> dict[Case, Result]:
@@ -65,15 +44,6 @@ def trained_resnet(kind: str, synchronised: bool = True) -> Result:
     config = settings("clip", "none", kind)
     config.train.sync_batchnorm = synchronised
     return tiny.train(tiny.components(config, "resnet"))
-
-
-def assert_same(found: Result, expected: Result, moved_from: Result) -> None:
-    """Compare up to float32 rounding, and check that the weights have moved."""
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=tiny.about(name))
-        if name in moved_from and name != "temperature.nu":
-            assert (value - moved_from[name]).abs().max() > 1e-4, f"{name} has hardly been trained"
 
 
 def assert_same_as_alone(term: str, found: dict[Case, Result], cases: list[Case]) -> None:

@@ -16,18 +16,12 @@ from clipx.types import Embeddings, Progress
 from clipx.utils import products
 from clipx.utils.products import add_product_, dot_products, loss_precision, product
 from tests.helpers import tiny
+from tests.helpers.tf32 import ten_bits
 
 PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 ROWS = re.findall(r"^\| `(\w+)`, (\w+) pairs \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
 TAUS = (0.07, 0.01)
 COLUMNS = [(precision, tau) for precision in ("fp32", "tf32", "bf16") for tau in TAUS]
-
-
-def ten_bits(x: Tensor) -> Tensor:
-    """Round float32 to the 10-bit mantissa of TF32, as a GPU does."""
-    return (
-        x if x.dtype == torch.float64 else ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
-    )
 
 
 def pairs(kind: str) -> tuple[Tensor, Tensor]:

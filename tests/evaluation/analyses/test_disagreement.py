@@ -14,8 +14,10 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.runs import items, results
 from evaluation.statistics import mcnemar
 from evaluation.types import Items
-from tests.evaluation.runs.test_results import ROW
 from tests.helpers import fakes
+from tests.helpers.synthetic import result
+
+ROW = result("zeroshot", "set", "top1", 0.5)  # a folder is a run only with results; here their values do not matter
 
 
 def answers(right: list[int], unit: list[int] | None = None) -> Answers:

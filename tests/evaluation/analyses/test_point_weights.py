@@ -12,14 +12,13 @@ from evaluation.analyses import point_weights
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer
-from tests.evaluation.test_point_sets import config_of
 from tests.helpers import fakes
-from tests.helpers.runs import trained
+from tests.helpers.runs import prepared_point_sets, trained
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    config = config_of(tmp_path)
+    config = prepared_point_sets(tmp_path)
     fakes.captioned(tmp_path / "pairs")
     config.data.evaluation = ["captions:pairs"]
     return trained(config)
@@ -54,7 +53,7 @@ def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
 
 
 def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "none")
+    config = prepared_point_sets(tmp_path, "none")
     config.data.evaluation = ["captions:pairs"]
     plain = trained(config)
     point_weights.evaluate(plain, plain)

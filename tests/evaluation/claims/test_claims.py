@@ -1,7 +1,6 @@
 """The table of claims is complete, and each kind of comparison recovers known effects from runs."""
 
 import math
-import random
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -13,43 +12,12 @@ from hypothesis import strategies as st
 from evaluation.claims.assess import assess
 from evaluation.claims.measures import MetricReader, SpreadOfMean, canonical_name, signed_r_squared
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Finding, Outcome
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
-from tests.helpers.synthetic import Values, claim, evidence, result, run
+from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
+from tests.helpers.synthetic import Values, evidence, result, run
 
 NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11, "own": 6}  # by paper
-SETS = ("scenes_colour", "scenes_count", "scenes_shape")
-
-
-def zeroshot(value: float, *datasets: str) -> Values:
-    return {("zeroshot", name, "top1"): value for name in datasets or SETS}
-
-
-def geometry(**values: float) -> Values:
-    return {("geometry", "scenes_captions", metric): value for metric, value in values.items()}
-
-
-def recall(value: float) -> Values:
-    return {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
-
-
-def outcome(number: str, recipe: str, runs: list[Run]) -> Outcome:
-    return assess(claim(number), recipe, evidence(runs))
-
-
-def seeds(recipe: str, arms: dict[str, Values], noise: float = 0.001, count: int = 3, **settings: Any) -> list[Run]:
-    draw = random.Random(0)
-    return [
-        run(recipe, arm, seed, {key: value + draw.gauss(0, noise) for key, value in values.items()}, **settings)
-        for arm, values in arms.items()
-        for seed in range(count)
-    ]
-
-
-def only(found: Outcome) -> Finding:
-    (finding,) = found.findings
-    return finding
 
 
 def test_every_claim_is_listed_once_and_can_be_tested() -> None:

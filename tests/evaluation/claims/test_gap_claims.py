@@ -12,7 +12,7 @@ from evaluation.claims.papers.paper4 import FIXED, TABLES_2_TO_5
 from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding
 from evaluation.runs.reader import Run
-from tests.evaluation.claims.test_claims import geometry, only, outcome, recall, seeds, zeroshot
+from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
 from tests.helpers.synthetic import Values, claim, run
 
 

@@ -14,8 +14,8 @@ from evaluation.datasets.kinds import Choices, Labelled, MinimalPairs
 from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
-from tests.evaluation.datasets.test_layout_errors import edit, error_of
 from tests.helpers import replicas
+from tests.helpers.layout_faults import edit, error_of
 
 COUNTS = dict.fromkeys(KINDS, 2) | {"swap_att": 3}
 IDS = list(builder.all_imagenet_wordnet_ids)

@@ -12,8 +12,8 @@ from PIL import Image
 from evaluation.datasets.kinds import Associations, Choices, ManyToMany
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
-from tests.evaluation.datasets.test_layout_errors import edit, error_of
 from tests.helpers import replicas
+from tests.helpers.layout_faults import edit, error_of
 
 RELATIONS = ["riding", "near", "riding", "above"]
 ATTRIBUTES = [("red", "tall")] * 25 + [("old", "wet")] * 24

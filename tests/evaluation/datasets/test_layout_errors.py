@@ -12,28 +12,11 @@ from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.images import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
-from evaluation.datasets.opening import open_dataset
-from evaluation.types import DEFAULTS, Settings
+from evaluation.types import Settings
 from tests.helpers import fakes, replicas
+from tests.helpers.layout_faults import edit, error_of
 
 Break = Callable[[Path], object]
-
-
-def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
-    """Return the one-line message of the UserError that opening the set or reading its splits raises."""
-    with pytest.raises(UserError) as caught:
-        data = open_dataset(spec, settings)
-        for split in data.splits:
-            data.hashes(split, "images")
-            assert len(data.images(split)[:]) > 0
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 def clevr(root: Path) -> str:
@@ -148,11 +131,7 @@ def test_a_changed_cifar_is_refused_because_of_its_checksum(tmp_path: Path, monk
     assert "does not hold cifar10 as published (Dataset not found or corrupted.)" in error_of(f"cifar10:{tmp_path}")
 
 
-def test_the_error_for_an_unreachable_hub_has_the_download_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_the_error_for_an_unreachable_hub_has_the_download_command(no_hub: None) -> None:
     assert "run `hf download me/wds_x --repo-type dataset`" in error_of("hf:me/wds_x")
 
 

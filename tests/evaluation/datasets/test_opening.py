@@ -9,8 +9,8 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
-from tests.evaluation.datasets.test_layout_errors import error_of
 from tests.helpers import fakes
+from tests.helpers.layout_faults import error_of
 
 
 def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
     assert encoder.provenance["checkpoint"] == from_open_clip("open_clip:mini-48/random", CPU).provenance["checkpoint"]
 
 
-def test_the_error_for_missing_weights_names_both_remedies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_the_error_for_missing_weights_names_both_remedies(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K`.*local file"):
         from_open_clip("open_clip:ViT-B-32/laion2b_s34b_b79k", CPU)
 

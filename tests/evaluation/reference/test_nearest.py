@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from clipx.utils.files import content_hash
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.datasets.named import NAMED, Classes
@@ -16,24 +15,13 @@ from evaluation.reference.nearest import compare, nearest
 from evaluation.runs.reader import Run
 from evaluation.runs.suites import SUITES
 from evaluation.types import Result
+from tests.helpers.published_rows import COCO, IMAGENET, row, templates
 
 
 def run(data: str, tower: str, samples: float | None = None, model: str = "m") -> Run:
     towers = {"image": {"name": tower}}
     config: dict[str, Any] = {"data": {"name": data}, "model": towers, "train": {"samples": samples}}
     return Run(Path("r"), "r", 0, config, [], [replace(IMAGENET, model=model)], {}, {})
-
-
-def row(task: str, dataset: str, metric: str, n: int, split: str = "test", **hashes: str) -> Result:
-    return Result(task, dataset, split, metric, 0.4, n, 0.3, 0.5, 0.0, True, 0, "m", hashes)
-
-
-def templates(key: str) -> dict[str, str]:
-    return {"templates/test": content_hash(prompts.published_templates(key))}
-
-
-IMAGENET = row("zeroshot", "imagenet", "top1", 50_000, **templates("imagenet1k"))
-COCO = row("retrieval", "mscoco", "text_to_image_recall@1", 25_010)
 
 
 @pytest.mark.parametrize(

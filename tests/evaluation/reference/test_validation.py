@@ -74,9 +74,8 @@ def test_missing_weights_and_data_are_listed_with_their_command(
 
 
 def test_without_any_data_it_exits_without_a_comparison(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    no_hub: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(command, "fetch_command", lambda model: f"`hf download {model}`")
     with pytest.raises(SystemExit) as end:
         command.validate([f"root={tmp_path}"])

@@ -23,8 +23,8 @@ from evaluation.report.sections.paper_tables import paper_tables
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run, find
-from tests.evaluation.report.test_writer import Page
 from tests.helpers import synthetic
+from tests.helpers.report_pages import Page
 from tests.helpers.report_runs import write_run
 from tests.helpers.synthetic import Values, evidence, run, with_geometry
 

@@ -2,14 +2,12 @@
 
 import re
 from itertools import combinations
-from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from evaluation.report.blocks import Figure
 from evaluation.report.figures.plots import (
     MAX_CLASS_LABELS,
     MAX_POINTS,
@@ -20,6 +18,7 @@ from evaluation.report.figures.plots import (
     line_plot,
 )
 from evaluation.report.figures.svg import COLOURS, slug
+from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
 COLOUR_BLIND = (
@@ -71,11 +70,6 @@ def test_labels_after_the_eighth_differ_in_dashes() -> None:
     drawn = re.findall(r'data-label="m(\d+)".*?<path [^>]*style="([^"]*)"', figure.body, re.DOTALL)
     styles = {label: tuple(re.findall(r"stroke(?:-dasharray)?: ([^;]*)", style)) for label, style in drawn}
     assert len(styles) == 16 and len(set(styles.values())) == 16
-
-
-def texts(figure: Figure) -> list[str]:
-    svg = ElementTree.fromstring(f"<svg>{figure.body}</svg>")
-    return ["".join(element.itertext()) for element in svg.iter("text")]
 
 
 def test_lines_and_text_have_the_pages_colour() -> None:

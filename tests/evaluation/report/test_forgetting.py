@@ -12,8 +12,8 @@ from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
-from tests.evaluation.analyses.test_forgetting import MIDDLE, all_runs, values
-from tests.evaluation.report.test_figures import texts
+from tests.helpers.fine_tuning_runs import MIDDLE, all_runs, values
+from tests.helpers.report_pages import texts
 from tests.helpers.synthetic import result, run, write
 
 

@@ -11,8 +11,8 @@ from evaluation.report.figures.effects import Effect, Shade, forest_plot, heat_m
 from evaluation.report.figures.svg import COLOURS
 from evaluation.report.pages.method_figures import method_figures
 from evaluation.statistics import t_interval
-from tests.evaluation.analyses.test_comparison import compare_all, runs_of
-from tests.evaluation.report.test_figures import texts
+from tests.helpers.method_runs import compare_all, runs_of
+from tests.helpers.report_pages import texts
 
 METHODS = {"low": 0.50, "high": 0.52, "same": 0.52}
 

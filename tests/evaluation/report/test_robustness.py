@@ -12,7 +12,7 @@ from evaluation.report.sections.published import SHIFTS, robustness
 from evaluation.runs.groups import MetricSummary, group_runs, summarise_metrics
 from evaluation.runs.reader import Run
 from evaluation.types import Result
-from tests.evaluation.reference.test_nearest import IMAGENET, row, templates
+from tests.helpers.published_rows import IMAGENET, row, templates
 
 V2 = row("zeroshot", "imagenetv2", "top1", 10_000, **templates("imagenet1k"))
 R = row("zeroshot", "imagenet_r", "top1", 30_000, **templates("imagenet1k"))

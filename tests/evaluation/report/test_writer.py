@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import get_args
@@ -16,42 +15,10 @@ from evaluation.report import render
 from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.results import write_tables
+from tests.helpers.report_pages import Page
 from tests.helpers.report_runs import row, rows, write_lines, write_run
 
 HOSTILE = "<script>alert(1)</script> & \"$x$ | `a` ' <img src=x onerror=alert(1)> {{ 6 * 7 }} {% raw %}"
-
-
-class Page(HTMLParser):
-    """The text of each table cell, by row, and all tags with their attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.in_cell = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        if tag == "td":
-            self.rows[-1].append("")
-            self.in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "td":
-            self.rows[-1][-1] = self.rows[-1][-1].strip()
-            self.in_cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self.in_cell:
-            self.rows[-1][-1] += data
-
-    def row(self, *beginning: str) -> list[str]:
-        matching = [cells for cells in self.rows if tuple(cells[: len(beginning)]) == beginning]
-        assert len(matching) == 1, (beginning, matching)
-        return matching[0]
 
 
 @pytest.fixture(scope="module")

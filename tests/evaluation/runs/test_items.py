@@ -13,8 +13,8 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.metrics import MISS
 from evaluation.runs import items, results
 from evaluation.types import DEFAULTS, Encoder, Items, Result, Settings
-from tests.evaluation.test_runner import run
 from tests.helpers import fakes
+from tests.helpers.evaluation import run
 
 
 def rows_of(out: Path, **chosen: str) -> list[dict[str, Any]]:

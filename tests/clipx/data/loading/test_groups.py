@@ -11,24 +11,14 @@ from clipx.config.schema import TrainConfig
 from clipx.data.scenes.samples import content_of, training_sample
 from clipx.errors import UserError
 from clipx.types import Batch
-from tests.helpers.folder import COLOURS, jpeg, write_shards
+from tests.helpers.annotation_files import write_table
+from tests.helpers.folder import COLOURS, write_shards
 from tests.helpers.loading import load
 
 
 def batches(config: DataConfig, needs: tuple[str, ...] = ("group",)) -> list[Batch]:
     """Return the batches of two epochs."""
     return [batch for batch, _ in load(config, TrainConfig(epochs=2, batch_size=5), needs=needs)]
-
-
-def write_table(root: Path) -> DataConfig:
-    """Write six images, and a table with the first caption of each image, then the second, then the third."""
-    for colour in COLOURS:
-        (root / f"{colour}.jpg").write_bytes(jpeg(colour))
-    rows = [f"{colour}.jpg,caption {k}" for k in range(3) for colour in COLOURS]
-    (root / "list.csv").write_text("image,caption\n" + "\n".join(rows))
-    return DataConfig(
-        name="t", source="csv", root=str(root), split=".", annotations="list.csv", captions="each", workers=0
-    )
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])

@@ -14,7 +14,7 @@ from clipx.data.scenes.content import COLOURS, SHAPES
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 from clipx.types import Batch
-from tests.clipx.data.loading.test_groups import write_table
+from tests.helpers.annotation_files import write_table
 from tests.helpers.folder import add, jpeg
 from tests.helpers.loading import load
 

@@ -71,10 +71,6 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
 
 
-def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local_folder(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
         tokenizer.build_tokenizer(inputs(tokenizer="hf:distilbert-base-uncased"))

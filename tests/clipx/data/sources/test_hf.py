@@ -3,8 +3,8 @@
 import hashlib
 import random
 from pathlib import Path
-from typing import Any
 
+import datasets
 import pytest
 
 from clipx.config.data_schema import DataConfig
@@ -13,31 +13,9 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
+from tests.helpers.hf_datasets import rows, write
 
-datasets = pytest.importorskip("datasets")
-
-
-@pytest.fixture(autouse=True)
-def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
-    datasets.disable_progress_bars()
-
-
-def rows() -> dict[str, list[Any]]:
-    images = [{"bytes": jpeg(colour), "path": None} for colour in COLOURS]
-    texts = [[f"{colour} {k}" for k in range(3)] for colour in COLOURS]
-    return {"image": [*images, None], "texts": [*texts, ["nothing"]], "caption": [t[0] for t in texts] + [" "]}
-
-
-def write(folder: Path, saved: bool) -> Path:
-    """Write `rows` with save_to_disk if `saved`, else as a parquet file."""
-    dataset = datasets.Dataset.from_dict(rows())
-    if saved:
-        datasets.DatasetDict({"train": dataset}).save_to_disk(str(folder))
-    else:
-        folder.mkdir(parents=True)
-        dataset.to_parquet(str(folder / "train-00000.parquet"))
-    return folder
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def config(root: Path, caption: str = "caption", captions: str = "first") -> DataConfig:
@@ -98,7 +76,7 @@ def test_the_fingerprint_formula_is_unchanged(tmp_path: Path) -> None:
     assert source.fingerprint == f"7:{digest.hexdigest()[:16]}"
 
 
-def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, no_hub: None) -> None:
     root = write(tmp_path / "d", saved=False)
     with pytest.raises(UserError, match=r"data.caption_column=captoin is not a column .* did you mean 'caption'"):
         open_pair_source(config(root, "captoin"))
@@ -112,7 +90,6 @@ def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, monk
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="could not be loaded"):
         open_pair_source(config(tmp_path / "empty"))
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
     with pytest.raises(UserError, match=r"data.root=nobody/nothing: split train could not be loaded"):
         open_pair_source(config(Path("nobody/nothing")))
 

@@ -18,10 +18,12 @@ from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream, Stream
 from clipx.errors import Fault, UserError
 from clipx.types import Batch
-from tests.clipx.data.sources.test_hf import own_datasets_cache, write  # noqa: F401
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.hf_datasets import write
 from tests.helpers.loading import load
 from tests.helpers.runs import trained
+
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def config(root: Path, workers: int = 0) -> DataConfig:

@@ -81,9 +81,7 @@ def test_distilbert_is_built_without_the_hub(monkeypatch: pytest.MonkeyPatch) ->
     assert all(getattr(shape, key) == getattr(defaults, key) for key in keys)
 
 
-def test_weights_that_cannot_be_downloaded_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+def test_weights_that_cannot_be_downloaded_are_refused(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download nobody/nothing`.*or give a local folder"):
         build("nobody/nothing")
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*null for random weights"):

@@ -64,10 +64,8 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
 
 @pytest.mark.long
 def test_check_builds_the_papers_towers_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    no_hub: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     towers = ["model.image.name='timm:resnet50'", "model.text.name='hf:distilbert-base-uncased'", "model.embed_dim=256"]
     arguments = ["check", "recipe=demo", *towers, "model.image.size=64", "train.batch_size=2", "data=shards"]
     monkeypatch.setattr(sys, "argv", ["clipx", *arguments])

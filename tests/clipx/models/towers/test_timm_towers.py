@@ -20,12 +20,6 @@ def build(
     return timm_towers.build_timm_tower(config, embed_dim, load)
 
 
-@pytest.fixture
-def no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-
-
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
 @pytest.mark.parametrize("size", [None, 64])
 def test_pooled_features_are_projected_at_any_image_size(name: str, size: int | None) -> None:

@@ -1,0 +1,14 @@
+"""A fixture for tests of data sources that use Hugging Face `datasets`."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test an empty cache of `datasets`, without progress bars."""
+    import datasets
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    datasets.disable_progress_bars()

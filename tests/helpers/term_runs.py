@@ -1,0 +1,37 @@
+"""Tiny runs with any term, mixing and optimizer, and the comparison of their results."""
+
+import torch
+from torch import Tensor
+
+from clipx import objectives
+from clipx.config.schema import RunConfig
+from tests.helpers import tiny
+
+TERMS: dict[str, dict[str, object]] = {
+    "keyword": {"weight": 2.0},
+    "nuclr": {"eta": 0.3, "freeze_steps": 1},
+    "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(D_ij / tau_i) amplifies rounding errors
+    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2")},
+}
+OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
+Result = dict[str, Tensor]  # name -> weight or column, as `tiny.train` returns
+
+
+def settings(term: str, mixing: str, kind: str) -> RunConfig:
+    """Return the settings of a run with this term, mixing and optimizer, for `tiny.components`."""
+    config = tiny.settings({term: TERMS[term]})
+    config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
+    config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
+    config.temperature.tau, config.train.ema = 0.2, 0.5
+    config.temperature.bias = -2.0 if "bias" in objectives.TERMS[term].needs else None
+    config.model.teacher = "tiny" if "teacher" in objectives.TERMS[term].needs else None
+    return config
+
+
+def assert_same(found: Result, expected: Result, moved_from: Result) -> None:
+    """Compare up to float32 rounding, and check that the weights have moved."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6, msg=tiny.about(name))
+        if name in moved_from and name != "temperature.nu":
+            assert (value - moved_from[name]).abs().max() > 1e-4, f"{name} has hardly been trained"
