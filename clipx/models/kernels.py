@@ -40,13 +40,14 @@ FREQUENCIES: dict[str, Callable[[float, int, int, Generator], Tensor]] = {
 REDUCTIONS: dict[str, Callable[[int], float]] = {"mean": lambda K: 1 / K, "sum": lambda K: 1.0}
 
 
-def sample_frequencies(kernel: str, width: float, d: int, D: int, generator: Generator) -> tuple[Tensor, Tensor]:
+def sample_frequencies(kernel: str, width: float, dim: int, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """Draw omega [D, d] and the phases beta ~ U[0, 2 pi) [D] of random Fourier features, on the CPU.
 
-    `width` is sigma for the kernel gaussian and c for imq. Raises UserError for an unknown kernel.
+    `width` is sigma for the kernel gaussian and c for imq, `dim` is d, `count` is D. Raises UserError for an unknown
+    kernel.
     """
-    omega = lookup(FREQUENCIES, kernel, "model.points.kernel")(width, d, D, generator)
-    return omega, 2 * math.pi * torch.rand(D, generator=generator)
+    omega = lookup(FREQUENCIES, kernel, "model.points.kernel")(width, dim, count, generator)
+    return omega, 2 * math.pi * torch.rand(count, generator=generator)
 
 
 def embed(point_set: PointSet, alpha: Sequence[float], omega: Tensor, beta: Tensor, reduce: str = "mean") -> Tensor:

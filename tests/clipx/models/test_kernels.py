@@ -85,7 +85,7 @@ def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
 
 
 def test_values_and_gradients_equal_those_without_chunks_for_every_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    omega, beta = sample_frequencies("gaussian", 0.75, 6, 32, rng.generator(0))
+    omega, beta = sample_frequencies(kernel="gaussian", width=0.75, dim=6, count=32, generator=rng.generator(0))
     cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)
     found = []
     for chunk in (1 << 22, 2 * 4 * 32, 1):  # all sets, two sets or one set per chunk
