@@ -64,7 +64,7 @@ GRIDS: dict[str, list[tuple[str, Grid]]] = {
     "clip_reg_photos": [("clip", (RATES,))],
     "margin_photos": [("tau_07", (RATES,))],
     "gap_photos": [("base", (RATES,))],
-    "nuclr_photos": [("clip", (RATES, TAUS)), ("siglip", (RATES,))],
+    "nuclr_photos": [("clip,siglip", (RATES,)), ("clip", (TAUS,))],
 }
 
 
