@@ -1,7 +1,7 @@
-"""Gain and loss of fine-tuning: every run against the run that it starts from (model.init), paired by seed.
+"""Gain and forgetting of fine-tuning: every run against the run that it starts from (model.init), paired by seed.
 
-Gain is the rise of the mean score on the new evaluation sets, loss the fall on the kept sets (data.kept). A score is
-zero-shot accuracy, R@1 (mean of both directions) or pair accuracy. Only sets that all runs share count.
+Gain is the rise of the mean score on the new evaluation sets, forgetting the fall on the kept sets (data.kept). A score
+is zero-shot accuracy, R@1 (mean of both directions) or pair accuracy. Only sets that all runs share count.
 
 Results of weights between start and end are read from RUN/interpolated/ALPHA (Wortsman et al. 2022, WiSE-FT): alpha = 0
 are the start weights, alpha = 1 the weights after fine-tuning.
@@ -36,13 +36,13 @@ class Change:
     """Change since the start weights, of one run or of interpolated weights."""
 
     gain: float
-    loss: float
+    forgetting: float
     by_set: Scores
 
     @property
     def net(self) -> float:
-        """Gain minus loss."""
-        return self.gain - self.loss
+        """Gain minus forgetting."""
+        return self.gain - self.forgetting
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class FineTuned:
         return _over_seeds({seed: value(curve[1.0]) for seed, curve in self.curves.items()})
 
     def path(self) -> list[tuple[float, float]]:
-        """Return the mean loss and gain at every alpha that all seeds have; [] if these are only 0 and 1."""
+        """Return the mean forgetting and gain at every alpha that all seeds have; [] if these are only 0 and 1."""
         changes = [[curve[alpha] for curve in self.curves.values()] for alpha in self._shared()]
-        path = [(fmean(change.loss for change in at), fmean(change.gain for change in at)) for at in changes]
+        path = [(fmean(change.forgetting for change in at), fmean(change.gain for change in at)) for at in changes]
         return path if len(path) > 2 else []
 
     def area(self) -> Estimate | None:
-        """Return gain minus loss, integrated over alpha (trapezoids), as mean over the seeds; None without a path."""
+        """Return gain minus forgetting, integrated over alpha (trapezoids): mean over seeds; None without a path."""
         if not self.path():
             return None
         alphas = self._shared()
@@ -82,7 +82,7 @@ class FineTuning:
     recipe: str
     new: list[str]  # "TASK DATASET" of the new sets, with canonical names
     kept: list[str]
-    arms: list[FineTuned]  # largest gain minus loss first
+    arms: list[FineTuned]  # largest gain minus forgetting first
     left_out: list[Path]  # runs without a scored start run; all runs if they share no new or no kept set
     names: dict[str, str]  # canonical name of a data set -> name in the results
 

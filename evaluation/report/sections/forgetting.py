@@ -1,4 +1,4 @@
-"""Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and loses on the kept ones."""
+"""Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
 from evaluation.analyses.comparison import MIN_SEEDS, Estimate
 from evaluation.analyses.forgetting import FineTuned, FineTuning, fine_tunings
@@ -22,13 +22,13 @@ def _blocks(tuning: FineTuning) -> list[Block]:
         explanation = (
             f"{tuning.recipe}: change of the mean score since the start weights, paired by seed, with 95% intervals "
             f"(Student's t; none with fewer than {MIN_SEEDS} seeds). Gain: rise on the new sets "
-            f"({', '.join(map(tuning.display, tuning.new))}). Loss: fall on the kept sets "
+            f"({', '.join(map(tuning.display, tuning.new))}). Forgetting: fall on the kept sets "
             f"({', '.join(map(tuning.display, tuning.kept))})."
         )
         if any(arm.path() for arm in tuning.arms):
             explanation += (
-                " Area: gain minus loss of the interpolated weights, integrated over their coefficient from 0 (start) "
-                "to 1 (end)."
+                " Area: gain minus forgetting of the interpolated weights, integrated over their coefficient from 0 "
+                "(start) to 1 (end)."
             )
         blocks += [Text(explanation, "muted"), Figures([_plane(tuning), _by_set(tuning)]), _table(tuning)]
     if tuning.left_out:
@@ -40,13 +40,17 @@ def _blocks(tuning: FineTuning) -> list[Block]:
 
 def _plane(tuning: FineTuning) -> Figure:
     points = [
-        PlanePoint(arm.label, _span(arm.mean(lambda c: c.loss)), _span(arm.mean(lambda c: c.gain)), arm.path())
+        PlanePoint(arm.label, _span(arm.mean(lambda c: c.forgetting)), _span(arm.mean(lambda c: c.gain)), arm.path())
         for arm in tuning.arms
     ]
-    caption = f"{tuning.recipe}: gain against loss since the start weights (+). Dashed diagonal: gain = loss"
+    caption = (
+        f"{tuning.recipe}: gain against forgetting since the start weights (+). Dashed diagonal: gain = forgetting"
+    )
     if any(point.path for point in points):
         caption += ". Lines: weights interpolated between start and end"
-    return plane(f"forgetting-{slug(tuning.recipe)}", caption, points, "loss on the kept sets", "gain on the new sets")
+    return plane(
+        f"forgetting-{slug(tuning.recipe)}", caption, points, "forgetting on the kept sets", "gain on the new sets"
+    )
 
 
 def _by_set(tuning: FineTuning) -> Figure:
@@ -75,14 +79,14 @@ def _table(tuning: FineTuning) -> Table:
         [
             Cell(arm.label),
             _cell(arm.mean(lambda change: change.gain), better=1),
-            _cell(arm.mean(lambda change: change.loss), better=-1),
+            _cell(arm.mean(lambda change: change.forgetting), better=-1),
             _cell(arm.mean(lambda change: change.net), better=1),
             _cell(arm.area(), better=1),
             Cell(str(len(arm.curves)), len(arm.curves)),
         ]
         for arm in tuning.arms
     ]
-    return Table(["Method", "Gain", "Loss", "Gain − loss", "Area", "Seeds"], rows)
+    return Table(["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"], rows)
 
 
 def _cell(found: Estimate | None, better: int) -> Cell:

@@ -1,4 +1,4 @@
-"""Gain, loss and area against plain loops over seeds and data sets, and which run counts as the start."""
+"""Gain, forgetting and area against plain loops over seeds and data sets, and which run counts as the start."""
 
 import json
 from dataclasses import replace
@@ -33,12 +33,12 @@ def approx(found: Estimate) -> Any:
     return pytest.approx((found.value, found.low, found.high))
 
 
-def test_gain_and_loss_are_paired_differences_to_the_start_run() -> None:
+def test_gain_and_forgetting_are_paired_differences_to_the_start_run() -> None:
     found = only(all_runs())
     assert found.kept == ["zeroshot cifar10", "zeroshot scenesshape"]
     assert found.new == ["retrieval newcaptions", "zeroshot newcolour", "zeroshot newshape"]
     assert [found.display(name) for name in found.kept] == ["zeroshot wds_cifar10", "zeroshot scenes_shape"]
-    assert [arm.label for arm in found.arms] == ["clip", "frozen"], "the largest gain minus loss must come first"
+    assert [arm.label for arm in found.arms] == ["clip", "frozen"], "the largest gain minus forgetting must come first"
     (clip,) = [arm for arm in found.arms if arm.label == "clip"]
     gains, losses = [], []
     for seed in range(4):
@@ -47,7 +47,7 @@ def test_gain_and_loss_are_paired_differences_to_the_start_run() -> None:
         losses.append(((0.9 - 0.5) + (0.8 - 0.7)) / 2)
     gain = clip.mean(lambda change: change.gain)
     assert (gain.value, gain.low, gain.high) == approx(t_estimate(gains))
-    assert clip.mean(lambda change: change.loss).value == pytest.approx(fmean(losses))
+    assert clip.mean(lambda change: change.forgetting).value == pytest.approx(fmean(losses))
     net = clip.mean(lambda change: change.net)
     expected = t_estimate([gain - loss for gain, loss in zip(gains, losses, strict=True)])
     assert (net.value, net.low, net.high) == approx(expected)
@@ -78,7 +78,7 @@ def test_the_start_run_may_be_a_folder_or_a_checkpoint(init: str) -> None:
     start = run("demo", "", 7, values(START, 0))
     tuned = one_run("clip", 0, END["clip"], init=init.replace("RUN", str(start.path)))
     (arm,) = only([start, tuned]).arms
-    assert arm.mean(lambda change: change.loss).value == pytest.approx(0.25)
+    assert arm.mean(lambda change: change.forgetting).value == pytest.approx(0.25)
 
 
 def test_an_earlier_checkpoint_counts_with_its_own_results(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_earlier_checkpoint_counts_with_its_own_results(tmp_path: Path) -> No
     below.mkdir(parents=True)
     (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
     (arm,) = only([replace(start, results=others), tuned]).arms
-    assert arm.mean(lambda change: change.loss).value == pytest.approx(0.25)
+    assert arm.mean(lambda change: change.forgetting).value == pytest.approx(0.25)
 
 
 def test_runs_that_share_no_new_set_are_left_out() -> None:

@@ -35,7 +35,8 @@ def test_the_report_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path) 
     assert {"forgetting-finetune_mini.svg", "changes-finetune_mini.svg"} <= names
     explanation, figures, table = forgetting(group_runs(reader.find([root])))
     assert isinstance(explanation, Text) and "Area: " in explanation.text
-    assert isinstance(table, Table) and table.columns == ["Method", "Gain", "Loss", "Gain − loss", "Area", "Seeds"]
+    assert isinstance(table, Table)
+    assert table.columns == ["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"]
     clip, frozen = table.rows
     assert [cell.text for cell in (frozen[0], frozen[4], frozen[5])] == ["frozen", "-", "3"]
     assert clip[0].text == "clip" and clip[2].text == "+0.250" and clip[4].text.startswith("+0.1")
