@@ -11,6 +11,7 @@ import re
 import sys
 import tarfile
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,14 @@ from evaluation.runs.reader import TIMING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
-MINIATURES = {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if "_mini" in recipe}
+MINIATURES, PHOTOGRAPHS = (
+    {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if world in recipe}
+    for world in ("_mini", "_photos")
+)
 VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---|---|---|---|---|"]
+VERDICTS_ON_PHOTOGRAPHS = ["| claim, on photographs | statement or part | s | three seeds |", "|---|---|---|---|"]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
+FOLDER_OF_DATA = re.compile(r"/[\w/.-]*/(?=flickr8k)")  # on the machine of the runs
 TIMES = ("time", "step_s", "data_wait")  # no table reads these numbers of a log, and they do not compress
 
 
@@ -47,13 +53,16 @@ def main(arguments: list[str]) -> None:
 
 
 def pack(runs: Path) -> None:
-    """Write the archives of the miniatures: settings, logs and results of the finished runs, without weights."""
-    for recipe in MINIATURES:
+    """Write the archives of the recipes: settings, logs and results of the finished runs, without weights."""
+    for recipe in (*MINIATURES, *PHOTOGRAPHS):
         finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
-        archive = DOCS / "runs" / f"{recipe}.tar.xz"
+        if not finished:
+            continue
+        archive = _archive(recipe)
         with tarfile.open(archive.with_suffix(".new"), "w:xz") as tar:
             for path in sorted(path for run in finished for name in FILES for path in run.glob(name)):
-                content = _without_times(path.read_text()) if path.name == "log.jsonl" else path.read_text()
+                text = FOLDER_OF_DATA.sub("", path.read_text())
+                content = _without_times(text) if path.name == "log.jsonl" else text
                 member = tarfile.TarInfo(f"runs/{path.relative_to(runs)}")
                 member.size = len(content.encode())
                 tar.addfile(member, io.BytesIO(content.encode()))
@@ -66,19 +75,30 @@ def _without_times(log: str) -> str:
 
 
 def unpack(folder: Path) -> None:
-    """Unpack the runs of the miniatures into `folder`."""
-    for recipe in MINIATURES:
-        with tarfile.open(DOCS / "runs" / f"{recipe}.tar.xz") as tar:
+    """Unpack the runs of the miniatures and those on photographs into `folder`."""
+    for recipe in filter(_has_archive, (*MINIATURES, *PHOTOGRAPHS)):
+        with tarfile.open(_archive(recipe)) as tar:
             tar.extractall(folder, filter="data")
 
 
+def _archive(recipe: str) -> Path:
+    return DOCS / "runs" / f"{recipe}.tar.xz"
+
+
+def _has_archive(recipe: str) -> bool:
+    return _archive(recipe).exists()
+
+
 def of_pages(folder: Path) -> dict[int, list[list[str]]]:
-    """Return paper -> its tables, each a list of lines: first the verdicts, then the regimes of its miniatures."""
+    """Return paper -> its tables, each a list of lines: verdicts of the miniatures and on photographs, then regimes."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
     regimes_text = markdown(regimes(runs))
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
-    for recipe, paper in MINIATURES.items():
+    with_runs = {recipe: paper for recipe, paper in PHOTOGRAPHS.items() if _has_archive(recipe)}
+    for paper in sorted(set(with_runs.values())):
+        tables[paper].append(_verdicts_on_photographs(paper, evidence))
+    for recipe, paper in (MINIATURES | with_runs).items():
         tables[paper].append(_regime(recipe, paper, regimes_text))
     return tables
 
@@ -91,8 +111,9 @@ def in_page(page: str, head: str) -> list[str]:
 
 
 def verdicts(page: str) -> dict[str, str]:
-    """Return claim id -> verdict ("" if there is none) from both tables of verdicts in the text of a page."""
-    of_runs = re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", page, re.MULTILINE)
+    """Return claim id -> verdict ("" if there is none): of the miniatures and of programs, from the text of a page."""
+    miniatures = "\n".join(in_page(page, VERDICTS[0]))
+    of_runs = re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", miniatures, re.MULTILINE)
     of_programs = re.findall(r"^\| (\d\.\d+) \|[^|]*\| ([a-z ]*?) *\|", page, re.MULTILINE)
     return dict([*of_runs, *of_programs])
 
@@ -103,15 +124,27 @@ def _regime(recipe: str, paper: int, text: str) -> list[str]:
     lines = next(part for part in section if part.startswith(f"{recipe}\n")).splitlines()
     rows = [[cell.strip() for cell in line.split(" | ")[:-1]] for line in lines if line.startswith("| ")][2:]
     measured = [f"{' | '.join(row)} |".replace("\\", "") for row in rows if row[2]]
-    return [f"| `{recipe}` | paper {paper} | miniature | factor |", "|---|---|---|---|", *measured]
+    ours = "miniature" if recipe in MINIATURES else "ours"
+    return [f"| `{recipe}` | paper {paper} | {ours} | factor |", "|---|---|---|---|", *measured]
 
 
 def _verdicts(paper: int, evidence: Evidence) -> list[str]:
-    claims = tuple(claim for claim in CLAIMS if claim.paper == paper and not claim.program)
-    early, last = outcomes(claims, _first_look(evidence)), outcomes(claims, evidence)
+    early, last = _outcomes(paper, MINIATURES, _first_look(evidence)), _outcomes(paper, MINIATURES, evidence)
     # a claim with its own number of seeds is judged only once
     first = [of_last if of_last.claim.looks else of_early for of_early, of_last in zip(early, last, strict=True)]
-    return VERDICTS + [line for pair in zip(first, last, strict=True) for line in _lines(*pair)]
+    return VERDICTS + [_row(*cells) for pair in zip(first, last, strict=True) for cells in _cells(*pair)]
+
+
+def _verdicts_on_photographs(paper: int, evidence: Evidence) -> list[str]:
+    found = _outcomes(paper, PHOTOGRAPHS, evidence)
+    rows = (cells for outcome in found for cells in _cells(outcome, outcome))
+    return VERDICTS_ON_PHOTOGRAPHS + [_row(*start, last) for *start, _, last in rows]
+
+
+def _outcomes(paper: int, recipes: Collection[str], evidence: Evidence) -> list[Outcome]:
+    """Return the outcomes of the paper's claims in these recipes."""
+    claims = tuple(claim for claim in CLAIMS if claim.paper == paper and not claim.program)
+    return [outcome for outcome in outcomes(claims, evidence) if outcome.recipe in recipes]
 
 
 def _first_look(evidence: Evidence) -> Evidence:
@@ -123,17 +156,17 @@ def _first_look(evidence: Evidence) -> Evidence:
     return replace(evidence, runs=runs, _known={})
 
 
-def _lines(first: Outcome, last: Outcome) -> list[str]:
-    """Return the row of a claim; if it has several parts, also a row for each part."""
+def _cells(first: Outcome, last: Outcome) -> list[list[str]]:
+    """Return the cells of a claim's row; if it has several parts, also of a row for each part."""
     claim = [f"**{last.claim.id}**", last.claim.statement]
     parts = list(zip(first.findings, last.findings, strict=True))
     if len(parts) == 1:
         ((before, after),) = parts
-        return [_row(*claim, _bound(after), _cell(before), f"**{after.verdict}**{_numbers(after)}{_seeds(after)}")]
+        return [[*claim, _bound(after), _cell(before), f"**{after.verdict}**{_numbers(after)}{_seeds(after)}"]]
     of_parts = [
-        _row("", after.label, _bound(after), _cell(before), _cell(after) + _seeds(after)) for before, after in parts
+        ["", after.label, _bound(after), _cell(before), _cell(after) + _seeds(after)] for before, after in parts
     ]
-    return [_row(*claim, "", first.verdict, f"**{last.verdict}**"), *of_parts]
+    return [[*claim, "", first.verdict, f"**{last.verdict}**"], *of_parts]
 
 
 def _bound(finding: Finding) -> str:
