@@ -1,4 +1,4 @@
-"""Gain and forgetting of fine-tuning: every run against the run that it starts from (model.init), paired by seed.
+"""Gain and forgetting: compare every fine-tuned run with the run that it starts from (model.init), by seed.
 
 Gain is the rise of the mean score on the new evaluation sets, forgetting the fall on the kept sets (data.kept). A score
 is zero-shot accuracy, R@1 (mean of both directions) or pair accuracy. Only sets that all runs share count.

@@ -1,4 +1,4 @@
-"""Runs whose results a claim reads, and the outcome of the claim."""
+"""Runs with given results, and the outcome of a claim on them."""
 
 import random
 from typing import Any

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
 
 
 def pack(runs: Path) -> None:
-    """Write the archives of the recipes: settings, logs and results of the finished runs, without weights."""
+    """Write an archive for each recipe, with the settings, logs and results of its finished runs."""
     for recipe in (*MINIATURES, *PHOTOGRAPHS):
         finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
         if not finished:
@@ -157,7 +157,7 @@ def _first_look(evidence: Evidence) -> Evidence:
 
 
 def _cells(first: Outcome, last: Outcome) -> list[list[str]]:
-    """Return the cells of a claim's row; if it has several parts, also of a row for each part."""
+    """Return the rows of a claim, as cells: its own row and, if it has several parts, one row for each part."""
     claim = [f"**{last.claim.id}**", last.claim.statement]
     parts = list(zip(first.findings, last.findings, strict=True))
     if len(parts) == 1:

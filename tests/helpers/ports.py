@@ -1,4 +1,4 @@
-"""Free ports of this machine, for processes that a test connects."""
+"""Free network ports."""
 
 import socket
 

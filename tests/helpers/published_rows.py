@@ -11,7 +11,7 @@ def row(task: str, dataset: str, metric: str, n: int, split: str = "test", **has
 
 
 def templates(key: str) -> dict[str, str]:
-    """Return the hash of CLIP-benchmark's prompts for the data set `key`, for a result's `hashes`."""
+    """Return the hash of the prompts that CLIP-benchmark uses for this data set."""
     return {"templates/test": content_hash(prompts.published_templates(key))}
 
 

@@ -18,7 +18,7 @@ CLEAN = [f"data.scenes.{fault}=0" for fault in ("omit", "mislabelled", "irreleva
 
 
 def lines(losses: list[float], tau: float = 0.05) -> list[dict[str, Any]]:
-    """Return lines of a log, every ten steps, in which the term clip has these losses."""
+    """Return a log with a line every ten steps. `losses` are those of the term clip."""
     return [
         {"step": 10 * k, "loss": 5 * loss, "terms": {"clip": loss, "keyword": 4 * loss}, "tau": tau}
         for k, loss in enumerate(losses, 1)

@@ -1,4 +1,4 @@
-"""TF32 of a GPU, computed on a CPU."""
+"""A GPU's rounding to TF32, on a CPU."""
 
 import torch
 from torch import Tensor

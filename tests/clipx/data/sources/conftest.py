@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+import datasets
 import pytest
 
 
 @pytest.fixture
 def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the test an empty cache of `datasets`, without progress bars."""
-    import datasets
-
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
     datasets.disable_progress_bars()
