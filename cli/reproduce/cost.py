@@ -146,15 +146,16 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 
 def _state(config: RunConfig) -> str:
-    """Return `new`, `at step_X`, `trained`, or `finished` (trained, and evaluated if it has evaluation sets)."""
+    """Return `new`, `at step_X`, `trained`, or `finished` (trained, and all its evaluations done)."""
     run = directory.directory(config)
     saved = checkpoints(run)
+    evaluated = is_evaluated(run)
     if directory.read_divergence(run) is None:
         if not saved:
-            return "finished" if is_evaluated(run) else "new"
+            return "finished" if evaluated else "new"
         if step_of(saved[-1]) != _last_step(config, saved[-1]):
             return f"at {saved[-1].name}"
-    return "trained" if config.data.evaluation and not (run / "results.jsonl").exists() else "finished"
+    return "finished" if evaluated or not config.data.evaluation else "trained"
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
@@ -176,4 +177,5 @@ def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: in
         return
     total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
     trained = sum(map(len, seconds.values()))
-    print(f"here: about {duration(total)} of training left, based on {trained} trained runs; without evaluation")
+    runs = f"{trained} trained run{'s' * (trained > 1)}"
+    print(f"here: about {duration(total)} of training left, based on {runs}; without evaluation")

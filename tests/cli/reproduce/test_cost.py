@@ -15,6 +15,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.training.cost import StepCost, whole_step
+from evaluation.runs.reader import TIMING
 from tests.helpers import synthetic
 
 
@@ -98,7 +99,7 @@ def checkpoint(run: Path, step: int, data: str = "10000:abc") -> None:
     (folder / "checkpoint.json").write_text(json.dumps({"step": step, "data": data}))
 
 
-def test_a_run_is_finished_after_its_last_step_and_its_evaluation(tmp_path: Path) -> None:
+def test_a_run_is_finished_after_its_last_step_and_all_its_evaluations(tmp_path: Path) -> None:
     config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
     without = replace(config, data=replace(config.data, evaluation=[]))
     run = directory.directory(config)
@@ -107,7 +108,9 @@ def test_a_run_is_finished_after_its_last_step_and_its_evaluation(tmp_path: Path
     assert cost._state(config) == cost._state(without) == "at step_00000100"
     checkpoint(run, 30 * (2700 // 32), "3000:abc")  # 3,000 of 10,000 pairs were found, 300 of them are held out
     assert (cost._state(config), cost._state(without)) == ("trained", "finished")
-    (run / "results.jsonl").touch()
+    (run / "results.jsonl").touch()  # the first of several evaluations writes it
+    assert cost._state(config) == "trained"
+    (run / TIMING).touch()
     assert cost._state(config) == "finished"
 
 
@@ -127,13 +130,13 @@ def test_each_arm_has_a_line_for_all_seeds_before_totals_and_assumptions(
     checkpoint(synthetic.write(tmp_path, done), 4200)
     print_costs(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
-    numbers = "s0..s2 64 pairs/step 4,200 steps, each <0.1 GPU-h 0.99 GB 1 finished, 2 new"
+    numbers = "s0..s2 64 pairs/step 4,200 steps, each <0.1 GPU-h 0.99 GB 1 trained, 2 new"
     assert lines[0].split()[1:] == numbers.split()
     assert lines[1].endswith("3 new")
     assert lines[3].startswith(
         "all: 0.3 GPU-hours of training, 6.0 GB of checkpoints; not trained yet: 0.2 GPU-hours of"
     )
-    assert lines[4].startswith("here: about 3 min 45 s of training left, based on 1 trained runs")
+    assert lines[4].startswith("here: about 3 min 45 s of training left, based on 1 trained run;")
     assert "share=0.35 of one H100's peak (989 TFLOP/s in bf16, 67 in fp32)" in lines[5]
 
 
