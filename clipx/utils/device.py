@@ -1,5 +1,6 @@
 """Choice of device, and precision of the towers."""
 
+import ctypes
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from clipx.utils.registry import one_of
 # dtype of autocast; None: float32. tf32 also changes the matrix products and convolutions, see the function `tf32`
 PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+LARGEST_REUSED = 64 * 2**20  # bytes of a tensor; small, because up to version 2.37 glibc may keep eight such blocks
+MOST_KEPT = 2**30  # bytes
+
 
 def choose_device(name: str, key: str = "train.device") -> torch.device:
     """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
@@ -25,11 +30,24 @@ def choose_device(name: str, key: str = "train.device") -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(f"{key}=cuda, but PyTorch finds no CUDA device here; allowed: auto, cpu")
     if name == "cpu" or not torch.cuda.is_available():
+        keep_freed_memory()
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     torch.backends.cudnn.benchmark = True  # search for fast convolutions once: all batches have the same shape
     return device
+
+
+def keep_freed_memory() -> None:
+    """Let this process reuse the memory of freed tensors. Other C libraries than glibc: no effect.
+
+    Otherwise glibc returns the memory to the system, and each step pays for new pages: a step of 32 photographs at
+    112 px with small towers takes 1.2 to 1.4 times as long.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGEST_REUSED)
+        mallopt(M_TRIM_THRESHOLD, MOST_KEPT)
 
 
 @contextmanager
