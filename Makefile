@@ -144,7 +144,7 @@ reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on ren
 	$(mini)scaling_mini scale=samples
 
 PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
-reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; two hours on two cores; FLICKR8K=DIR with train/ and test/
+reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; three hours on two cores; FLICKR8K=DIR with train/ and test/
 	$(mini)$(PHOTOS) flickr8k=$(call folder,FLICKR8K) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
