@@ -76,7 +76,7 @@ def _without_times(log: str) -> str:
 
 def unpack(folder: Path) -> None:
     """Unpack the runs of the miniatures and those on photographs into `folder`."""
-    for recipe in filter(_has_archive, (*MINIATURES, *PHOTOGRAPHS)):
+    for recipe in (*MINIATURES, *PHOTOGRAPHS):
         with tarfile.open(_archive(recipe)) as tar:
             tar.extractall(folder, filter="data")
 
@@ -85,20 +85,15 @@ def _archive(recipe: str) -> Path:
     return DOCS / "runs" / f"{recipe}.tar.xz"
 
 
-def _has_archive(recipe: str) -> bool:
-    return _archive(recipe).exists()
-
-
 def of_pages(folder: Path) -> dict[int, list[list[str]]]:
     """Return paper -> its tables, each a list of lines: verdicts of the miniatures and on photographs, then regimes."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
     regimes_text = markdown(regimes(runs))
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
-    with_runs = {recipe: paper for recipe, paper in PHOTOGRAPHS.items() if _has_archive(recipe)}
-    for paper in sorted(set(with_runs.values())):
+    for paper in sorted(set(PHOTOGRAPHS.values())):
         tables[paper].append(_verdicts_on_photographs(paper, evidence))
-    for recipe, paper in (MINIATURES | with_runs).items():
+    for recipe, paper in (MINIATURES | PHOTOGRAPHS).items():
         tables[paper].append(_regime(recipe, paper, regimes_text))
     return tables
 
@@ -112,10 +107,18 @@ def in_page(page: str, head: str) -> list[str]:
 
 def verdicts(page: str) -> dict[str, str]:
     """Return claim id -> verdict ("" if there is none): of the miniatures and of programs, from the text of a page."""
-    miniatures = "\n".join(in_page(page, VERDICTS[0]))
-    of_runs = re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", miniatures, re.MULTILINE)
     of_programs = re.findall(r"^\| (\d\.\d+) \|[^|]*\| ([a-z ]*?) *\|", page, re.MULTILINE)
-    return dict([*of_runs, *of_programs])
+    return _of_runs(page, VERDICTS) | dict(of_programs)
+
+
+def verdicts_on_photographs(page: str) -> dict[str, str]:
+    """Return claim id -> verdict on photographs, from the text of a page; empty if the page has no such table."""
+    return _of_runs(page, VERDICTS_ON_PHOTOGRAPHS) if VERDICTS_ON_PHOTOGRAPHS[0] in page else {}
+
+
+def _of_runs(page: str, head: list[str]) -> dict[str, str]:
+    table = "\n".join(in_page(page, head[0]))
+    return dict(re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", table, re.MULTILINE))
 
 
 def _regime(recipe: str, paper: int, text: str) -> list[str]:
