@@ -175,11 +175,11 @@ def check(arguments: list[str]) -> None:
     N such GPUs, which this machine need not have; N is train.processes x launch.nodes by default. Exit code 2 if a step
     does not fit; the message names settings with which it fits.
     """
-    from cli.settings.arguments import gpus_elsewhere
+    from cli.settings.arguments import split_forecast_options
     from cli.settings.compose import compose_run
     from clipx.config.combinations import check_batch_size
 
-    arguments, name, processes = gpus_elsewhere(arguments)
+    arguments, name, processes = split_forecast_options(arguments)
     config = compose_run(arguments)  # before torch is imported
     if name:
         processes = processes or config.train.processes * config.launch.nodes

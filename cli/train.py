@@ -27,7 +27,7 @@ def train(config: RunConfig) -> None:
     """
     started = time.monotonic()
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
-    with _hold(directory.directory(config)) if config.launch.nodes == 1 else nullcontext():
+    with _hold(directory.run_directory(config)) if config.launch.nodes == 1 else nullcontext():
         run = directory.create(config)
         if directory.read_divergence(run) is None:
             _start(config, run, started)

@@ -133,7 +133,7 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
     """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
     reset_peak_memory(device)
     pairs = open_source(config.data)
-    sampler = _build_sampler(config, pairs)
+    sampler = build_sampler(config, pairs)
     store = open_remote_store(config, run)
     restored = store.restore() if store else []
     resuming = distributed.broadcast_object(bool(checkpoints(run)))
@@ -181,7 +181,8 @@ def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:
         raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
 
 
-def _build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
+def build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
+    """Return the order of this rank's samples, without the held-out pairs."""
     rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
     image_of = pairs.image_of() if held_out and not pairs.streaming else None
     return Sampler(len(pairs), config.train, config.seed, rank, world, held_out, config.data.block, image_of)

@@ -52,7 +52,7 @@ def evaluate(
     Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
-    path, loading = out / "results.jsonl", Loading(batch_size, workers, device)
+    path, loading = out / results.RESULTS, Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, data, task, out, force, settings.limit) for task in fitting] for data, fitting in plan]
     if distributed.world_size() > 1:
@@ -183,7 +183,7 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
 def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str], artifact: Path) -> list[Result]:
     """Return the stored rows; [] if rows are missing or the stored artifact has other hashes."""
     stored = [
-        row for row in results.read(out / "results.jsonl") if (row.task, row.dataset) == (task.name, dataset.short)
+        row for row in results.read(out / results.RESULTS) if (row.task, row.dataset) == (task.name, dataset.short)
     ]
     groups = [[row for row in stored if row.hashes == hashes | extra] for extra in task.groups(dataset)]
     if not all(groups) or _hashes_of_artifact(artifact) not in (None, hashes):

@@ -12,7 +12,7 @@ import torch
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.arguments import gpus_elsewhere
+from cli.settings.arguments import split_forecast_options
 from cli.settings.compose import compose_evals, compose_run
 from cli.shell import ls
 from cli.trial.bench import BENCHMARKS
@@ -73,7 +73,7 @@ def test_settings_of_train_and_check_commands_exist(words: list[str]) -> None:
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
     if "-m" in words:  # keep the first value of each swept setting
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
-    given, _, _ = gpus_elsewhere(given)
+    given, _, _ = split_forecast_options(given)
     assert f"recipe={compose_run(given).recipe}" in given
 
 
@@ -176,6 +176,6 @@ def test_the_python_example_of_the_reports_page_runs(tmp_path: Path, monkeypatch
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
-    exec(code.replace("runs/demo/s0", str(directory.directory(config))), namespace)
+    exec(code.replace("runs/demo/s0", str(directory.run_directory(config))), namespace)
     assert namespace["similarity"].shape == (1, 2)
     assert torch.allclose(namespace["text"].norm(dim=1), torch.ones(2))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.analyses.comparison import MethodComparison, compare, estimate
+from evaluation.analyses.comparison import MethodComparison, compare, seed_mean
 from evaluation.analyses.scaling import find_ladders
 from evaluation.claims.table import CLAIMS
 from evaluation.runs import reader
@@ -38,8 +38,8 @@ def test_an_archive_has_settings_logs_and_results_only(archive: Path) -> None:
 def row(comparison: MethodComparison, at: int) -> str:
     """Return a method's row of the table in docs/results.md."""
     method, (first, last) = comparison.ranked[at], comparison.ranks(comparison.ranked[at])
-    scores = [f"{found.value:.3f}" for name in SCORES if (found := estimate(method.values[name]))]
-    mean, gain = estimate(method.values["mean"]), comparison.difference(method, comparison.reference)
+    scores = [f"{found.value:.3f}" for name in SCORES if (found := seed_mean(method.values[name]))]
+    mean, gain = seed_mean(method.values["mean"]), comparison.difference(method, comparison.reference)
     assert mean and gain
     minus = f"{gain.value:+.3f} [{gain.low:.3f}, {gain.high:.3f}]" if method is not comparison.reference else "-"
     cells = [f"{first}–{last}" if first < last else str(first), f"`{method.label}`", *scores]

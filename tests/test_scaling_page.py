@@ -12,7 +12,7 @@ from clipx.config.presets import PAIRS, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 from clipx.training import forecast as assumed
-from clipx.training.cost import StepCost, count_step, step_key, whole_step
+from clipx.training.cost import StepCost, count_step, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, step_time, total_steps
 
@@ -102,8 +102,8 @@ def test_the_forecast_time_of_a_step_follows_the_formulas_of_the_page(N: int, pr
 def test_the_example_of_the_page_is_the_forecast() -> None:
     config = compose_run(["recipe=wpse_cc12m", "arm=imq", "data.root=x"])
     plain = compose_run(["recipe=wpse_cc12m", "arm=clip", "data.root=x"])
-    whole = whole_step(config)
-    assert f"a WPSE step is {whole.tower_flops / whole_step(plain).tower_flops:.3f} of a CLIP step" in TEXT
+    whole = single_process_cost(config)
+    assert f"a WPSE step is {whole.tower_flops / single_process_cost(plain).tower_flops:.3f} of a CLIP step" in TEXT
     share = replace(whole, tower_flops=whole.tower_flops // 64, objective_flops=whole.objective_flops // 64)
     found = Forecast(config, 64, DEVICES["H100"], share, step_time(config, share, 64, DEVICES["H100"]))
     milliseconds = [rounded(1e3 * t) for t in (found.time.towers, found.time.links, found.time.network)]
@@ -111,7 +111,7 @@ def test_the_example_of_the_page_is_the_forecast() -> None:
     assert f"{rounded(found.images_per_s)} images/s, {rounded(found.images_per_s / 64)} for each GPU" in TEXT
     n = num_pairs(config)
     assert n is not None and f"{total_steps(config, n):,} steps" in TEXT
-    assert f"12 p bytes, {12 * whole.trained / 1e9:.2f} GB" in TEXT
+    assert f"12 p bytes, {12 * whole.num_trainable / 1e9:.2f} GB" in TEXT
     columns = f"per column: 3 for SogCLR, 5 for NUCLR ({12 * n / 1e9:.2f} and {20 * n / 1e9:.2f} GB on CC12M)"
     assert columns in " ".join(TEXT.split())
 

@@ -16,6 +16,7 @@ from urllib.request import getproxies
 
 from cli.settings.arguments import count, flag, number, split
 from clipx.errors import UserError
+from clipx.utils.files import new_file
 from clipx.utils.registry import lookup
 
 # options of img2dataset: resize the shorter side, so that random crops keep their resolution; do not enlarge images
@@ -39,7 +40,7 @@ class Published:
     options: tuple[str, ...] = RESIZE_SHORTER_SIDE  # of img2dataset
 
 
-PUBLISHED: dict[str, Published] = {
+URL_LISTS: dict[str, Published] = {
     "cc3m": Published(
         "Train_GCC-training.tsv from ai.google.com/research/ConceptualCaptions/download", ("caption", "url")
     ),
@@ -58,8 +59,8 @@ SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64"
 
 def make(arguments: list[str]) -> None:
     """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
-    (name,), settings = split(arguments, SETTINGS, "data make", f"one of {', '.join(PUBLISHED)}")
-    published = lookup(PUBLISHED, name, "clipx data make")
+    (name,), settings = split(arguments, SETTINGS, "data make", f"one of {', '.join(URL_LISTS)}")
+    published = lookup(URL_LISTS, name, "clipx data make")
     if not settings["urls"] or not settings["root"]:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
     urls, root = Path(settings["urls"]), Path(settings["root"])
@@ -107,10 +108,12 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
     """
     error = f"{published} is not the list of {name}"
     rows, url = 0, columns.index("url")
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
-        with published.open(encoding="utf-8", newline="\n") as lines, temporary.open("w", encoding="utf-8") as file:
+        with (
+            published.open(encoding="utf-8", newline="\n") as lines,
+            new_file(copy) as temporary,
+            temporary.open("w", encoding="utf-8") as file,
+        ):
             writer = csv.writer(file, delimiter="\t", lineterminator="\n")
             writer.writerow(columns)
             for row_number, line in enumerate(lines, start=1):
@@ -121,11 +124,8 @@ def add_header(published: Path, copy: Path, columns: tuple[str, ...], name: str)
                     raise UserError(f"{error}: row {row_number} is not {' TAB '.join(columns)}")
                 writer.writerow(fields)
                 rows += 1
-        temporary.replace(copy)
     except UnicodeDecodeError as undecodable:
         raise UserError(f"{error}: not UTF-8 ({undecodable})") from undecodable
-    finally:
-        temporary.unlink(missing_ok=True)
     return rows
 
 

@@ -8,8 +8,7 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from evaluation.runs.reader import natural_order, run_folders
-
-SHOWN = 3  # skipped runs that the message names
+from evaluation.types import first_names
 
 
 def find_runs(arguments: list[str]) -> list[str]:
@@ -32,8 +31,7 @@ def find_runs(arguments: list[str]) -> list[str]:
             found |= {str(run): None for run in usable}
             skipped += [str(run) for run in runs if run not in usable]
     if skipped:
-        more = f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else ""
-        print(f"skipped, no checkpoint: {', '.join(skipped[:SHOWN])}{more}", file=sys.stderr)
+        print(f"skipped, no checkpoint: {first_names(skipped)}", file=sys.stderr)
     return list(found)
 
 

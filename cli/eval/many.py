@@ -109,7 +109,7 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
     run = Path(str(config.checkpoint))
     try:
         if directory.read_divergence(run) is None:  # a diverged run may have no checkpoint
-            run = checkpoints.resolve(run).parent.parent
+            run = checkpoints.run_of(checkpoints.resolve(run))
     except UserError as error:
         return error
     append_output_to(run / "output.log")

@@ -67,7 +67,7 @@ def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
     choose_device(config.device, "device")
     if config.checkpoint is not None:
-        run = Path(config.checkpoint).parent.parent
+        run = checkpoints.run_of(Path(config.checkpoint))
         of_run = directory.load_config(run)
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
         if config.interpolate:
@@ -134,7 +134,7 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
 
 def _datasets(config: EvalConfig) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
-    run = None if config.checkpoint is None else Path(config.checkpoint).parent.parent
+    run = None if config.checkpoint is None else checkpoints.run_of(Path(config.checkpoint))
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
     datasets = [locate(spec, config.root, run) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:

@@ -12,8 +12,9 @@ from cli.export import hub
 from cli.export.weights import OpenClipModel, convert
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
+from clipx.run.checkpoint import run_of
 from clipx.run.checkpoint_manager import best_or_last
-from clipx.utils.files import write_text
+from clipx.utils.files import new_file, write_text
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
 KNOWN = {"soup": "", "out": "", "ema": "false", "hub": "", "licence": "", "private": "false"}
@@ -42,18 +43,17 @@ def export(arguments: list[str]) -> None:
     if target is None:
         _write(model, out)
     else:
-        hub.push(target, model, found[0].parent.parent, averaged)
+        hub.push(target, model, run_of(found[0]), averaged)
 
 
 def _write(model: OpenClipModel, out: Path) -> None:
     config_file = out.with_suffix(".json")
     write_text(config_file, json.dumps(model.model_config, indent=4) + "\n")
-    temporary = out.with_name(f".{out.name}")  # a program may have mapped the old file into its memory
-    if out.suffix == ".pt":
-        torch.save(model.weights, temporary)
-    else:
-        save_file(model.weights, temporary)
-    temporary.replace(out)
+    with new_file(out) as temporary:  # a program may have mapped the old file into its memory
+        if out.suffix == ".pt":
+            torch.save(model.weights, temporary)
+        else:
+            save_file(model.weights, temporary)
     print(f"{out}\n{config_file}\nimport open_clip")
     if model.module:
         print(f"import {model.module}  # defines its image tower")

@@ -32,7 +32,7 @@ def load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None
 
 
 def _check_towers(model: clip.ClipModel, first: Path, place: Path) -> None:
-    config, other_config = (directory.load_config(path.parent.parent) for path in (first, place))
+    config, other_config = (directory.load_config(checkpoints.run_of(path)) for path in (first, place))
     other = clip.build_model(other_config, pretrained=False)
     values, others = _described(config, model), _described(other_config, other)
     for key, value in values.items():

@@ -63,7 +63,7 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently; the towers of
     the runs differ.
     """
-    run = places[0].parent.parent
+    run = checkpoints.run_of(places[0])
     config = directory.load_config(run)
     name = _model_name(config)
     manifest, *_ = [checkpoints.verify(place) for place in places]

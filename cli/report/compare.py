@@ -14,8 +14,8 @@ from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison
-from evaluation.analyses.comparison import MethodComparison, estimate
-from evaluation.claims.measures import HELD_OUT, canonical_name
+from evaluation.analyses.comparison import MethodComparison, seed_mean
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
 from evaluation.report import writer
 from evaluation.report.pages import comparison as page
 from evaluation.runs import reader
@@ -54,7 +54,7 @@ def _check_sets(names: list[str], evaluated: set[str]) -> None:
     """Raise UserError if a name of on= is none of the evaluated data sets."""
     known = set(map(canonical_name, evaluated))
     for name in names if known else ():
-        if canonical_name(name) == HELD_OUT and HELD_OUT not in known:
+        if canonical_name(name) == CANONICAL_HELD_OUT and CANONICAL_HELD_OUT not in known:
             raise UserError("on=held_out needs results on held-out pairs: clipx eval RUN... datasets=[held_out]")
         if canonical_name(name) not in known:
             one_of(name, evaluated, "on")
@@ -71,10 +71,10 @@ def _print(console: Console, one: MethodComparison) -> None:
         is_name = column == "method"
         table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
     for position, method in enumerate(one.ranked, 1):
-        score = estimate(method.values[one.by])
+        score = seed_mean(method.values[one.by])
         assert score is not None  # methods without a score are not ranked
         difference = None if method is one.reference else one.difference(method, one.reference)
-        geometry = estimate(method.values.get(GEOMETRY, {}))
+        geometry = seed_mean(method.values.get(GEOMETRY, {}))
         table.add_row(
             page.rank(one, method, position).text,
             Text(method.label),

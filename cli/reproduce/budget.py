@@ -2,8 +2,8 @@
 
 A claim needs the runs of all its arms, with the seeds of its first look. It also needs the runs that these start from
 or learn from.
-Trained runs cost nothing. Claims share runs, so the search is greedy: each step adds the missing runs of one claim,
-chosen so that the step decides the most claims per GPU-hour. A step decides every claim whose runs are then complete.
+Trained runs cost nothing. Claims share runs, so the search is greedy: each item adds the missing runs of one claim,
+chosen so that the item decides the most claims per GPU-hour. An item decides every claim whose runs are then complete.
 until=decided adds further seeds later.
 """
 
@@ -23,28 +23,28 @@ Named = tuple[str, str]  # id of a claim, recipe
 
 
 @dataclass(frozen=True)
-class Step:
+class BudgetItem:
     """Runs to add, and the claims that they decide."""
 
     claims: list[Named]
-    runs: list[PlannedRun]  # runs that these claims need and no earlier step contains
+    runs: list[PlannedRun]  # runs that these claims need and no earlier item contains
     gpu_hours: float
 
 
-def steps_by_worth(
+def rank_by_claims_per_gpu_hour(
     runs: list[PlannedRun],
     looks: dict[str, tuple[int, ...]],
     gpu_hours: Callable[[PlannedRun], float],
     budget: float = float("inf"),
-) -> list[Step]:
-    """Return the steps within a budget of GPU-hours, the most claims per GPU-hour first.
+) -> list[BudgetItem]:
+    """Return the items within a budget of GPU-hours, the most claims per GPU-hour first.
 
     Args:
         runs: all runs that may be trained.
         looks: recipe -> its looks.
         gpu_hours: returns the cost of a run, 0 if it is trained.
     """
-    open_claims, steps = _needs(runs, looks), list[Step]()
+    open_claims, items = _needs(runs, looks), list[BudgetItem]()
     chosen: set[int] = set()  # positions in `runs`
     hours = [gpu_hours(run) for run in runs]
     while open_claims:
@@ -62,10 +62,10 @@ def steps_by_worth(
         chosen |= missing
         budget -= cost
         decided_now = [claim for claim, needed in open_claims.items() if needed <= chosen]
-        steps.append(Step(decided_now, [runs[k] for k in sorted(missing)], cost))
+        items.append(BudgetItem(decided_now, [runs[k] for k in sorted(missing)], cost))
         for claim in decided_now:
             del open_claims[claim]
-    return steps
+    return items
 
 
 def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Named, set[int]]:
@@ -85,30 +85,30 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
     return found
 
 
-def print_steps(steps: list[Step], budget: float | None) -> None:
-    """Print a line per step and the total."""
+def print_items(items: list[BudgetItem], budget: float | None) -> None:
+    """Print a line per item and the total."""
     total, count = 0.0, 0
-    for step in steps:
-        total += step.gpu_hours
-        count += len(step.claims)
-        seeds = Counter("-".join(filter(None, run.arm)) for run in step.runs)
+    for item in items:
+        total += item.gpu_hours
+        count += len(item.claims)
+        seeds = Counter("-".join(filter(None, run.arm)) for run in item.runs)
         ids: dict[str, list[str]] = {}
-        for claim, recipe in step.claims:
+        for claim, recipe in item.claims:
             ids.setdefault(recipe, []).append(claim)
         claims = "; ".join(f"{recipe} {', '.join(names)}" for recipe, names in ids.items())
-        print(f"{step.gpu_hours:10,.1f} GPU-h  {total:10,.1f} in all  {count:3} claims  {claims}")
+        print(f"{item.gpu_hours:10,.1f} GPU-h  {total:10,.1f} in all  {count:3} claims  {claims}")
         if seeds:
             print("           " + ", ".join(f"{name} x {number}" for name, number in seeds.items()))
     within = "" if budget is None else f" within budget={budget:g} GPU-hours"
-    print(f"{count} claims, {sum(len(step.runs) for step in steps)} runs, {total:,.1f} GPU-hours{within}")
+    print(f"{count} claims, {sum(len(item.runs) for item in items)} runs, {total:,.1f} GPU-hours{within}")
 
 
-def runs_of(steps: list[Step], budget: float) -> list[PlannedRun]:
-    """Return the runs of all steps, in the order of the steps. Raises UserError if there is no step."""
-    if not steps and isinf(budget):
+def runs_of(items: list[BudgetItem], budget: float) -> list[PlannedRun]:
+    """Return the runs of all items, in their order. Raises UserError if there is no item."""
+    if not items and isinf(budget):
         raise UserError("sort=claims: these recipes, arms and seeds can decide no claim")
-    if not steps:
+    if not items:
         raise UserError(
             f"budget={budget:g} GPU-hours decides no claim; dry=true sort=claims prints what each claim needs"
         )
-    return [run for step in steps for run in step.runs]
+    return [run for item in items for run in item.runs]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
-from cli.reproduce.budget import print_steps, runs_of, steps_by_worth
+from cli.reproduce.budget import print_items, rank_by_claims_per_gpu_hour, runs_of
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
@@ -29,7 +29,7 @@ from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
 from evaluation.claims.design import Design, refuse_another, store
-from evaluation.runs import reader
+from evaluation.runs import reader, results
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -42,17 +42,17 @@ def reproduce(arguments: list[str]) -> None:
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
-    if len({directory.directory(config) for config in configs}) < len(configs):
+    if len({directory.run_directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     runs = [PlannedRun(overrides, config) for overrides, config in zip(plan.overrides, configs, strict=True)]
     designs = designs_of(plan)
     for design in designs:
         refuse_another(plan.runs, design)
-    if plan.by_worth:
-        runs = _by_worth(plan, runs)
+    if plan.by_claims_per_gpu_hour:
+        runs = _within_budget(plan, runs)
         configs = [run.config for run in runs]
     if plan.dry:
-        if not plan.by_worth:
+        if not plan.by_claims_per_gpu_hour:
             _print_costs(plan, runs, designs)
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
@@ -93,14 +93,14 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
 
 
-def _by_worth(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
+def _within_budget(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
     """Print the claims by their worth (claims decided per GPU-hour); return the runs of those within the budget."""
     from cli.reproduce.cost import hours_left
 
     budget = float("inf") if plan.budget is None else plan.budget
-    steps = steps_by_worth(runs, plan.looks, hours_left(plan.device, plan.share), budget)
-    print_steps(steps, plan.budget)
-    return runs_of(steps, budget)
+    items = rank_by_claims_per_gpu_hour(runs, plan.looks, hours_left(plan.device, plan.share), budget)
+    print_items(items, plan.budget)
+    return runs_of(items, budget)
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
@@ -141,7 +141,7 @@ def evaluations_of(config: RunConfig) -> list[list[str]]:
 
 def _can_be_reported(run: Path) -> bool:
     """Return True if a report can show the run, even a failed one; an untrained model (train.samples=0) has no log."""
-    return (run / "log.jsonl").exists() or (run / "results.jsonl").exists()
+    return (run / "log.jsonl").exists() or (run / results.RESULTS).exists()
 
 
 def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
@@ -281,7 +281,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     from cli.train import train
 
     config = compose_run(overrides)
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     if reader.is_evaluated(run) and not checkpoint.checkpoints(run):
         directory.refuse_changes(directory.read_config(run), config, str(run))
         return "is evaluated; it has no checkpoints any more", 0.0

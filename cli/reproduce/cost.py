@@ -16,7 +16,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, step_of
-from clipx.training.cost import VALUE, StepCost, step_key, whole_step
+from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
@@ -53,24 +53,24 @@ class Estimator:
         if steps is None:
             return None
         if key not in self._known:
-            self._known[key] = whole_step(config)
+            self._known[key] = single_process_cost(config)
         step, train = self._known[key], config.train
         seconds = steps * step_time(config, step, 1, self.device, self.share).total
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
-        disk = kept * (checkpoint_bytes(config, step) + VALUE * len(columns) * (pairs or 0))
+        disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
         return Cost(steps, seconds / 3600, disk - (0 if train.keep_optimizer else moment_bytes(step)))
 
 
 def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
     """Return the size of weights, averaged weights and AdamW's moments in float32, without the sample table."""
-    return VALUE * step.values * (1 if config.train.ema is None else 2) + moment_bytes(step)
+    return FLOAT32_BYTES * step.num_weights * (1 if config.train.ema is None else 2) + moment_bytes(step)
 
 
 def moment_bytes(step: StepCost) -> int:
     """Return the size of AdamW's moments in float32."""
-    return 2 * VALUE * step.trained
+    return 2 * FLOAT32_BYTES * step.num_trainable
 
 
 def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
@@ -82,7 +82,7 @@ def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
     estimator = Estimator(device, share)
 
     def hours(run: PlannedRun) -> float:
-        if _state(run.config) in TRAINED:
+        if state_of(run.config) in TRAINED:
             return 0.0
         cost = estimator.cost(run.config)
         if cost is None:
@@ -99,10 +99,10 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     Raises UserError: an unknown device, or unknown towers.
     """
     estimator = Estimator(device, share)
-    states = {directory.directory(config): _state(config) for config in configs}
+    states = {directory.run_directory(config): state_of(config) for config in configs}
     by_name: dict[Path, list[RunConfig]] = {}
     for config in configs:
-        by_name.setdefault(directory.directory(config).parent, []).append(config)
+        by_name.setdefault(directory.run_directory(config).parent, []).append(config)
     costs: list[tuple[RunConfig, Cost]] = []
     unknown: list[RunConfig] = []
     width = max(len(str(name)) for name in by_name)
@@ -114,11 +114,11 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         else:
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
-        found = Counter(states[directory.directory(config)] for config in seeds)
+        found = Counter(states[directory.run_directory(config)] for config in seeds)
         progress = ", ".join(f"{count} {state}" for state, count in found.items())
         span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {progress}")
-    left = [(config, cost) for config, cost in costs if states[directory.directory(config)] not in TRAINED]
+    left = [(config, cost) for config, cost in costs if states[directory.run_directory(config)] not in TRAINED]
     print(f"{len(configs)} run{'s' * (len(configs) > 1)}, {jobs} at a time; the report goes to {out}")
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
@@ -145,9 +145,9 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
     return f"{_hours(hours)} GPU-hours of training, {disk / 1e9:,.1f} GB of checkpoints"
 
 
-def _state(config: RunConfig) -> str:
+def state_of(config: RunConfig) -> str:
     """Return `new`, `at step_X`, `trained`, or `finished` (trained, and all its evaluations done)."""
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     saved = checkpoints(run)
     evaluated = is_evaluated(run)
     if directory.read_divergence(run) is None:
@@ -168,7 +168,7 @@ def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: in
     seconds: dict[str, list[float]] = {}
     left: Counter[str] = Counter()
     for config in configs:
-        run = directory.directory(config)
+        run = directory.run_directory(config)
         if states[run] not in TRAINED:
             left[config.recipe] += 1
         elif (took := training_seconds(read(run))) is not None:

@@ -19,7 +19,7 @@ from evaluation.claims.types import Claim
 # argument -> default
 OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
-BY_WORTH = {"sort": "", "budget": ""}
+BUDGET_OPTIONS = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
 
 
@@ -33,7 +33,7 @@ class PlannedRun:
     @property
     def folder(self) -> Path:
         """The run directory."""
-        return directory.directory(self.config)
+        return directory.run_directory(self.config)
 
     @property
     def parents(self) -> list[Path]:
@@ -74,7 +74,7 @@ class Plan:
     settings: list[str]  # of all runs
     looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
     until: Until | None  # None: a fixed number of seeds
-    by_worth: bool  # sort=claims or budget=: order the runs by claims decided per GPU-hour
+    by_claims_per_gpu_hour: bool  # sort=claims or budget=: order the runs by claims decided per GPU-hour
     budget: float | None  # GPU-hours
     scale: list[str]  # axes of the ladders; []: every run once, as the recipe says
 
@@ -84,9 +84,9 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL | BY_WORTH)
+    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL | BUDGET_OPTIONS)
     roots, settings = split_given(others, DATA)
-    options = OPTIONS | COSTS | UNTIL | BY_WORTH | {key: value.strip("[]") for key, value in given.items()}
+    options = OPTIONS | COSTS | UNTIL | BUDGET_OPTIONS | {key: value.strip("[]") for key, value in given.items()}
     for key in given:
         if not options[key]:
             raise UserError(f"{key}= has no value")
@@ -127,7 +127,7 @@ def make_plan(arguments: list[str]) -> Plan:
         settings=settings,
         looks={} if scale else looks,  # claims are about the recipe's own scale
         until=until,
-        by_worth=bool(options["sort"] or options["budget"]),
+        by_claims_per_gpu_hour=bool(options["sort"] or options["budget"]),
         budget=_budget(options, dry, until),
         scale=scale,
     )
@@ -229,7 +229,7 @@ def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until 
 
 
 def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | None:
-    given = next((f"{key}={options[key]}" for key in BY_WORTH if options[key]), "")
+    given = next((f"{key}={options[key]}" for key in BUDGET_OPTIONS if options[key]), "")
     if given and until:
         raise UserError(f"{given} cannot be combined with until=decided: run {given} first, then until=decided")
     if options["sort"]:
@@ -241,7 +241,7 @@ def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | 
 
 def _axes(options: dict[str, str], names: list[str]) -> list[str]:
     axes = [axis.strip() for axis in options["scale"].split(",") if axis.strip()]
-    if axes and (other := next((f"{key}={options[key]}" for key in ("until", *BY_WORTH) if options[key]), "")):
+    if axes and (other := next((f"{key}={options[key]}" for key in ("until", *BUDGET_OPTIONS) if options[key]), "")):
         raise UserError(
             f"scale={options['scale']} contradicts {other}, which is about claims at the recipe's own scale"
         )

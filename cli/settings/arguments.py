@@ -85,7 +85,7 @@ def shows_config(arguments: list[str]) -> bool:
     return re.search(r"(^| )(--cfg|-c)[ =]job( |$)", " ".join(arguments)) is not None
 
 
-def gpus_elsewhere(arguments: list[str]) -> tuple[list[str], str, int | None]:
+def split_forecast_options(arguments: list[str]) -> tuple[list[str], str, int | None]:
     """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default None).
 
     Raises UserError: an unknown device, processes= without device=, or a key that is given twice.

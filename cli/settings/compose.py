@@ -38,7 +38,7 @@ from cli.settings.run_name import run_name
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.presets import DATA, OBJECTIVES
-from clipx.config.schema import OF_ARM, RunConfig
+from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, check_value
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import RECIPES, added, load_plugins
@@ -326,11 +326,11 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     check(config)
     check_combinations(config)
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
-        if name and name.startswith(OF_ARM):
+        if name and name.startswith(ARM_PREFIX):
             known = recipe(config.recipe).arms if arms is None else arms
             if not known:
                 raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
-            lookup(known, name.removeprefix(OF_ARM), f"model.{key}={OF_ARM}NAME: NAME")
+            lookup(known, name.removeprefix(ARM_PREFIX), f"model.{key}={ARM_PREFIX}NAME: NAME")
     return config
 
 

@@ -62,7 +62,7 @@ SOURCES = (  # files and folders; if one of them changes, the table is written a
 )
 FLAGS = ["true", "false"]
 BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
-OF_ARM = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
+ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
 # command -> key of an argument key=value that is no setting -> values to offer; the command itself checks the values
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "report": {
@@ -151,7 +151,7 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
         return _starting(word, [*table["positional"].get(command, []), "--help"]) + _keys(word, values)
     key, _, value = word.partition("=")
     choices = values.get(key.lstrip("+~"), [])
-    if key in OF_ARM:
+    if key in ARM_SETTINGS:
         recipes = [other.removeprefix("recipe=") for other in before if other.startswith("recipe=")]
         choices = [arm for names in recipes for recipe in names.split(",") for arm in arms.get(recipe, [])]
     at = max(value.rfind("["), value.rfind(",")) + 1  # complete the last entry of a list

@@ -26,7 +26,7 @@ from clipx.utils.files import content_hash
 from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import stdout_console
-from evaluation.analyses.step_cost import StepCost, Times, time_in_turns
+from evaluation.analyses.step_cost import RelativeStepTime, Times, time_in_turns
 from evaluation.claims.evidence import write_stated
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.verdict import overall
@@ -174,7 +174,7 @@ def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device)
     return steps
 
 
-def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) -> dict[str, Any]:
+def _claim(benchmark: Benchmark, costs: dict[str, RelativeStepTime], conditions: str) -> dict[str, Any]:
     """Return the row of claims.json for the claim on ratios of step times."""
     assert benchmark.bound is not None
     (claim,) = (claim for claim in CLAIMS if claim.id == benchmark.claim)
@@ -189,7 +189,7 @@ def _claim(benchmark: Benchmark, costs: dict[str, StepCost], conditions: str) ->
 
 
 def _print(
-    conditions: str, costs: dict[str, StepCost], reference: str, times: Times, claims: list[dict[str, Any]]
+    conditions: str, costs: dict[str, RelativeStepTime], reference: str, times: Times, claims: list[dict[str, Any]]
 ) -> None:
     console = stdout_console()
     console.print(conditions)

@@ -8,7 +8,7 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models.clip import build_model
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.training.cost import VALUE
+from clipx.training.cost import FLOAT32_BYTES
 
 TABLE_PAIRS = 12_000_000  # training pairs in paper 3, appendix G
 
@@ -35,6 +35,6 @@ def added_state(configs: Mapping[str, RunConfig]) -> CheckedClaim:
     """
     nuclr = objectives.build(configs["nuclr"].objective, TABLE_PAIRS).columns
     sogclr = objectives.build({"sogclr": {}}, TABLE_PAIRS).columns
-    added = VALUE * TABLE_PAIRS * (len(nuclr) - len(sogclr)) / 1e6
+    added = FLOAT32_BYTES * TABLE_PAIRS * (len(nuclr) - len(sogclr)) / 1e6
     statement = "The state that NUCLR adds to SogCLR's takes less than 100 MB for 12 million pairs"
     return CheckedClaim("3.13", statement, [Check("MB for 12 million pairs", added, high=100)])

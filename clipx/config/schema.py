@@ -30,8 +30,8 @@ DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
-OF_ARM = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
-PUBLISHED = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
+ARM_PREFIX = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
+PUBLISHED_PREFIXES = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
 
 
 @dataclass(kw_only=True)

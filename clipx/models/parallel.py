@@ -109,7 +109,7 @@ class Sharded(Parallel):
 
 
 # train.parallel, for several processes -> function of the model, its averaged weights and the device
-KINDS: dict[str, Callable[["ClipModel", nn.Module | None, torch.device], Parallel]] = {
+PARALLEL: dict[str, Callable[["ClipModel", nn.Module | None, torch.device], Parallel]] = {
     "ddp": Replicated,
     "fsdp": Sharded,
 }

@@ -26,7 +26,8 @@ NEEDS = {  # input that a term may declare in `needs` -> how to provide this inp
     "your own loop Embeddings(negative_text=...)",
     "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "
     "Embeddings(teacher=...)",
-    "progress": "the position in the run: objective(embeddings, rows, Progress(step, steps, epoch, epochs))",
+    "progress": "the position in the run: "
+    "objective(embeddings, rows, Progress(step, total_steps, epoch, total_epochs))",
 }
 
 # annotation of a parameter -> accepted types, and their name in an error message
@@ -58,7 +59,11 @@ class Term:
     learns_temperature = True
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        """Return the unweighted value and the new per-sample values. Subclasses must not modify the arguments."""
+        """Return the unweighted value [] over the global batch, equal on all processes, and column -> new values [B].
+
+        Return every column of `columns`. Do not modify the arguments. `embeddings.part` shares the work of the rows
+        among the processes.
+        """
         raise NotImplementedError
 
     def end_step(self, table: SampleTable) -> None:

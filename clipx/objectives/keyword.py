@@ -37,19 +37,11 @@ class KeywordTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.label is not None
-        labelled = select(embeddings, embeddings.label != 0)
-        x, y, label = labelled.image, labelled.text, labelled.label
-        assert label is not None
+        labelled = embeddings.label != 0
+        x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
         reductions = [Reduction(1, Exclude(label))]
         if self.sum_same_label:
             reductions.append(Reduction(1, Exclude(label, equal=False)))
-        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, labelled.part)
+        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, embeddings.part.select(labelled))
         log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
         return self.g(log_negatives - log_D).sum() / len(embeddings.label), {}
-
-
-def select(embeddings: Embeddings, mask: Tensor) -> Embeddings:
-    """Return the pairs where the mask, bool [B], is True, with label and bias but without the other optional fields."""
-    label = None if embeddings.label is None else embeddings.label[mask]
-    image, text, part = embeddings.image[mask], embeddings.text[mask], embeddings.part.select(mask)
-    return Embeddings(image, text, embeddings.scale, label=label, bias=embeddings.bias, part=part)

@@ -28,13 +28,13 @@ from clipx.models.parallel import shard_like
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
-NAME = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
-UNFINISHED = re.compile(rf"\.{NAME.pattern}\..+")  # temporary folder left behind by a killed run
+STEP_FOLDER = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
+UNFINISHED = re.compile(rf"\.{STEP_FOLDER.pattern}\..+")  # temporary folder left behind by a killed run
 
 
 def checkpoints(run: Path) -> list[Path]:
     """Return the checkpoint folders of a run in ascending order of step; file times are ignored."""
-    return sorted(_folders(run, NAME), key=step_of)
+    return sorted(_folders(run, STEP_FOLDER), key=step_of)
 
 
 def remove_leftovers(run: Path, step: int) -> None:
@@ -52,9 +52,14 @@ def folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step_{step:08d}"
 
 
+def run_of(checkpoint: Path) -> Path:
+    """Return the run directory of a checkpoint folder."""
+    return checkpoint.parent.parent
+
+
 def step_of(checkpoint: Path) -> int:
     """Return the step in the name of a checkpoint folder."""
-    match = NAME.fullmatch(checkpoint.name)
+    match = STEP_FOLDER.fullmatch(checkpoint.name)
     assert match, f"{checkpoint} is no checkpoint folder"
     return int(match[1])
 

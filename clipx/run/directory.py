@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from clipx import distributed
-from clipx.config.schema import OF_ARM, PUBLISHED, RunConfig
+from clipx.config.schema import ARM_PREFIX, PUBLISHED_PREFIXES, RunConfig
 from clipx.config.setting import check, settings_of
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints, resolve
@@ -40,7 +40,7 @@ class Diverged:
         )
 
 
-def directory(config: RunConfig) -> Path:
+def run_directory(config: RunConfig) -> Path:
     """Return the run directory of a config."""
     return Path(config.runs) / config.name / f"s{config.seed}"
 
@@ -50,7 +50,7 @@ def other_run(config: RunConfig, name: str) -> Path:
 
     `name` is this path, or arm:NAME for the run of that arm with the same recipe, seed and overrides as `config`.
     """
-    arm = name.removeprefix(OF_ARM)
+    arm = name.removeprefix(ARM_PREFIX)
     if arm == name:
         return Path(name)
     return Path(config.runs) / name_of_arm(arm, config.recipe, config.arm, config.name) / f"s{config.seed}"
@@ -69,7 +69,7 @@ def name_of_arm(other: str, recipe: str, arm: str, name: str) -> str:
 def earlier_runs(config: RunConfig) -> list[Path]:
     """Return the paths of the runs or checkpoints that a run needs for model.init and model.teacher."""
     names = [config.model.init, config.model.teacher]
-    return [other_run(config, name) for name in names if name and not name.startswith(PUBLISHED)]
+    return [other_run(config, name) for name in names if name and not name.startswith(PUBLISHED_PREFIXES)]
 
 
 def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
@@ -78,8 +78,8 @@ def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
     Raises UserError: the run has no checkpoint; for arm:NAME the message has the command that trains the run.
     """
     run = other_run(config, name)
-    if not run.exists() and name.startswith(OF_ARM):
-        first = f"clipx train recipe={config.recipe} arm={name.removeprefix(OF_ARM)} seed={config.seed}"
+    if not run.exists() and name.startswith(ARM_PREFIX):
+        first = f"clipx train recipe={config.recipe} arm={name.removeprefix(ARM_PREFIX)} seed={config.seed}"
         raise UserError(f"{key}={name}: {run} does not exist; train it first, with the same other arguments: {first}")
     return resolve(run, key)
 
@@ -89,7 +89,7 @@ def create(config: RunConfig) -> Path:
 
     Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.
     """
-    run = directory(config)
+    run = run_directory(config)
     if (run / "log.jsonl").exists() or (run / "checkpoints").exists():  # else no step was done yet
         refuse_changes(read_config(run), config, str(run))
     write_text(run / "config.yaml", OmegaConf.to_yaml(OmegaConf.structured(config)))

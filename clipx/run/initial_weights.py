@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clipx.config.schema import PUBLISHED, ModelConfig, RunConfig
+from clipx.config.schema import PUBLISHED_PREFIXES, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
@@ -39,7 +39,7 @@ def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipM
     if resuming:
         return clip.build_model(config, pretrained=False)
     if config.model.init is not None:
-        return _of_run(config, config.model.init)
+        return _from_run(config, config.model.init)
     model = clip.build_model(config)
     image = config.model.image
     if image.pretrained and image.size and not config.model.force_inputs:
@@ -58,7 +58,7 @@ def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
     Return {} if this setting, model.init or model.teacher, names no run.
     """
     name = {"init": config.model.init, "teacher": config.model.teacher}[key]
-    if name is None or name.startswith(PUBLISHED):
+    if name is None or name.startswith(PUBLISHED_PREFIXES):
         return {}
     path = directory.other_checkpoint(config, f"model.{key}", name)
     return {
@@ -86,13 +86,13 @@ def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -
         raise UserError(f"{setting} reads tokens of {there}, this run has {here}; {remedy}")
 
 
-def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
+def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
     model = clip.build_model(config, pretrained=False)
     path = directory.other_checkpoint(config, KEY, name)
     checkpoint.verify(path, checkpoint.WEIGHTS)
-    other = directory.load_config(path.parent.parent)
-    same = _of_towers(other.model) == _of_towers(config.model)
+    other = directory.load_config(checkpoint.run_of(path))
+    same = _tower_settings(other.model) == _tower_settings(config.model)
     start = model if same else _without_weights(other)
     for side in ("image", "text"):
         there, here = (getattr(each, side).name for each in (other.model, config.model))
@@ -102,7 +102,8 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
         kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
         check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")
     _check_context_length(start, model, name)
-    weights = fit_positions(_with_own(checkpoint.read_weights(path), model, config, other), model.state_dict())
+    weights = _replace_temperature_and_bias(checkpoint.read_weights(path), model, config, other)
+    weights = fit_positions(weights, model.state_dict())
     try:
         checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
     except UserError as error:
@@ -115,7 +116,7 @@ def _of_run(config: RunConfig, name: str) -> clip.ClipModel:
     return model
 
 
-def _with_own(
+def _replace_temperature_and_bias(
     weights: dict[str, Tensor], model: clip.ClipModel, config: RunConfig, start: RunConfig
 ) -> dict[str, Tensor]:
     """Return the start weights; a temperature or bias that does not continue is replaced by the run's own.
@@ -132,7 +133,7 @@ def _with_own(
     return {key: value for key, value in weights.items() if not key.startswith(own)} | kept
 
 
-def _of_towers(model: ModelConfig) -> list[object]:
+def _tower_settings(model: ModelConfig) -> list[object]:
     """Return the settings that determine inputs and layers of both towers."""
     image, text = model.image, model.text
     return [image.name, image.pretrained, image.size, text.name, text.pretrained, text.context_length]

@@ -15,7 +15,7 @@ from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import Fault, UserError, one_line
 from clipx.run import checkpoint, directory
-from clipx.run.checkpoint import MANIFEST, NAME, checkpoints, step_of
+from clipx.run.checkpoint import MANIFEST, STEP_FOLDER, checkpoints, step_of
 from clipx.run.log import WANDB_ID
 from clipx.run.retention import RetentionPolicy
 from clipx.utils.files import new_folder, write_text
@@ -116,7 +116,7 @@ class RemoteCheckpointStore:
             names = [Path(path).name for path in self.fs.ls(f"{self.root}/checkpoints", detail=False)]
         except FileNotFoundError:
             return set()
-        return {step_of(Path(name)) for name in names if NAME.fullmatch(name)}
+        return {step_of(Path(name)) for name in names if STEP_FOLDER.fullmatch(name)}
 
     def _metrics(self) -> dict[int, dict[str, float]]:
         """Return step -> metrics, of complete copies."""

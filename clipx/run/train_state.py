@@ -29,6 +29,7 @@ from clipx.run.checkpoint import (
     folder,
     load_weights,
     read_manifest,
+    run_of,
     verify,
 )
 from clipx.sample_table import SampleTable
@@ -168,7 +169,7 @@ def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
 
 def _write_error(path: Path, error: Exception) -> str:
     free = shutil.disk_usage(path.parent).free / 2**20
-    earlier = checkpoints(path.parent.parent)
+    earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     reason = one_line(error).removeprefix("Error while serializing: ")
     return (

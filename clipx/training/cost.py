@@ -29,7 +29,7 @@ from clipx.training import optimizer
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
 from clipx.utils.device import autocast
 
-VALUE = 4  # bytes of a float32
+FLOAT32_BYTES = 4  # bytes of a float32
 CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
@@ -47,8 +47,8 @@ class StepCost:
 
     tower_flops: int  # both towers, forward (twice with accumulation) and backward, for the process's pairs
     objective_flops: int  # the process's part of the global batch, forward and backward
-    values: int  # number of values in a checkpoint's weights
-    trained: int  # number of trained parameters
+    num_weights: int  # number of values in a checkpoint's weights
+    num_trainable: int  # number of trained parameters
     width: int  # E, width of the embeddings
     # weights, gradients, optimizer, activations, objective, averages, batch, buckets (DDP), gathered (FSDP) -> bytes
     memory: dict[str, int]
@@ -72,7 +72,7 @@ def flop_counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
 
-def whole_step(config: RunConfig) -> StepCost:
+def single_process_cost(config: RunConfig) -> StepCost:
     """Return the cost of a step on one process: from `counted.csv`, without memory, or else from `count_step`."""
     return _counted().get(step_key(config)) or count_step(config)
 
@@ -124,7 +124,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         averages = [torch.empty_like(t) for t in model.state_dict().values()] if train.ema is not None else []
         live.phase = "buckets" if shards == 1 else "gathered"
         copies = _copies_for_communication(model, processes, shards)
-        update = _optimizer_step(model, config, live, on_gpu)
+        optimizer_step = _allocate_moments(model, config, live, on_gpu)
         live.phase = "batch"
         size = inputs.image_size
         other_images = torch.empty(pairs - micro_batch, 3, size, size)
@@ -144,7 +144,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         leaves = [output for output in outputs if output is not None and output.requires_grad]
         _count_gradients(trained, live)
         torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
-        update()
+        optimizer_step()
         del averages, copies, other_images
     tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
     values = sum(tensor.numel() for tensor in model.state_dict().values())
@@ -164,18 +164,18 @@ def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> 
     return [torch.empty_like(p) for p in model.parameters() if p.requires_grad] if processes > 1 else []
 
 
-def _optimizer_step(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
+def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
     """Allocate the moments, as the first step does; return a function that does the update of a later step."""
-    update = optimizer.build_optimizer(model, config)
-    for group in update.param_groups:
+    optimizer_ = optimizer.build_optimizer(model, config)
+    for group in optimizer_.param_groups:
         group["foreach"] = on_gpu  # torch's default for SGD: all parameters in one operation on GPUs; AdamW is fused
         for parameter in group["params"]:
             parameter.grad = torch.empty_like(parameter)
 
     def step() -> None:
         live.phase = "optimizer"
-        update.step()
-        update.zero_grad()
+        optimizer_.step()
+        optimizer_.zero_grad()
 
     step()
     live.forget_peak()
@@ -194,8 +194,19 @@ def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) ->
         teacher = TeacherEmbeddings(torch.empty_like(image), torch.empty_like(text), torch.ones(()))
     part = Part()  # of rank 0, without communication
     part.rows = slice(0, pairs)
-    embeddings = Embeddings(image, text, scale, ids, ids, bias, part, ids, teacher, text)
-    on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * VALUE) for kind in ("cuda", "cpu"))
+    embeddings = Embeddings(
+        image,
+        text,
+        scale,
+        sample_id=ids,
+        label=ids,
+        bias=bias,
+        part=part,
+        group=ids,
+        teacher=teacher,
+        negative_text=text,
+    )
+    on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * FLOAT32_BYTES) for kind in ("cuda", "cpu"))
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
     for name, settings in config.objective.items():
         try:

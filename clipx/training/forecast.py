@@ -26,7 +26,7 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import UserError
-from clipx.training.cost import VALUE, StepCost, count_step
+from clipx.training.cost import FLOAT32_BYTES, StepCost, count_step
 from clipx.training.devices import DEVICES, Device
 from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup
@@ -107,10 +107,10 @@ def step_time(
     towers = cost.tower_flops / (device.peak(config.train.precision) * share)
     objective = cost.objective_flops / (device.fp32 * OBJECTIVE_SHARE)
     inside, machines = min(processes, PER_MACHINE), ceil(processes / PER_MACHINE)
-    gathered = 3 * config.train.batch_size * cost.width * VALUE * (processes - 1) / processes
+    gathered = 3 * config.train.batch_size * cost.width * FLOAT32_BYTES * (processes - 1) / processes
 
     def moved(members: int) -> float:
-        return (members - 1) / members * VALUE * _values_passed(config, cost) + gathered
+        return (members - 1) / members * FLOAT32_BYTES * _values_passed(config, cost) + gathered
 
     links = moved(inside) / (device.link * LINK_SHARE) if processes > 1 else 0.0
     network = moved(machines) / NETWORK if machines > 1 else 0.0
@@ -120,9 +120,9 @@ def step_time(
 def _values_passed(config: RunConfig, cost: StepCost) -> int:
     """Return how many weights and gradients go around the ring in a step; averaged gradients go twice."""
     if config.train.parallel == "ddp":
-        return 2 * cost.trained
+        return 2 * cost.num_trainable
     micro_batches = config.train.accumulation
-    return micro_batches * ((2 if micro_batches == 1 else 3) * cost.values + cost.trained)
+    return micro_batches * ((2 if micro_batches == 1 else 3) * cost.num_weights + cost.num_trainable)
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:

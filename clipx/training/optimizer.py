@@ -50,7 +50,7 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
             "nothing is trained: both towers are frozen and the temperature is fixed; set model.image.frozen or "
             "model.text.frozen to false"
         )
-    return lookup(KINDS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
+    return lookup(OPTIMIZERS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
 
 
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
@@ -105,7 +105,7 @@ def layer_depths(names: list[str]) -> dict[str, int]:
     return outside | {name: n - first + 1 for name, n in number.items()}
 
 
-KINDS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]] = {
     "adamw": lambda groups, config: torch.optim.AdamW(
         groups, lr=config.lr, betas=(config.betas[0], config.betas[1]), eps=config.eps, fused=True
     ),

@@ -13,7 +13,7 @@ from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip, sync_batchnorm
-from clipx.models.parallel import KINDS, Parallel
+from clipx.models.parallel import PARALLEL, Parallel
 from clipx.objectives.base import NEEDS
 from clipx.run.initial_weights import build_initial_model
 from clipx.run.train_state import TrainState
@@ -103,4 +103,4 @@ def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfi
             tower.compile()
     if not several:
         return Parallel(model)
-    return lookup(KINDS, config.train.parallel, "train.parallel")(model, ema and ema.module, device)
+    return lookup(PARALLEL, config.train.parallel, "train.parallel")(model, ema and ema.module, device)

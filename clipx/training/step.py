@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     group = None if batch.group is None else distributed.gather(batch.group, sizes)
     rows, part = state.table.read(sample_id), distributed.part(sizes)
     teacher = _teacher_embeddings(components, batch, sizes)
+    with_metadata = partial(Embeddings, sample_id=sample_id, label=label, part=part, group=group, teacher=teacher)
     if batch.negative_text is not None:  # the text tower embeds captions and negative captions in one call
         batch = replace(batch, text=torch.cat([batch.text, batch.negative_text]))
 
@@ -39,7 +41,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
         image = distributed.gather(image.float(), sizes)
         text, *negatives = (distributed.gather(side, sizes) for side in torch.split(text.float(), len(batch.sample_id)))
         negative_text = negatives[0] if negatives else None
-        embeddings = Embeddings(image, text, scale.float(), sample_id, label, bias, part, group, teacher, negative_text)
+        embeddings = with_metadata(image, text, scale.float(), bias=bias, negative_text=negative_text)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = gradients.snapshot_buffers(state.model)

@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clipx.config.schema import PUBLISHED, RunConfig
+from clipx.config.schema import PUBLISHED_PREFIXES, RunConfig
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint, directory
 from clipx.run.initial_weights import check_same_inputs
-from clipx.types import Batch, Inputs, Progress
+from clipx.types import END_OF_RUN, Batch, Inputs
 
 KEY = "model.teacher"
-# the end of a run, where temperature schedules have their last value
-END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
-        """Return image and text embeddings of a batch, `size` pairs at a time."""
+        """Return image and text embeddings, float32 [b, E of the teacher] each, computed `size` pairs at a time."""
         images = [self.image(pixels) for pixels in torch.split(batch.image, size)]
         texts = [self.text(tokens) for tokens in torch.split(batch.text, size)]
         return torch.cat(images).float(), torch.cat(texts).float()
@@ -50,7 +48,7 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     """
     name, normalise = config.model.teacher, config.model.normalise == "always"
     assert name is not None
-    if name.startswith(PUBLISHED):
+    if name.startswith(PUBLISHED_PREFIXES):
         teacher, inputs = _load_published(name, device, normalise)
     else:
         teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, normalise)
@@ -78,9 +76,9 @@ def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[T
 
 def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path, checkpoint.WEIGHTS)
-    config = directory.load_config(path.parent.parent)
+    config = directory.load_config(checkpoint.run_of(path))
     config.model.normalise = "always" if normalise and config.model.normalise != "never" else "never"
     model = clip.build_model(config, pretrained=False)
     checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)
-    return Teacher(model.encode_image, model.encode_text, model.temperature(END).to(device)), model.inputs
+    return Teacher(model.encode_image, model.encode_text, model.temperature(END_OF_RUN).to(device)), model.inputs

@@ -37,6 +37,20 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file to write, and replace `path` by it at the end unless an exception was raised."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # with the host name, because processes on other machines may have the same id
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write or replace a file atomically."""
     write_bytes(path, text.encode())
@@ -44,12 +58,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write or replace a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # with the host name, because processes on other machines may have the same id
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
-    temporary.write_bytes(data)
-    _sync(temporary)
-    temporary.replace(path)
+    with new_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def _sync(path: Path) -> None:

@@ -29,8 +29,9 @@ from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import HEADLINE
+from evaluation.types import first_names
 
-TASKS: dict[str, MetricReader] = {
+SCORES: dict[str, MetricReader] = {
     "zeroshot": ZEROSHOT,
     "linear_probe": PROBE,
     "retrieval": RECALL_1,
@@ -44,7 +45,6 @@ GEOMETRY: dict[str, MetricReader] = {
 }
 MIN_SEEDS = 3  # fewest seeds that give an interval
 ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
-SHOWN = 4  # names listed in a message about left-out runs
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
 CONDITIONS = {  # settings that compared runs must share, in addition to those of the data
@@ -62,7 +62,7 @@ BySeed = dict[int, float]  # seed -> value
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SeedMean:
     """Mean over seeds with its 95% interval (Student's t); no interval with fewer than MIN_SEEDS seeds."""
 
     value: float
@@ -119,8 +119,7 @@ class LeftOut:
 
     def line(self) -> str:
         """Return one line with the reason and the first names."""
-        more = f" and {len(self.names) - SHOWN} more" if len(self.names) > SHOWN else ""
-        return f"left out, {self.reason}: {', '.join(self.names[:SHOWN])}{more}"
+        return f"left out, {self.reason}: {first_names(self.names)}"
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,9 @@ class MethodComparison:
         """The method with the label `reference_label` if it is ranked, else the first."""
         return next((method for method in self.ranked if method.label == self.reference_label), self.ranked[0])
 
-    def difference(self, a: Method, b: Method) -> Estimate | None:
+    def difference(self, a: Method, b: Method) -> SeedMean | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
-        return estimate(paired(a.values[self.by], b.values[self.by]))
+        return seed_mean(paired(a.values[self.by], b.values[self.by]))
 
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.
@@ -168,12 +167,12 @@ class MethodComparison:
 
 
 def rankable(runs: list[Run]) -> dict[str, MetricReader]:
-    """Return task -> reader of its score, for TASKS and for the plug-in tasks in the rows of the runs.
+    """Return task -> reader of its score, for SCORES and for the plug-in tasks in the rows of the runs.
 
     The score of a plug-in task is the mean of the metrics in the plug-in's HEADLINE; without a HEADLINE, it is the
     task's first metric. Metrics whose lower values are better are ignored.
     """
-    found, own = dict(TASKS), plugins.added("HEADLINE")
+    found, own = dict(SCORES), plugins.added("HEADLINE")
     for row in (row for run in runs for row in run.results if row.higher_is_better):
         if row.task in own or row.task not in HEADLINE:
             found.setdefault(row.task, MetricReader(row.task, tuple(own.get(row.task, (row.metric,)))))
@@ -244,13 +243,13 @@ def paired(a: BySeed, b: BySeed) -> BySeed:
     return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
-def estimate(values: BySeed) -> Estimate | None:
+def seed_mean(values: BySeed) -> SeedMean | None:
     """Return the mean over seeds with its interval; None if `values` is empty."""
     if not values:
         return None
     if len(values) < MIN_SEEDS:
-        return Estimate(fmean(values.values()), None, None, len(values))
-    return Estimate(*t_interval(list(values.values())), len(values))
+        return SeedMean(fmean(values.values()), None, None, len(values))
+    return SeedMean(*t_interval(list(values.values())), len(values))
 
 
 def _conditions(run: Run) -> dict[str, str]:
@@ -286,11 +285,11 @@ def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
 
 def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on: tuple[str, ...]) -> MethodComparison:
     readers = rankable([run for group in groups for run in group.runs])
-    scores = TASKS | {name: reader for name, reader in readers.items() if name == by}
+    scores = SCORES | {name: reader for name, reader in readers.items() if name == by}
     measures = {name: replace(measure, datasets=on) for name, measure in {**scores, **GEOMETRY}.items()}
     measured = {name: shared_values(measure, groups) for name, measure in measures.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in scores)]
-    tasks = [task for task in TASKS if scored and all(measured[task][at] for at in scored)]
+    tasks = [task for task in SCORES if scored and all(measured[task][at] for at in scored)]
     settings = _method_settings(groups)
     labels = short_names([group.label for group in groups])
     methods = []

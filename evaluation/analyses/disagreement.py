@@ -16,9 +16,10 @@ from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runs import items, reader
 from evaluation.runs.results import INTERMEDIATE, LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
+from evaluation.types import first_names
 
 KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
-SHOWN = 4  # data sets or runs listed in an error message
+SHOWN = 4  # runs listed in an error message
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -111,8 +112,7 @@ def pair_up(a: Path, b: Path, limited: bool = False) -> list[Pair]:
 
 def _names(answers: dict[tuple[str, ...], Answers]) -> str:
     names = list(dict.fromkeys(f"{one.task} on {one.dataset} ({one.split})" for one in answers.values()))
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return first_names(names)
 
 
 def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Answers]:
@@ -122,8 +122,8 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
     """
     digest = ""
     if (path / checkpoints.MANIFEST).is_file():
-        digest = str(json.loads((path / checkpoints.MANIFEST).read_text())["sha256"][checkpoints.WEIGHTS])[:16]
-    run = path.parent.parent if digest else _only_run(path)
+        digest = str(checkpoints.read_manifest(path)["sha256"][checkpoints.WEIGHTS])[:16]
+    run = checkpoints.run_of(path) if digest else _only_run(path)
     of_checkpoint = run / INTERMEDIATE / path.name
     run = of_checkpoint if of_checkpoint.is_dir() else run
     found: dict[tuple[str, ...], Answers] = {}

@@ -15,9 +15,9 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.config.schema import OF_ARM
+from clipx.config.schema import ARM_PREFIX
 from clipx.run import directory
-from evaluation.analyses.comparison import Estimate, estimate
+from evaluation.analyses.comparison import SeedMean, seed_mean
 from evaluation.claims.measures import canonical_name
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
 from evaluation.runs import results
@@ -52,7 +52,7 @@ class FineTuned:
     label: str
     curves: dict[int, dict[float, Change]]  # seed -> alpha -> change; without interpolated weights only alpha 0 and 1
 
-    def mean(self, value: Callable[[Change], float]) -> Estimate:
+    def mean(self, value: Callable[[Change], float]) -> SeedMean:
         """Return the mean over the seeds of a value after fine-tuning, with its interval."""
         return _over_seeds({seed: value(curve[1.0]) for seed, curve in self.curves.items()})
 
@@ -62,7 +62,7 @@ class FineTuned:
         path = [(fmean(change.forgetting for change in at), fmean(change.gain for change in at)) for at in changes]
         return path if len(path) > 2 else []
 
-    def area(self) -> Estimate | None:
+    def area(self) -> SeedMean | None:
         """Return gain minus forgetting, integrated over alpha (trapezoids): mean over seeds; None without a path."""
         if not self.path():
             return None
@@ -107,9 +107,9 @@ def start_of(run: Run, known: dict[Path, Run]) -> Run | None:
     """Return the run that model.init of `run` names, if it is in `known` (folder -> run)."""
     init = str(setting(run, "model", "init"))
     path = Path(init)
-    if init.startswith(OF_ARM):
+    if init.startswith(ARM_PREFIX):
         recipe, arm = str(setting(run, "recipe")), str(setting(run, "arm") or "")
-        name = directory.name_of_arm(init.removeprefix(OF_ARM), recipe, arm, run.name)
+        name = directory.name_of_arm(init.removeprefix(ARM_PREFIX), recipe, arm, run.name)
         path = run.path.resolve().parent.parent / name / run.path.name
     elif path.parent.name == "checkpoints":
         path = path.parent.parent
@@ -169,7 +169,7 @@ def _scores(run: Run) -> Sides:
     return NEW_SETS.read(run), KEPT_SETS.read(run)
 
 
-def _over_seeds(values: dict[int, float]) -> Estimate:
-    found = estimate(values)
+def _over_seeds(values: dict[int, float]) -> SeedMean:
+    found = seed_mean(values)
     assert found is not None  # an arm has at least one seed
     return found

@@ -31,7 +31,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     Raises UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
     """
     folder = checkpoints.resolve(checkpoint)
-    config = directory.load_config(folder.parent.parent)
+    config = directory.load_config(checkpoints.run_of(folder))
     datasets = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
     if config.model.points.kernel == "none" or not datasets:
         return

@@ -31,6 +31,7 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.utils.files import write_text
+from evaluation import metrics
 from evaluation.analyses import zeta_optimum
 from evaluation.embedding.features import Loading
 from evaluation.runs import results
@@ -40,7 +41,6 @@ TASK = "popularity"
 SIDES = ("text", "image")
 MAX_CAPTIONS = 12  # listed with the largest zeta, and as many with the smallest
 RESAMPLES = 500  # of the bootstrap
-MAX_DRAWS = 4_000_000  # bootstrap indices in memory at once
 
 
 def evaluate(
@@ -68,12 +68,12 @@ def evaluate(
     if len(seen) < 2:
         return []
     hashes = encoder.provenance | {"table": sha[checkpoints.TABLE][:16], "data": manifest["data"]}
-    path = out / "results.jsonl"
+    path = out / results.RESULTS
     stored = [row for row in results.read(path) if row.task == TASK and row.hashes == hashes]
     if stored and not force:
         return stored
     zeta = {side: columns[f"nuclr_zeta_{side}"] for side in SIDES}
-    config = directory.load_config(folder.parent.parent)
+    config = directory.load_config(checkpoints.run_of(folder))
     try:
         tau = zeta_optimum.final_tau(config, folder)
         rows, artifact = _measure(config, tau, zeta, seen, encoder, cache_dir, loading)
@@ -147,13 +147,12 @@ def spearman_interval(x: Tensor, y: Tensor) -> tuple[float, float, float]:
 
     a, b = (torch.from_numpy(rankdata(values.numpy())) for values in (x, y))
     generator = torch.Generator().manual_seed(0)
-    block = max(1, MAX_DRAWS // len(a))
+    block = max(1, metrics.DRAWS // len(a))
     resampled = []
     for start in range(0, RESAMPLES, block):
         drawn = torch.randint(len(a), (min(block, RESAMPLES - start), len(a)), generator=generator)
         resampled.append(_pearson(a[drawn], b[drawn]))
-    low, high = torch.cat(resampled).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return float(_pearson(a, b)), low, high
+    return float(_pearson(a, b)), *metrics.percentile_interval(torch.cat(resampled))
 
 
 def _pearson(a: Tensor, b: Tensor) -> Tensor:

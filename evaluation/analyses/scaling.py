@@ -17,13 +17,13 @@ from clipx.errors import UserError
 from evaluation.analyses.comparison import (
     MEAN,
     MIN_SEEDS,
-    TASKS,
+    SCORES,
     BySeed,
-    Estimate,
     LeftOut,
-    estimate,
+    SeedMean,
     paired,
     rankable,
+    seed_mean,
     shared_values,
 )
 from evaluation.analyses.ladder_runs import LadderRuns, Points, find_ladder_runs
@@ -48,12 +48,13 @@ QUANTITIES: dict[str, Callable[[Run], float]] = {  # key of AGAINST -> function 
     ),
     "batch": lambda run: float(setting(run, "train", "batch_size") or 0),
 }
-OF_AXIS = {"samples": "samples", "data": "pairs", "width": "flops", "batch": "batch"}  # axis -> default quantity
+# axis -> default quantity
+DEFAULT_QUANTITY = {"samples": "samples", "data": "pairs", "width": "flops", "batch": "batch"}
 LEAST = 0.01  # smallest effect of interest
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class LargestPoint:
     """The largest point, predicted from the smaller ones."""
 
     predicted: Interval  # the range in which the mean of the same seeds should lie
@@ -74,7 +75,7 @@ class ArmErrors:
     x: list[float]  # the quantity at each point, mean over the seeds
     errors: list[BySeed]  # seed -> error at each point
     law: PowerLaw | None  # None if there is no fit
-    held_out: HeldOut | None
+    held_out: LargestPoint | None
     problem: str  # why there is no law, or why it should not be used; "" if it fits
 
 
@@ -84,7 +85,7 @@ class Gain:
 
     arm: str
     x: list[float]  # of the reference
-    at: list[Estimate]  # the gain at each point, over the common seeds
+    at: list[SeedMean]  # the gain at each point, over the common seeds
     laws: tuple[PowerLaw, PowerLaw] | None  # of the reference and the arm, over their common seeds
     problem: str  # why there are no laws; "" if there are
 
@@ -128,7 +129,7 @@ def find_ladders(
 
     Args:
         by: score, MEAN or a task.
-        against: key of AGAINST; "" for the default of each axis (OF_AXIS).
+        against: key of AGAINST; "" for the default of each axis (DEFAULT_QUANTITY).
         axis: only ladders along this axis; "" for all.
         reference: arm that the others are compared with; "" for `clip`, or the first arm if there is no `clip`.
 
@@ -139,7 +140,7 @@ def find_ladders(
     for found in find_ladder_runs(runs, axis):
         recipes.add(found.recipe)
         try:
-            ladders.append(_ladder(found, by, against or OF_AXIS[found.axis], reference))
+            ladders.append(_ladder(found, by, against or DEFAULT_QUANTITY[found.axis], reference))
         except UserError as error:
             failures.append(str(error))
         left_out += found.left_out
@@ -164,9 +165,8 @@ def _ladder(found: LadderRuns, by: str, against: str, reference: str) -> Ladder:
     for arm in arms:
         x = [fmean(map(quantity, arms[arm][point])) for point in points]
         if not all(0 < a < b for a, b in pairwise(x)):
-            raise UserError(
-                f"{found.name}: against={against} does not grow for arm {arm}, or is unknown: use {OF_AXIS[found.axis]}"
-            )
+            wrong = f"{found.name}: against={against} does not grow for arm {arm}, or is unknown"
+            raise UserError(f"{wrong}: use {DEFAULT_QUANTITY[found.axis]}")
         measured.append(_arm(arm, x, errors[arm]))
     first = next(one for one in measured if one.arm == reference)
     gains = []
@@ -181,7 +181,7 @@ def _ladder(found: LadderRuns, by: str, against: str, reference: str) -> Ladder:
 def _errors(arms: dict[str, Points], points: list[str], by: str) -> tuple[dict[str, list[BySeed]], str]:
     groups = [RunGroup(f"{arm} {point}", arms[arm][point]) for arm in arms for point in points]
     readers = rankable([run for group in groups for run in group.runs])
-    wanted = TASKS if by == MEAN else {task: reader for task, reader in readers.items() if task == by}
+    wanted = SCORES if by == MEAN else {task: reader for task, reader in readers.items() if task == by}
     measured = {task: shared_values(reader, groups) for task, reader in wanted.items()}
     tasks = [task for task, of_groups in measured.items() if all(of_groups)]
     if not tasks:
@@ -208,14 +208,14 @@ def _arm(arm: str, x: list[float], errors: list[BySeed]) -> ArmErrors:
     law = fit_power_law(scales, curves)
     smaller = fit_power_law(scales[:-1], curves[:, :-1])
     predicted = prediction(smaller, x[-1], curves[:, -1])
-    held_out = HeldOut(predicted, float(curves[:, -1].mean()), smaller.problem)
+    held_out = LargestPoint(predicted, float(curves[:, -1].mean()), smaller.problem)
     return ArmErrors(arm, x, errors, law, held_out, law.problem)
 
 
 def _gain(reference: ArmErrors, arm: ArmErrors) -> Gain:
     at = []
     for ours, theirs in zip(arm.errors, reference.errors, strict=True):
-        found = estimate(paired(theirs, ours))
+        found = seed_mean(paired(theirs, ours))
         if found is None:
             raise UserError(f"arms {reference.arm} and {arm.arm} have no common seed at a point of their ladder")
         at.append(found)

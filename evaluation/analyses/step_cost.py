@@ -28,7 +28,7 @@ Times = dict[str, list[float]]  # arm -> seconds of a step in each block
 
 
 @dataclass(frozen=True)
-class StepCost:
+class RelativeStepTime:
     """The time of an arm's step, and its ratio to the reference with an interval."""
 
     seconds: float  # median
@@ -53,7 +53,7 @@ def time_in_turns(
     seconds: float,
     blocks: int,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[dict[str, StepCost], Times]:
+) -> tuple[dict[str, RelativeStepTime], Times]:
     """Time blocks until every ratio is decided, `seconds` have passed or `blocks` are done.
 
     Returns the cost of each arm except the reference, and all times.
@@ -78,7 +78,7 @@ def time_in_turns(
     raise AssertionError("blocks must be 1 or more")
 
 
-def _costs(times: Times, reference: str, confidence: float) -> dict[str, StepCost]:
+def _costs(times: Times, reference: str, confidence: float) -> dict[str, RelativeStepTime]:
     from scipy import stats
 
     costs = {}
@@ -87,5 +87,5 @@ def _costs(times: Times, reference: str, confidence: float) -> dict[str, StepCos
             continue
         ratios = [a / b for a, b in zip(times[arm], times[reference], strict=True)]
         interval = stats.quantile_test(ratios, p=0.5).confidence_interval(confidence)
-        costs[arm] = StepCost(median(times[arm]), median(ratios), float(interval.low), float(interval.high))
+        costs[arm] = RelativeStepTime(median(times[arm]), median(ratios), float(interval.low), float(interval.high))
     return costs

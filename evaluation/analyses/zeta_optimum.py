@@ -31,7 +31,7 @@ from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.models.temperature import build_temperature
 from clipx.run import checkpoint as checkpoints
-from clipx.types import Progress
+from clipx.types import END_OF_RUN
 from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.layouts.training import SourceImages
 from evaluation.embedding.features import Loading, extract
@@ -45,7 +45,6 @@ TOLERANCE = 1e-11  # largest |1 - sum_i p_ij| at the optimum
 LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of `curvature` that float64 resolves
 PREFIX = "temperature."  # of the names of the temperature's weights in a checkpoint
 NAME = "training pairs"  # of the data set whose features are computed
-END = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)  # the last step of a run, for temperature schedules
 
 
 def optimal_zeta(image: Tensor, text: Tensor, tau: float) -> dict[str, Tensor]:
@@ -119,7 +118,7 @@ def final_tau(config: RunConfig, checkpoint: Path) -> float:
     weights = load_file(checkpoint / checkpoints.WEIGHTS)
     state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     temperature.load_state_dict(state)
-    return 1 / float(temperature(END).detach())
+    return 1 / float(temperature(END_OF_RUN).detach())
 
 
 def training_features(

@@ -10,12 +10,12 @@ from typing import Any, get_args
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from evaluation.claims.design import Design, find_designs
-from evaluation.claims.measures import HELD_OUT, canonical_name
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure, Verdict
 from evaluation.runs.description import setting, settings_text
 from evaluation.runs.reader import STATED, Run
-from evaluation.types import Result
+from evaluation.types import Result, first_names
 
 Seeds = dict[int, Run]
 VERDICTS = get_args(Verdict)
@@ -69,7 +69,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
                     left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
             if overrides != chosen and recipe in RECIPES:
                 paths_of_same = [str(run.path) for run in same]
-                left_out.append(f"left out, recipe={recipe} with other settings: {_first(paths_of_same)}")
+                left_out.append(f"left out, recipe={recipe} with other settings: {first_names(paths_of_same)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
     return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs)
@@ -108,7 +108,8 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
         "scored with another precision, prompts or examples than most runs": sorted(other_scoring),
     }
     if recipe in RECIPES:
-        left_out += [f"left out, recipe={recipe}, {why}: {_first(names)}" for why, names in problems.items() if names]
+        of_reason = {why: names for why, names in problems.items() if names}
+        left_out += [f"left out, recipe={recipe}, {why}: {first_names(names)}" for why, names in of_reason.items()]
     return found
 
 
@@ -121,10 +122,10 @@ def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 
 def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
-    """Return True if a data set is in `sets`, the run's training data or HELD_OUT; always if `sets` is empty."""
+    """Return True if a data set is in `sets`, the run's training data or held out of it; always if `sets` is empty."""
     dataset = dataset.partition(", ")[0]
     names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER
-    known = {HELD_OUT, *map(canonical_name, [*names, str(setting(run, "data", "name"))])}
+    known = {CANONICAL_HELD_OUT, *map(canonical_name, [*names, str(setting(run, "data", "name"))])}
     of_split = any(dataset.endswith(f"/{name}") for name in names)  # a set in FOLDER `test` has the name PARENT/test
     return not sets or canonical_name(dataset) in known or of_split
 
@@ -140,10 +141,6 @@ def _scoring(row: Result) -> str:
     """
     hashes = {name: value for name, value in row.hashes.items() if "/" in name and not name.startswith("images/")}
     return f"{row.hashes.get('precision', '').partition(' ')[0]} {sorted(hashes.items())}"
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _setting(run: Run, key: str) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
-HELD_OUT = "heldout"  # pairs held out of training: users choose settings on them, so no claim reads them
+CANONICAL_HELD_OUT = "heldout"  # pairs held out of training: users choose settings on them, so no claim reads them
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class MetricReader:
         return tuple(m.replace("top1", "mean_per_class") for m in self.metrics) if per_class else self.metrics
 
     def _selects(self, row: Result, dataset: str) -> bool:
-        included = dataset in self.datasets if self.datasets else dataset not in (HELD_OUT, *self.without)
+        included = dataset in self.datasets if self.datasets else dataset not in (CANONICAL_HELD_OUT, *self.without)
         same_protocol = row.split.endswith(", paper protocol") == self.paper_protocol
         pool = re.search(r"(\d+) of \d+ images \(seed", row.split)
         same_pool = (int(pool[1]) if pool else None) == self.pool

@@ -45,7 +45,7 @@ def from_checkpoint(
     precision.
     """
     checkpoint = checkpoints.resolve(path)
-    run = checkpoint.parent.parent
+    run = checkpoints.run_of(checkpoint)
     config = directory.load_config(run)
     config.model.points.features_eval = features_eval or config.model.points.features_eval
     weights = checkpoints.chosen_weights(checkpoint, averaged)

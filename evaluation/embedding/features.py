@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from clipx import distributed
 from clipx.data.loading.watchdog import start_process_group
 from clipx.errors import Fault, UserError
-from clipx.utils.files import content_hash
+from clipx.utils.files import content_hash, new_file
 from clipx.utils.progress import ProgressBar
 from evaluation import types
 from evaluation.embedding.kept_inputs import kept
@@ -271,10 +271,8 @@ def _read(path: Path) -> Tensor | None:
 
 
 def _write(path: Path, embeddings: Tensor) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({"embeddings": embeddings.contiguous()}, temporary)
-    temporary.replace(path)
+    with new_file(path) as temporary:
+        save_file({"embeddings": embeddings.contiguous()}, temporary)
     _remove_oldest(path.parent)
 
 

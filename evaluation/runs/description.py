@@ -60,11 +60,11 @@ def training_flops(run: Run) -> float:
 
 
 def _sample_flops(run: Run) -> float:
-    from clipx.training.cost import whole_step  # slow to import
+    from clipx.training.cost import single_process_cost  # slow to import
 
     try:
         config = load_config(run.path)
-        return whole_step(config).tower_flops / config.train.batch_size
+        return single_process_cost(config).tower_flops / config.train.batch_size
     except UserError:
         return 0.0
 

@@ -14,7 +14,7 @@ from clipx.run import checkpoint as checkpoints
 from evaluation.runs import results
 from evaluation.types import Result
 
-MARKS = ("config.yaml", "results.jsonl")  # a folder with one of them is a run; published weights have no config
+MARKS = ("config.yaml", results.RESULTS)  # a folder with one of them is a run; published weights have no config
 TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
@@ -83,7 +83,7 @@ def read(folder: Path, limited: bool = False) -> Run:
     Raises UserError: a file of the run is corrupt; the message names it.
     """
     config = _config(folder / "config.yaml")
-    rows = results.read(folder / "results.jsonl")
+    rows = results.read(folder / results.RESULTS)
     kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(

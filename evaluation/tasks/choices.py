@@ -4,7 +4,7 @@ import torch
 
 from evaluation.datasets.kinds import Choices
 from evaluation.metrics import class_weights, hits, rank_of
-from evaluation.tasks.rows import CaptionTask, by_category, ranked_items, row
+from evaluation.tasks.rows import CaptionTask, by_category, category_labels, ranked_items, row
 from evaluation.types import Device, Features, Score
 
 
@@ -31,8 +31,7 @@ class CaptionChoice(CaptionTask):
         if averaged is not None:
             counted = torch.tensor([category in averaged for category in categories])
             metrics = {"accuracy": metrics["accuracy"]} | ({"mean_per_category": counted} if counted.any() else {})
-        number = {category: i for i, category in enumerate(dict.fromkeys(categories))}
-        label = torch.tensor([number[category] for category in categories])
+        label = category_labels(categories)
         rows, chance = [], 1 / dataset.answers
         for metric, mask in metrics.items():
             right = hits(ranks[mask], 1)

@@ -66,7 +66,12 @@ def ranked_items(split: str, metric: str, ranks: Tensor) -> list[Items]:
 
 def by_category(metric: str, categories: list[str]) -> dict[str, Tensor]:
     """Return name -> mask of its examples, bool [n]: `metric` for all examples, `metric/CATEGORY` for each category."""
-    number = {category: i for i, category in enumerate(dict.fromkeys(categories))}
-    label = torch.tensor([number[category] for category in categories])
+    label = category_labels(categories)
     everything = {metric: torch.ones(len(categories), dtype=torch.bool)}
-    return everything | {f"{metric}/{category}": label == i for category, i in number.items()}
+    return everything | {f"{metric}/{name}": label == i for i, name in enumerate(dict.fromkeys(categories))}
+
+
+def category_labels(categories: list[str]) -> Tensor:
+    """Return the number of each example's category, int64 [n], in the order of first occurrence."""
+    number = {category: i for i, category in enumerate(dict.fromkeys(categories))}
+    return torch.tensor([number[category] for category in categories])

@@ -27,7 +27,7 @@ def by_key() -> dict[str, RunConfig]:
 
 def row(cost: StepCost) -> list[int]:
     """Return the values of COLUMNS."""
-    return [cost.tower_flops, cost.objective_flops, cost.values, cost.trained, cost.width]
+    return [cost.tower_flops, cost.objective_flops, cost.num_weights, cost.num_trainable, cost.width]
 
 
 def main() -> None:

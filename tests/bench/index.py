@@ -19,7 +19,7 @@ import numpy as np
 
 from clipx.config.schema import TrainConfig
 from clipx.data.sampler import Sampler
-from clipx.data.shards.index import ABSENT, ARRAYS, PUBLISHED, Arrays, Index, Shard, save
+from clipx.data.shards.index import ABSENT, ARRAYS, INDEX_FOLDER, Arrays, Index, Shard, save
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
 from tests.bench.chaos import descendants
@@ -43,8 +43,8 @@ def write_synthetic(folder: Path) -> None:
     arrays["key_end"] = (within + 1) * 9
     arrays["key_bytes"] = np.full(9 * SAMPLES, ord("7"), np.uint8)
     arrays["key_hash"] = np.arange(SAMPLES, dtype=np.uint64)
-    (folder / PUBLISHED).mkdir()
-    save(Index(shards, arrays, "synthetic"), folder / PUBLISHED)
+    (folder / INDEX_FOLDER).mkdir()
+    save(Index(shards, arrays, "synthetic"), folder / INDEX_FOLDER)
 
 
 def run_rank(folder: Path, barrier: Barrier, seconds: "multiprocessing.Queue[tuple[float, float, float]]") -> None:

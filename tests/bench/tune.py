@@ -83,7 +83,7 @@ def override(setting: str) -> str:
 def score(arguments: tuple[str, ...]) -> float:
     """Train with these arguments of `clipx train`; return the score in percent. Raises RunDiverged."""
     config = compose_run(list(arguments))
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     run.mkdir(parents=True, exist_ok=True)
     with (run / "output.log").open("a") as output:
         sys.stdout = sys.stderr = output

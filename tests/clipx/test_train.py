@@ -172,8 +172,8 @@ def reported_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunLog, "info", lambda self, text: lines.append(text))
-        fit(config, directory.directory(config))
-    return [line for line in lines if line.startswith("left out")], [r["bad"] for r in log(directory.directory(config))]
+        fit(config, run := directory.run_directory(config))
+    return [line for line in lines if line.startswith("left out")], [row["bad"] for row in log(run)]
 
 
 def test_bad_samples_of_every_rank_are_named_and_counted(tmp_path: Path, gloo: Gloo) -> None:

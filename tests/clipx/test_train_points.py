@@ -46,6 +46,6 @@ def test_two_ranks_end_in_the_weights_of_one(tmp_path: Path, gloo: Gloo) -> None
         config.optimizer.eps = 1e-3  # Adam amplifies rounding errors of gradients that are 0 in theory (key bias)
     trained(one)
     gloo.run(2, fit_as_rank, str(directory.create(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
-    expected, found = (weights(directory.directory(c)) for c in (one, two))
+    expected, found = (weights(directory.run_directory(c)) for c in (one, two))
     for name, value in expected.items():
         assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name

@@ -105,7 +105,7 @@ def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
 
 def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = evaluated_config(tmp_path)
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     launch.train(config)
     lines = [line for line in log(run) if "evaluation" in line]
     assert [line["step"] for line in lines] == [3, 4]
@@ -120,7 +120,7 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
 
 def fit_as_rank(config: RunConfig) -> bool:
     evaluator = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, directory.directory(config), evaluate=evaluator) is train.Outcome.FINISHED
+    return train.fit(config, directory.run_directory(config), evaluate=evaluator) is train.Outcome.FINISHED
 
 
 @pytest.mark.long
@@ -147,7 +147,7 @@ def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
     config.data.evaluation += ["pairs:nowhere", "captions:absent"]
     with pytest.raises(UserError, match=r"log.evaluate_every=3: datasets=pairs:\S+/nowhere: .*; datasets=captions:"):
         launch.train(config)
-    assert not (directory.directory(config) / "log.jsonl").exists()
+    assert not (directory.run_directory(config) / "log.jsonl").exists()
 
 
 @pytest.mark.parametrize("evaluation", [[], ["wds:without_test"]])

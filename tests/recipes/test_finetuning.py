@@ -70,7 +70,7 @@ def test_published_weights_of_either_tag_can_be_chosen_for_all_arms() -> None:
     chosen = [f"model.{side}.pretrained={tag}" for side in ("image", "text")]
     start = compose_run(["recipe=finetune_flickr30k", "arm=start", "data.root=x", *chosen])
     tuned = compose_run(["recipe=finetune_flickr30k", "arm=clip", "data.root=x", *chosen])
-    assert directory.earlier_runs(tuned) == [directory.directory(start)]
+    assert directory.earlier_runs(tuned) == [directory.run_directory(start)]
     assert tag in open_clip.list_pretrained_tags_by_model("ViT-B-32")
 
 
@@ -104,7 +104,7 @@ def test_weights_saved_by_open_clip_are_fine_tuned_and_return_to_open_clip(tmp_p
     for arm in ("start", "clip"):
         config = composed(arm, real_data, weights, tmp_path / "runs")
         trained(config)
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     published = open_clip.create_model("ViT-B-32", pretrained=str(weights)).eval()
     weights.unlink()
     out = tmp_path / "tuned.safetensors"

@@ -34,7 +34,7 @@ COLUMN_OF = {
 COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
-PUBLISHED = "clipx_index"  # folder of the index in the folder of the shards
+INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 2  # to be increased when the saved files change, so that older ones are not read
 MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
 
@@ -125,7 +125,7 @@ def open_index(folder: Path) -> Index:
 
 def _saved(folder: Path, cache: Path) -> list[Index]:
     """Return the published index and the one in the cache, those of them that exist."""
-    return [index for path in (folder / PUBLISHED, cache) if (index := load(path)) is not None]
+    return [index for path in (folder / INDEX_FOLDER, cache) if (index := load(path)) is not None]
 
 
 def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
@@ -135,8 +135,8 @@ def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
 
 def publish(index: Index, folder: Path) -> Path:
     """Write the index into the folder of the shards, replacing an older one, and return the folder of the index."""
-    save(index, folder / PUBLISHED)
-    return folder / PUBLISHED
+    save(index, folder / INDEX_FOLDER)
+    return folder / INDEX_FOLDER
 
 
 def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:

@@ -31,7 +31,6 @@ from torch import Tensor
 import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, TermOutput
-from clipx.objectives.per_sample.sogclr import SogclrTerm
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
@@ -40,7 +39,7 @@ BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
 
 
-class FastClipV1Term(SogclrTerm):
+class FastClipV1Term(ma.MovingAverageTerm):
     """The value is tau/B sum_i log(eps + u_i), added over both directions.
 
     Args:
@@ -55,13 +54,13 @@ class FastClipV1Term(SogclrTerm):
     def __init__(
         self, num_samples: int, gamma: float = 0.2, gamma_decay_epochs: int | None = None, eps: float = 1e-14
     ) -> None:
-        ma.check_settings(self.name, num_samples, gamma)
+        super().__init__(num_samples, gamma)
         if gamma_decay_epochs is not None and gamma_decay_epochs < 0:
             wrong = f"objective.{self.name}.gamma_decay_epochs={gamma_decay_epochs}"
             raise UserError(f"{wrong} is out of range; allowed: 0 or more")
         if eps <= 0:
             raise UserError(f"objective.{self.name}.eps={eps} is out of range; allowed: above 0")
-        self._set(gamma, math.log(eps))
+        self.log_eps = math.log(eps)
         self.gamma_decay_epochs = gamma_decay_epochs
 
     def gamma_of(self, progress: Progress) -> float:
@@ -160,8 +159,7 @@ class Direction:
 
     def __post_init__(self) -> None:
         B = len(self.a)
-        if B < 2:
-            raise UserError(f"objective=fastclip_v2 needs batches of 2 pairs or more, got {B}")
+        ma.check_batch("fastclip_v2", B)
         self.pairs = (self.a / self.tau[:, None]).detach(), self.b.detach(), self.tau.new_ones(())
         self.reductions = (Reduction(1, EXCLUDE_POSITIVES),)
         self.sums = log_sums(*self.pairs, self.reductions, self.embeddings.part)

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from clipx.errors import UserError
+from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
-from clipx.types import Embeddings
+from clipx.types import Embeddings, Progress
 
 SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contrasted side of j)
 
@@ -40,13 +41,12 @@ class Contrast:
     Attributes:
         log_g: side of the anchors -> log g [B].
 
-    Raises UserError: a batch of one pair, which has no negatives.
+    Raises UserError: a batch of one pair.
     """
 
     def __init__(self, embeddings: Embeddings, term: str, zeta: Mapping[str, Tensor] | None = None) -> None:
         self.B = len(embeddings.image)
-        if self.B < 2:
-            raise UserError(f"objective={term} needs batches of 2 pairs or more, got {self.B}")
+        check_batch(term, self.B)
         self.embeddings, self.scale = embeddings, embeddings.scale.detach()
         self.pairs = embeddings.image.detach(), embeddings.text.detach(), self.scale
         offsets = {side: self.scale * z for side, z in (zeta or {}).items()}
@@ -95,6 +95,47 @@ class Contrast:
         return value + (linear - linear.detach()), of_others
 
 
+class MovingAverageTerm(Term):
+    """Keeps u of both directions. The value is (tau/B) sum_i log d_i, added over both directions.
+
+    Subclasses set `name`, which also prefixes the columns, and `log_eps`, the logarithm of the constant d_i - u_i.
+    """
+
+    name: str
+    log_eps: float
+    learns_temperature = False
+
+    def __init__(self, num_samples: int, gamma: float) -> None:
+        check_settings(self.name, num_samples, gamma)
+        self.gamma = gamma
+        self.columns = {f"{self.name}_{column}": 0.0 for column in ("seen", "log_u_image", "log_u_text")}
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        contrast = Contrast(embeddings, self.name)
+        log_d, new = self.update(contrast.log_g, rows, progress)
+        value = (log_d["image"].mean() + log_d["text"].mean()) / contrast.scale
+        return contrast.surrogate_loss(value, log_d)[0], new
+
+    def update(
+        self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return side of the anchors -> log d [B], and the new values of the columns."""
+        seen, gamma = rows[f"{self.name}_seen"], self.gamma_of(progress)
+        new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
+        for side, found in log_g.items():
+            log_u = update_log_u(rows[f"{self.name}_log_u_{side}"], found, seen, gamma)
+            log_d[side] = torch.logaddexp(log_u, log_u.new_tensor(self.log_eps))
+            new[f"{self.name}_log_u_{side}"] = log_u
+        return log_d, new
+
+    def gamma_of(self, progress: Progress) -> float:
+        """Return gamma of the current epoch."""
+        return self.gamma
+
+    def notes(self, total_epochs: int) -> list[str]:
+        return single_epoch_note(self.name, total_epochs)
+
+
 def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Tensor:
     """Compute log((1 - gamma) u + gamma g), or log g where `seen` is 0 (first visit); all [B]."""
     log_keep = math.log1p(-gamma) if gamma < 1 else -math.inf
@@ -108,6 +149,12 @@ def check_settings(term: str, num_samples: int, gamma: float) -> None:
         raise UserError(f"objective={term} needs 2 training pairs or more, the data set has {num_samples}")
     if not 0 < gamma <= 1:
         raise UserError(f"objective.{term}.gamma={gamma} is out of range; allowed: above 0, up to 1")
+
+
+def check_batch(term: str, B: int) -> None:
+    """Raise UserError if a batch of B pairs has no negatives."""
+    if B < 2:
+        raise UserError(f"objective={term} needs batches of 2 pairs or more, got {B}")
 
 
 def single_epoch_note(term: str, total_epochs: int) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.analyses.comparison import Estimate, estimate
+from evaluation.analyses.comparison import SeedMean, seed_mean
 from evaluation.analyses.power_law import BEYOND, PowerLaw, common_range, difference, standard_error
 from evaluation.analyses.scaling import ArmErrors, Gain
 from evaluation.report.blocks import Data, Figure
@@ -26,7 +26,7 @@ def error_figure(name: str, caption: str, arms: list[ArmErrors], x: str, y: str)
     with drawing(name, 420, 300, [arm.arm for arm in arms]) as (plot, axes):
         for arm in arms:
             colour, gid = plot.colours[arm.arm], plot.curve_id(arm.arm)
-            estimates = [found for by_seed in arm.errors if (found := estimate(by_seed))]
+            estimates = [found for by_seed in arm.errors if (found := seed_mean(by_seed))]
             _points(axes, arm.x, estimates, colour, gid)
             rows += _measured(arm.arm, arm.x, estimates)
             if arm.law is not None:
@@ -69,14 +69,14 @@ def gain_figure(name: str, caption: str, gain: Gain, least: float, x: str, y: st
         return plot.to_figure(caption, Data(["", "kind", x, *COLUMNS], rows), x, y)
 
 
-def _points(axes: Any, x: list[float], estimates: list[Estimate], colour: str, gid: str | None) -> None:
+def _points(axes: Any, x: list[float], estimates: list[SeedMean], colour: str, gid: str | None) -> None:
     for at, one in zip(x, estimates, strict=True):
         axes.plot(at, one.value, "o", color=colour, markersize=4, gid=gid)
         if one.low is not None:
             axes.plot([at, at], [one.low, one.high], color=colour, linewidth=1.2, gid=gid)
 
 
-def _measured(label: str, x: list[float], estimates: list[Estimate]) -> Rows:
+def _measured(label: str, x: list[float], estimates: list[SeedMean]) -> Rows:
     return [
         [label, "measured", at, one.value, "" if one.low is None else one.low, "" if one.high is None else one.high]
         for at, one in zip(x, estimates, strict=True)

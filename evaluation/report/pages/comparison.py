@@ -1,7 +1,16 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
-from evaluation.analyses.comparison import GEOMETRY, MEAN, TASKS, Estimate, LeftOut, Method, MethodComparison, estimate
-from evaluation.claims.measures import HELD_OUT, canonical_name
+from evaluation.analyses.comparison import (
+    GEOMETRY,
+    MEAN,
+    SCORES,
+    LeftOut,
+    Method,
+    MethodComparison,
+    SeedMean,
+    seed_mean,
+)
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
 from evaluation.report.blocks import (
     Block,
     Cell,
@@ -23,6 +32,7 @@ from evaluation.report.sections.training import curves, geometry_paths, score_cu
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
+from evaluation.types import first_names
 
 NAMES = {  # score or geometry measure -> its name on the page
     MEAN: "mean of tasks",
@@ -72,7 +82,8 @@ def _name(measure: str) -> str:
 def _lead(comparison: MethodComparison) -> str:
     name = _name(comparison.by)
     if not comparison.ranked:
-        held_out = any(canonical_name(row.dataset) == HELD_OUT for run in _runs(comparison) for row in run.results)
+        datasets = {canonical_name(row.dataset) for run in _runs(comparison) for row in run.results}
+        held_out = CANONICAL_HELD_OUT in datasets
         instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
         return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
@@ -84,8 +95,7 @@ def _lead(comparison: MethodComparison) -> str:
         return f"{lead}, with one seed each, so without intervals."
     if not tied:
         return f"{lead}, significantly ahead of all others."
-    more = f" and {len(tied) - MAX_NAMES} more" if len(tied) > MAX_NAMES else ""
-    return f"{lead}, not significantly ahead of {', '.join(tied[:MAX_NAMES])}{more}."
+    return f"{lead}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
 
 
 def _runs(comparison: MethodComparison) -> list[Run]:
@@ -135,16 +145,16 @@ def ranking(comparison: MethodComparison) -> Table:
     reference, by = comparison.reference, comparison.by
     others = [
         name
-        for name in (*TASKS, *GEOMETRY)
+        for name in (*SCORES, *GEOMETRY)
         if name != by and any(method.values.get(name) for method in comparison.ranked)
     ]
     rows = [
         [
             rank(comparison, method, place),
             Cell(method.label, note=_description(method)),
-            *_score(estimate(method.values[by])),
+            *_score(seed_mean(method.values[by])),
             difference_cell(None if method is reference else comparison.difference(method, reference)),
-            *(_score(estimate(method.values.get(name, {})))[0] for name in others),
+            *(_score(seed_mean(method.values.get(name, {})))[0] for name in others),
             Cell(str(len(method.values[by])), len(method.values[by])),
         ]
         for place, method in enumerate(comparison.ranked, 1)
@@ -178,14 +188,14 @@ def _description(method: Method) -> str:
     return "; ".join([*notes, *([f"diverged seeds: {method.diverged}"] if method.diverged else [])])
 
 
-def _score(score: Estimate | None) -> tuple[Cell, Cell]:
+def _score(score: SeedMean | None) -> tuple[Cell, Cell]:
     """Return the cells of the mean and of its interval; the latter is empty if there are too few seeds."""
     if score is None:
         return Cell(MISSING), Cell(MISSING)
     return Cell(digits(score.value), score.value), Cell(score.interval(), score.low)
 
 
-def difference_cell(difference: Estimate | None) -> Cell:
+def difference_cell(difference: SeedMean | None) -> Cell:
     """Return the cell of a paired difference, marked if its interval excludes 0; None: no common seeds."""
     if difference is None:
         return Cell(MISSING)
@@ -213,7 +223,7 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
         points = {
             method.label: (x.value, y.value)
             for method in comparison.ranked
-            if (x := estimate(method.values.get(name, {}))) and (y := estimate(method.values[comparison.by]))
+            if (x := seed_mean(method.values.get(name, {}))) and (y := seed_mean(method.values[comparison.by]))
         }
         if len(points) > 2:
             caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
@@ -228,7 +238,7 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
     for number, comparison in enumerate(comparisons, 1):
         for method in (*comparison.ranked, *comparison.unranked):
             for name, values in method.values.items():
-                score = estimate(values)
+                score = seed_mean(values)
                 assert score is not None  # `Method.values` holds no empty entry
                 row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
                 by_rank: list[object] = [""] * len(DIFFERENCES)

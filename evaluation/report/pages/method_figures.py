@@ -2,7 +2,7 @@
 
 import re
 
-from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, estimate, paired, settings_of_method
+from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, paired, seed_mean, settings_of_method
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
@@ -47,7 +47,7 @@ def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
     cells, rows = [], []
     for name in names:
         cells.append([_against(method, reference, name) for method in methods])
-        means = [estimate(method.sets.get(name, {})) for method in methods]
+        means = [seed_mean(method.sets.get(name, {})) for method in methods]
         rows.append([name, *("" if mean is None else mean.value for mean in means)])
     caption = (
         f"Score by data set. Blue: better than {reference.label}, orange: worse, grey: the 95% interval of the paired "
@@ -60,7 +60,7 @@ def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
 def _against(method: Method, reference: Method, name: str) -> Shade:
     """Return the method's mean on a set, shaded by the paired difference to the reference."""
     ours, theirs = method.sets.get(name, {}), reference.sets.get(name, {})
-    mean, difference = estimate(ours), estimate(paired(ours, theirs))
+    mean, difference = seed_mean(ours), seed_mean(paired(ours, theirs))
     if mean is None:
         return Shade("")
     if method is reference or difference is None:
@@ -80,7 +80,7 @@ def _interval_by_seeds(comparison: MethodComparison, prefix: str) -> list[Figure
             continue
         differences = sorted(paired(method.values[comparison.by], reference.values[comparison.by]).items())
         for count in range(MIN_SEEDS, len(differences) + 1):
-            found = estimate(dict(differences[:count]))
+            found = seed_mean(dict(differences[:count]))
             if found and found.low is not None and found.high is not None:
                 points.append((count, (found.high - found.low) / 2))
         lines.append(Line.of_finite(method.label, points))
@@ -107,7 +107,7 @@ def _learning_rates(comparison: MethodComparison, score: str, prefix: str) -> li
 
 def _sensitivity(members: list[tuple[float, Method]], by: str) -> Line:
     ordered = sorted(members, key=lambda member: member[0])
-    found = [(rate, one) for rate, method in ordered if (one := estimate(method.values[by]))]
+    found = [(rate, one) for rate, method in ordered if (one := seed_mean(method.values[by]))]
     label = re.sub(r"[-_]?optimizer\.lr_[^-]*", "", ordered[0][1].label)
     spread = [
         (one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found

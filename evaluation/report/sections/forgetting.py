@@ -1,6 +1,6 @@
 """Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
-from evaluation.analyses.comparison import MIN_SEEDS, Estimate
+from evaluation.analyses.comparison import MIN_SEEDS, SeedMean
 from evaluation.analyses.forgetting import FineTuned, FineTuning, fine_tunings
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import PlanePoint, Shade, heat_map, plane
@@ -70,7 +70,7 @@ def _by_set(tuning: FineTuning) -> Figure:
     return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
 
 
-def _on_set(arm: FineTuned, name: str) -> Estimate:
+def _on_set(arm: FineTuned, name: str) -> SeedMean:
     return arm.mean(lambda change: change.by_set[name])
 
 
@@ -89,7 +89,7 @@ def _table(tuning: FineTuning) -> Table:
     return Table(["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"], rows)
 
 
-def _cell(found: Estimate | None, better: int) -> Cell:
+def _cell(found: SeedMean | None, better: int) -> Cell:
     """Return the mean with its interval below it; `better` is the sign of a good value."""
     if found is None:
         return Cell(MISSING)
@@ -97,7 +97,7 @@ def _cell(found: Estimate | None, better: int) -> Cell:
     return Cell(digits(found.value, "+"), found.value, tone, note=found.interval("+"))
 
 
-def _span(found: Estimate) -> tuple[float, float, float]:
+def _span(found: SeedMean) -> tuple[float, float, float]:
     if found.low is None or found.high is None:
         return found.value, found.value, found.value
     return found.low, found.value, found.high

@@ -14,7 +14,7 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.training.cost import StepCost, whole_step
+from clipx.training.cost import StepCost, single_process_cost
 from evaluation.runs.reader import TIMING
 from tests.helpers import synthetic
 
@@ -22,14 +22,15 @@ from tests.helpers import synthetic
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every step have 1e12 FLOPs (1e10 of them in the objective), and every checkpoint 1 GB."""
-    monkeypatch.setattr(cost, "whole_step", lambda config: StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {}))
+    step = StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {})
+    monkeypatch.setattr(cost, "single_process_cost", lambda config: step)
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
 
 def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
     on_disk = 3_068_716 + 6_146_499  # model.safetensors and training.pt of such a run
     config = compose_run(["recipe=gap_mini", "arm=base"])
-    assert checkpoint_bytes(config, whole_step(config)) == pytest.approx(on_disk, rel=0.003)
+    assert checkpoint_bytes(config, single_process_cost(config)) == pytest.approx(on_disk, rel=0.003)
 
 
 def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
@@ -102,24 +103,24 @@ def checkpoint(run: Path, step: int, data: str = "10000:abc") -> None:
 def test_a_run_is_finished_after_its_last_step_and_all_its_evaluations(tmp_path: Path) -> None:
     config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
     without = replace(config, data=replace(config.data, evaluation=[]))
-    run = directory.directory(config)
-    assert cost._state(config) == "new"
+    run = directory.run_directory(config)
+    assert cost.state_of(config) == "new"
     checkpoint(run, 100)
-    assert cost._state(config) == cost._state(without) == "at step_00000100"
+    assert cost.state_of(config) == cost.state_of(without) == "at step_00000100"
     checkpoint(run, 30 * (2700 // 32), "3000:abc")  # 3,000 of 10,000 pairs were found, 300 of them are held out
-    assert (cost._state(config), cost._state(without)) == ("trained", "finished")
+    assert (cost.state_of(config), cost.state_of(without)) == ("trained", "finished")
     (run / "results.jsonl").touch()  # the first of several evaluations writes it
-    assert cost._state(config) == "trained"
+    assert cost.state_of(config) == "trained"
     (run / TIMING).touch()
-    assert cost._state(config) == "finished"
+    assert cost.state_of(config) == "finished"
 
 
 def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     config = compose_run(["recipe=gap_mini", "arm=base", f"runs={tmp_path}"])
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     checkpoint(run, 100)
     directory.record_divergence(run, 110, 10)
-    assert cost._state(config) == "trained"
+    assert cost.state_of(config) == "trained"
 
 
 def test_each_arm_has_a_line_for_all_seeds_before_totals_and_assumptions(

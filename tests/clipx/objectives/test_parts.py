@@ -33,7 +33,7 @@ WITH_LABELS = ["keyword", "keyword same_label", "multi_positive", "siglip group"
 WITHOUT_PRODUCTS = {"positive", "negative"}
 PARTS = {  # number of pairs in the batch -> numbers of pairs on each of 2 or 4 processes
     11: ([6, 5], [11, 0], [3, 3, 3, 2], [4, 0, 5, 2]),
-    4: ([3, 1], [1, 1, 1, 1]),  # fewer than E, where the cyclic terms use other formulas
+    4: ([3, 1], [1, 1, 1, 1]),  # fewer pairs than E
 }
 E = 6
 Results = dict[str, Tensor]

@@ -48,8 +48,7 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     shutil.rmtree(checkpoints(run)[-1])
     file.unlink()
     fit(config, run)
-    again = weights(run)
-    assert all(torch.equal(whole[name], value) for name, value in again.items())
+    torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("from_run_directory", [True, False])
@@ -59,12 +58,12 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     config = settings(tmp_path, epochs=1)
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
     if from_run_directory:
-        config.model.init = str(directory.directory(first))
+        config.model.init = str(directory.run_directory(first))
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
     config.model.text.pretrained = config.model.image.pretrained
     state = build_components(config, torch.device("cpu"), 8, "x").state
     assert state.ema
-    for name, value in weights(directory.directory(first)).items():
+    for name, value in weights(directory.run_directory(first)).items():
         assert torch.equal(state.model.state_dict()[name], value), name
         assert torch.equal(state.ema.module.state_dict()[name], value), name
     run = trained(config)
@@ -107,7 +106,7 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
     assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
     assert (model.bias is None) == (bias is None)
     assert model.bias is None or float(model.bias.detach()) == bias
-    for name, value in weights(directory.directory(first)).items():
+    for name, value in weights(directory.run_directory(first)).items():
         if not name.startswith("temperature."):
             assert torch.equal(model.state_dict()[name], value), name
 
@@ -165,7 +164,7 @@ def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_r
     directory.create(first)
     state = TrainState(clip.build_model(first, pretrained=False), torch.optim.SGD([torch.zeros(1)]), "x")
     config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
-    config.model.init = str(state.save(directory.directory(first)))
+    config.model.init = str(state.save(directory.run_directory(first)))
     with pytest.raises(UserError, match=f"model.init=.*{message}"):
         build_initial_model(config)
     config.model.image.pretrained = config.model.text.pretrained = "some_tag"

@@ -90,7 +90,7 @@ def test_a_failed_upload_is_logged_and_retried_without_stopping_the_run(
     config.name = "other"
     trained(config)
     assert "step_00000008 was not copied to" in capsys.readouterr().err
-    verify(checkpoints(directory.directory(config))[-1])
+    verify(checkpoints(directory.run_directory(config))[-1])
 
 
 def test_an_unusable_url_is_named_before_the_run_starts(config: RunConfig) -> None:
@@ -262,7 +262,7 @@ class BlockedStore(RemoteCheckpointStore):
 
 def manager_at_step_3(config: RunConfig, store: RemoteCheckpointStore) -> CheckpointManager:
     """Return the manager of a run that resumes from step 3."""
-    run = directory.directory(config)
+    run = directory.run_directory(config)
     folder(run, 3).mkdir(parents=True)
     return CheckpointManager(config, run, store, print, 3)
 

@@ -14,7 +14,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, Run
 from clipx.models import clip
 from clipx.models.parallel import blocks
 from clipx.training import optimizer
-from clipx.training.cost import COUNTED, count_step, flop_counter, step_key, whole_step
+from clipx.training.cost import COUNTED, count_step, flop_counter, single_process_cost, step_key
 from clipx.types import Progress
 from tests.bench.counted import COLUMNS, by_key, row
 
@@ -73,9 +73,9 @@ def test_processes_divide_the_flops_and_add_ddps_buckets() -> None:
     tower = config("open_clip:mini-48", 512)
     whole, share = count_step(tower), count_step(tower, processes=64)
     assert (share.tower_flops, share.objective_flops) == (whole.tower_flops // 64, whole.objective_flops // 64)
-    assert whole.memory["weights"] == share.memory["weights"] == pytest.approx(4 * whole.values, rel=1e-3)
-    assert whole.memory["optimizer"] == pytest.approx(8 * whole.trained, rel=1e-3)
-    assert (whole.memory["buckets"], share.memory["buckets"]) == (0, 4 * whole.trained)
+    assert whole.memory["weights"] == share.memory["weights"] == pytest.approx(4 * whole.num_weights, rel=1e-3)
+    assert whole.memory["optimizer"] == pytest.approx(8 * whole.num_trainable, rel=1e-3)
+    assert (whole.memory["buckets"], share.memory["buckets"]) == (0, 4 * whole.num_trainable)
 
 
 def test_fsdp_divides_weights_moments_and_averages_and_gathers_blocks() -> None:
@@ -89,7 +89,7 @@ def test_fsdp_divides_weights_moments_and_averages_and_gathers_blocks() -> None:
     with torch.device("meta"):
         model = clip.build_model(tower, pretrained=False)
     largest = max(sum(p.numel() for p in block.parameters()) for block in blocks(model))
-    others = whole.trained - sum(p.numel() for block in blocks(model) for p in block.parameters())
+    others = whole.num_trainable - sum(p.numel() for block in blocks(model) for p in block.parameters())
     assert share.memory["gathered"] == 4 * (4 * largest + 2 * others)
     assert "buckets" not in share.memory
     assert count_step(tower).memory == whole.memory  # one process holds everything
@@ -100,7 +100,7 @@ def test_micro_batches_repeat_the_forward_pass_and_keep_the_gradients() -> None:
     whole = count_step(tower)
     parts = count_step(replace(tower, train=replace(tower.train, accumulation=8)))
     assert parts.tower_flops == pytest.approx(4 / 3 * whole.tower_flops, rel=0.05)
-    assert parts.memory["gradients"] == pytest.approx(4 * whole.trained, rel=1e-3)
+    assert parts.memory["gradients"] == pytest.approx(4 * whole.num_trainable, rel=1e-3)
     assert parts.memory["activations"] < whole.memory["activations"] / 6
 
 
@@ -148,7 +148,7 @@ def test_the_table_has_the_flops_that_count_step_finds() -> None:
     by_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}
     assert len(by_towers) == 9
     for config in by_towers.values():
-        found, stored = count_step(config), whole_step(config)
+        found, stored = count_step(config), single_process_cost(config)
         assert row(found)[:2] == row(stored)[:2], step_key(config)
         assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # arms of a row may differ in tau and bias
 
@@ -156,7 +156,7 @@ def test_the_table_has_the_flops_that_count_step_finds() -> None:
 @pytest.mark.long
 def test_settings_that_are_not_in_the_table_are_counted() -> None:
     known = by_key()[next(key for key in by_key() if "RN50" in key)]
-    assert whole_step(known).memory == {}
+    assert single_process_cost(known).memory == {}
     small = replace(known, train=replace(known.train, batch_size=4))
-    assert whole_step(small) == count_step(small)
-    assert whole_step(small).tower_flops < whole_step(known).tower_flops
+    assert single_process_cost(small) == count_step(small)
+    assert single_process_cost(small).tower_flops < single_process_cost(known).tower_flops

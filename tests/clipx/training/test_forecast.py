@@ -124,7 +124,7 @@ def test_fsdp_moves_weights_twice_and_gradients_once_in_the_links(tmp_path: Path
         config.train.batch_size, config.train.accumulation = 8 * accumulation, accumulation
         more = forecasts.step_time(config, cost, 8, DEVICES["A100"]).links - ddp.time.links
         gathered = 3 * 8 * (accumulation - 1) * cost.width
-        values = weights * cost.values + (gradients - 2) * cost.trained + gathered
+        values = weights * cost.num_weights + (gradients - 2) * cost.num_trainable + gathered
         assert more == pytest.approx(7 / 8 * 4 * values / (300e9 * forecasts.LINK_SHARE))
 
 

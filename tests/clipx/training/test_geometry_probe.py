@@ -18,7 +18,7 @@ from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.models.parallel import Parallel
 from clipx.run import directory
-from clipx.train import _build_sampler, fit
+from clipx.train import build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.helpers.annotation_files import write_coco
@@ -90,7 +90,7 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
     config.data = DataConfig(name="c", source="coco", root=str(tmp_path), split="train2014", captions="each")
     config.data.annotations, config.data.held_out = "annotations/captions_train2014.json", 0.4
     pairs = open_pair_source(config.data)
-    trained_on = {pairs.where(i) for batch in _build_sampler(config, pairs).batches(0) for _, i in batch}
+    trained_on = {pairs.where(i) for batch in build_sampler(config, pairs).batches(0) for _, i in batch}
     held_out_ids = geometry_probe.probe_ids(config, pairs)
     # 40% are 7 samples: two whole images, and one sample that is dropped, because its image is also trained on
     assert len(held_out_ids) == 6
@@ -141,4 +141,4 @@ def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp
     torch.manual_seed(config.seed)
     initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
-    fit(config, directory.directory(config))  # a second call finds the run finished
+    fit(config, directory.run_directory(config))  # a second call finds the run finished

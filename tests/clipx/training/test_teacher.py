@@ -107,7 +107,7 @@ def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path)
     second = trained(config)
     shutil.rmtree(checkpoint.resolve(second))
     fit(config, second)
-    for run in (second, directory.directory(first)):
+    for run in (second, directory.run_directory(first)):
         shutil.rmtree(checkpoint.resolve(run))
     message = r"step_00000005 with other weights than .*step_00000008, the teacher of .*/student/s0 so far"
     with pytest.raises(UserError, match=message):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import TASKS, LeftOut, Method, MethodComparison, compare, rankable
+from evaluation.analyses.comparison import SCORES, LeftOut, Method, MethodComparison, compare, rankable
 from evaluation.report.pages import comparison
 from evaluation.report.writer import write_comparison
 from evaluation.runs.description import digits
@@ -69,8 +69,8 @@ def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
 
 def test_methods_are_not_ranked_by_a_metric_whose_lower_values_are_better() -> None:
     runs = with_task(runs_of("low", 0.5), 0.9, higher_is_better=False)
-    assert set(rankable(runs)) == set(TASKS)
-    assert set(rankable(with_task(runs, 0.9))) == {*TASKS, "mine"}
+    assert set(rankable(runs)) == set(SCORES)
+    assert set(rankable(with_task(runs, 0.9))) == {*SCORES, "mine"}
 
 
 def test_the_headline_of_a_plugin_selects_the_metric_that_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Two models item by item: McNemar's test, paired intervals, and which evaluations are compared."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -95,19 +96,25 @@ def test_only_equal_questions_are_compared_and_the_last_evaluation_counts(tmp_pa
     assert pair.a.right.tolist() == [False, False, True] and pair.b.right.tolist() == [False, True, True]
 
 
+def write_manifest(folder: Path, digest: str) -> None:
+    """Write the manifest of a checkpoint whose weights have this SHA-256."""
+    manifest = {"step": 1, "data": {}, "sha256": {"model.safetensors": digest, "training.pt": "dddd" * 16}}
+    (folder / "checkpoint.json").write_text(json.dumps(manifest))
+
+
 def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     for checkpoint, right in (("aaaa", [1, 1, 0]), ("bbbb", [0, 0, 1])):
         store(tmp_path / "run", spec, right, checkpoint * 4)
         folder = tmp_path / "run" / "checkpoints" / checkpoint
         folder.mkdir(parents=True)
-        (folder / "checkpoint.json").write_text(f'{{"sha256": {{"model.safetensors": "{checkpoint * 16}"}}}}')
+        write_manifest(folder, checkpoint * 16)
     first, second = (tmp_path / "run" / "checkpoints" / name for name in ("aaaa", "bbbb"))
     (pair,) = pair_up(first, second)
     assert pair.a.right.tolist() == [True, True, False] and pair.b.right.tolist() == [False, False, True]
     with pytest.raises(UserError, match="no run"):
         pair_up(first.parent / "cccc", second)
-    (first / "checkpoint.json").write_text('{"sha256": {"model.safetensors": "cccccccccccccccccccc"}}')
+    write_manifest(first, "cccc" * 16)
     with pytest.raises(UserError, match=r"aaaa has no items in .*: run clipx eval .*aaaa force=true"):
         pair_up(first, second)
 

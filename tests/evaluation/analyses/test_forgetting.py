@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from evaluation.analyses.comparison import Estimate
+from evaluation.analyses.comparison import SeedMean
 from evaluation.analyses.forgetting import FineTuning, fine_tunings
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
 from evaluation.runs import reader
@@ -24,12 +24,12 @@ def only(runs: list[Run]) -> FineTuning:
     return found
 
 
-def t_estimate(changes: list[float]) -> Estimate:
+def t_estimate(changes: list[float]) -> SeedMean:
     interval = stats.ttest_1samp(changes, 0.0).confidence_interval(0.95)
-    return Estimate(fmean(changes), float(interval.low), float(interval.high), len(changes))
+    return SeedMean(fmean(changes), float(interval.low), float(interval.high), len(changes))
 
 
-def approx(found: Estimate) -> Any:
+def approx(found: SeedMean) -> Any:
     return pytest.approx((found.value, found.low, found.high))
 
 

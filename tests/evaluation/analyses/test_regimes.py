@@ -79,7 +79,7 @@ def test_data_other_than_scenes_have_their_size_from_a_checkpoint_and_no_batch_s
     overrides = ["data=shards", "data.name=mine", f"data.root={tmp_path}"]
     config = finished(tmp_path, *overrides)
     assert not {"batch_share", "epochs", "labelled", "false_negatives", "spread"} & only(tmp_path).measured.keys()
-    folder = directory.directory(config) / "checkpoints" / "step_00000020"
+    folder = directory.run_directory(config) / "checkpoints" / "step_00000020"
     folder.mkdir(parents=True)
     (folder / "checkpoint.json").write_text(json.dumps({"step": 20, "data": "640:abc/image+txt"}))
     found = only(tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import estimate
+from evaluation.analyses.comparison import seed_mean
 from evaluation.analyses.ladder_runs import refuse_short
 from evaluation.analyses.power_law import crossover, fit_power_law
 from evaluation.analyses.scaling import Ladder, find_ladders
@@ -39,7 +39,7 @@ def test_runs_that_differ_in_one_axis_are_a_ladder(ladder: Ladder) -> None:
 def test_gains_are_paired_by_seed(ladder: Ladder) -> None:
     (gain,) = ladder.gains
     for point, found in enumerate(gain.at):
-        expected = estimate({seed: FIRST[seed, point] - SECOND[seed, point] for seed in range(8)})
+        expected = seed_mean({seed: FIRST[seed, point] - SECOND[seed, point] for seed in range(8)})
         assert expected is not None
         assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
     expected_crossover = crossover(fit_power_law(X, FIRST), fit_power_law(X, SECOND))

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from evaluation.analyses.step_cost import StepCost, time_in_turns
+from evaluation.analyses.step_cost import RelativeStepTime, time_in_turns
 
 Steps = dict[str, Callable[[], float]]
 
@@ -29,7 +29,7 @@ def slowing(ratio: float) -> Steps:
     return {"clip": lambda: 1.01 ** next(elapsed), "arm": lambda: ratio * 1.01 ** next(elapsed)}
 
 
-def measure(steps: Steps, bound: float | None, blocks: int) -> tuple[StepCost, int]:
+def measure(steps: Steps, bound: float | None, blocks: int) -> tuple[RelativeStepTime, int]:
     """Time the steps without a time limit; return the cost of `arm` and the number of blocks."""
     costs, times = time_in_turns(steps, "clip", bound, seconds=1, blocks=blocks, clock=lambda: 0.0)
     assert list(costs) == ["arm"]

@@ -164,7 +164,7 @@ def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path
     without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
     for config in (without, with_cache):
         trained(config)
-    expected, found = (weights(directory.directory(config)) for config in (without, with_cache))
+    expected, found = (weights(directory.run_directory(config)) for config in (without, with_cache))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
@@ -177,7 +177,7 @@ def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp
     assert fit(cut, directory.create(cut)) is Outcome.STOPPED
     cut.train.max_minutes, cut.data.cache = None, "memory"
     trained(cut)
-    expected, found = (weights(directory.directory(config)) for config in (whole, cut))
+    expected, found = (weights(directory.run_directory(config)) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 

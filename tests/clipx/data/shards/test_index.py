@@ -11,7 +11,7 @@ import pytest
 
 from clipx.data.shards import index as indices
 from clipx.data.shards import tar
-from clipx.data.shards.index import COLUMNS, PUBLISHED, build_index, load, open_index, publish
+from clipx.data.shards.index import COLUMNS, INDEX_FOLDER, build_index, load, open_index, publish
 from clipx.data.shards.reader import Shards
 from tests.helpers.folder import add, jpeg, write_shards
 
@@ -95,21 +95,21 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
     folder = write_shards(tmp_path / "s", samples=40)
     write_shard(folder / "00000-a.tar", "x")
     os.utime(folder / "00000-a.tar", (0, 0))
-    assert publish(open_index(folder), folder) == folder / PUBLISHED
+    assert publish(open_index(folder), folder) == folder / INDEX_FOLDER
     moved = folder.rename(tmp_path / "moved")
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr(tar, "scan", None)  # a scan would fail
     assert len(open_index(moved)) == 41
-    assert publish(open_index(moved), moved) == moved / PUBLISHED, "a second publish failed"
+    assert publish(open_index(moved), moved) == moved / INDEX_FOLDER, "a second publish failed"
 
 
 @pytest.mark.parametrize("file", ["shards.json", "image_block.npy", "key_bytes.npy"])
 def test_a_corrupt_published_index_is_rebuilt(tmp_path: Path, file: str) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     publish(open_index(folder), folder)
-    path = folder / PUBLISHED / file
+    path = folder / INDEX_FOLDER / file
     path.write_bytes(path.read_bytes()[:200])
-    assert load(folder / PUBLISHED) is None
+    assert load(folder / INDEX_FOLDER) is None
     assert len(names(folder)) == 40
 
 

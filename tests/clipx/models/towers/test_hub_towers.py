@@ -54,7 +54,7 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
             config = settings(root, epochs)
             config.schedule.kind = "constant"
             config.name, config.model.image.frozen = name, True
-            (run := directory.directory(config)).mkdir(parents=True, exist_ok=True)
+            (run := directory.run_directory(config)).mkdir(parents=True, exist_ok=True)
             fit(config, run)
         model = clip.build_model(config)
         checkpoint.load_weights(model, checkpoint.resolve(run))
