@@ -91,10 +91,6 @@ class Progress:
     total_epochs: int
 
 
-# the end of a run, where temperature schedules have their last value
-END_OF_RUN = Progress(step=1, total_steps=2, epoch=1, total_epochs=2)
-
-
 @dataclass
 class Loss:
     """The result of an objective."""

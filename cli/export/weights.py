@@ -15,10 +15,8 @@ from torch import Tensor
 
 from cli.export.soup import load_mean
 from clipx.config.schema import RunConfig
-from clipx.data.sampler import Sampler
-from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.models import clip, temperature
+from clipx.models import clip
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
@@ -76,7 +74,7 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     if not own_preprocessing:
         _check_transform(model, target, name)
     text_prefix = "" if "token_embedding.weight" in target.state_dict() else "text."
-    weights = _weights(model, _last_step(config, manifest["step"]), text_prefix)
+    weights = _weights(model, checkpoints.progress_of(places[0], config), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
     _check_embeddings(model, target, run)
@@ -157,18 +155,6 @@ def _module_of_tower(model_config: dict[str, Any]) -> str:
     name = str(model_config["vision_cfg"].get("timm_model_name", ""))
     module: str = timm.models.model_entrypoint(name).__module__ if timm.models.is_model(name) else ""
     return "" if module.partition(".")[0] == "timm" else module
-
-
-def _last_step(config: RunConfig, steps: int) -> Progress:
-    """Return the progress at the checkpoint's last step, for the temperature schedule; zeros without a schedule.
-
-    Counting the steps of an epoch opens the training data.
-    """
-    if config.temperature.kind not in temperature.PATHS:
-        return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
-    samples = len(open_source(config.data))
-    sampler = Sampler(samples, config.train, config.seed, rank=0, world_size=1, held_out=config.data.held_out)
-    return sampler.progress(max(steps - 1, 0))
 
 
 def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[str, Tensor]:

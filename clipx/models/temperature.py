@@ -22,6 +22,7 @@ from clipx.errors import UserError
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
+PREFIX = "temperature."  # of the names of its weights in a model
 # 1/tau as a function of nu and s, and the inverse: nu as a function of 1/tau and s
 PARAMETERISATIONS: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[float, float], float]]] = {
     "exp": (lambda nu, s: nu.exp(), lambda scale, s: math.log(scale)),
@@ -124,6 +125,13 @@ def build_temperature(config: TemperatureConfig) -> Temperature:
     Raises UserError for an unknown name, a learned 1/tau that starts outside its bounds, or a missing tau_end.
     """
     return lookup(TEMPERATURES, config.kind, "temperature.kind")(config)
+
+
+def same_nu(a: TemperatureConfig, b: TemperatureConfig) -> bool:
+    """Return True if both learn the temperature, and equal nu means equal tau."""
+    uses_s = a.parameterisation == "scaled_exp"
+    same = a.parameterisation == b.parameterisation and (a.s == b.s or not uses_s)
+    return a.kind == b.kind == "learned" and same
 
 
 def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> list[str]:

@@ -23,8 +23,12 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from clipx.config.schema import RunConfig
+from clipx.data.sampler import Sampler
 from clipx.errors import Fault, UserError, one_line
 from clipx.models.parallel import shard_like
+from clipx.models.temperature import PATHS
+from clipx.types import Progress
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
@@ -128,6 +132,27 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
     return manifest
+
+
+def num_pairs(manifest: Mapping[str, Any]) -> int | None:
+    """Return the number of pairs of the data that a checkpoint was trained on; None for streams."""
+    pairs = str(manifest["data"]).partition(":")[0]  # PAIRS:DIGEST, except for streams
+    return int(pairs) if pairs.isdigit() else None
+
+
+def progress_of(path: Path, config: RunConfig) -> Progress:
+    """Return the progress at the last step before a checkpoint of a run, for its temperature schedule.
+
+    Without a schedule, tau does not depend on the progress, and the result is a constant. Raises UserError: the
+    manifest is missing or corrupt.
+    """
+    if config.temperature.kind not in PATHS:
+        return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
+    manifest = read_manifest(path)
+    pairs = num_pairs(manifest) or config.data.num_samples
+    assert pairs is not None, f"{path} does not record the number of pairs"
+    sampler = Sampler(pairs, config.train, config.seed, rank=0, world_size=1, held_out=config.data.held_out)
+    return sampler.progress(max(manifest["step"] - 1, 0))
 
 
 def chosen_weights(path: Path, averaged: bool) -> str:

@@ -15,6 +15,7 @@ from clipx.config.schema import PUBLISHED_PREFIXES, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
+from clipx.models.temperature import PREFIX, same_nu
 from clipx.models.towers.positions import fit_positions, has_text_positions
 from clipx.run import checkpoint, directory
 from clipx.types import Inputs
@@ -108,6 +109,7 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
         checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
     except UserError as error:
         raise UserError(f"{KEY}={name}: {error}") from error
+    model.temperature.clamp_()  # this run may have other bounds
     for side, theirs, ours in (("image", start.image, model.image), ("text", start.text, model.text)):
         if repr(theirs) != repr(ours):  # the shapes are equal, but for example not the activation
             towers = map(attrgetter(side), (other.model, config.model))
@@ -125,12 +127,15 @@ def _replace_temperature_and_bias(
     The bias continues if both runs have one.
     """
     ours, theirs = config.temperature, start.temperature
-    same_function = (ours.parameterisation, ours.s) == (theirs.parameterisation, theirs.s)
-    continues = ours.kind == theirs.kind == "learned" and same_function
-    own: tuple[str, ...] = () if continues else ("temperature.",)
+    own: tuple[str, ...] = () if same_nu(ours, theirs) else (PREFIX,)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
-    kept = {key: value for key, value in model.state_dict().items() if key.startswith(own)}
-    return {key: value for key, value in weights.items() if not key.startswith(own)} | kept
+    return replace_weights(weights, model, own)
+
+
+def replace_weights(weights: dict[str, Tensor], model: clip.ClipModel, prefixes: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return `weights`, but those whose names have one of the prefixes are the model's."""
+    own = {key: value for key, value in model.state_dict().items() if key.startswith(prefixes)}
+    return {key: value for key, value in weights.items() if not key.startswith(prefixes)} | own
 
 
 def _tower_settings(model: ModelConfig) -> list[object]:

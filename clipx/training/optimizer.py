@@ -11,12 +11,13 @@ from torch import nn
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
 from clipx.models.parallel import BLOCK
+from clipx.models.temperature import PREFIX
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
 Groups = list[dict[str, Any]]
 
-INPUT = re.compile(r"embed|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
+INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # (progress after the warm-up in 0..1, schedule.cooldown) -> factor on lr - min_lr
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),
@@ -96,12 +97,15 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def layer_depths(names: list[str]) -> dict[str, int]:
     """Return the layer of each parameter of a tower, by parameter name.
 
-    0 is the input layer (embeddings, stem), the blocks follow in order, and the highest number is the output layer.
-    Libraries may number blocks from 0 or from 1 (ResNet's layer1).
+    `names` are in the model's order. 0 is the input layer (embeddings, stem), the blocks follow in order, and the
+    highest number is the output layer. Libraries may number blocks from 0 or from 1 (ResNet's layer1).
     """
     number = {name: int(match[1]) for name in names if (match := BLOCK.search(name))}
     first, last = min(number.values(), default=0), max(number.values(), default=-1)
-    outside = {name: 0 if INPUT.search(name) else last - first + 2 for name in names if name not in number}
+    # after the blocks are output layers, such as EfficientNet's bn2 and the positional embedding of a pooling
+    before = set(names[: names.index(next(iter(number)))]) if number else set(names)
+    is_input = {name: name in before and bool(INPUT.search(name)) for name in names if name not in number}
+    outside = {name: 0 if of_input else last - first + 2 for name, of_input in is_input.items()}
     return outside | {name: n - first + 1 for name, n in number.items()}
 
 
@@ -123,7 +127,7 @@ def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
         "text.": (model.text.lr_factor, decay if model.text.weight_decay is None else model.text.weight_decay),
         "image.projection.": projection,
         "text.projection.": projection,
-        "temperature.": (config.temperature.lr_factor, 0.0),
+        PREFIX: (config.temperature.lr_factor, 0.0),
     }
 
 

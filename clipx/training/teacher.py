@@ -17,7 +17,7 @@ from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint, directory
 from clipx.run.initial_weights import check_same_inputs
-from clipx.types import END_OF_RUN, Batch, Inputs
+from clipx.types import Batch, Inputs
 
 KEY = "model.teacher"
 
@@ -81,4 +81,5 @@ def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teache
     model = clip.build_model(config, pretrained=False)
     checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)
-    return Teacher(model.encode_image, model.encode_text, model.temperature(END_OF_RUN).to(device)), model.inputs
+    scale = model.temperature(checkpoint.progress_of(path, config)).to(device)
+    return Teacher(model.encode_image, model.encode_text, scale), model.inputs

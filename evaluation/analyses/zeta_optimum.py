@@ -29,9 +29,8 @@ from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
-from clipx.models.temperature import build_temperature
+from clipx.models.temperature import PREFIX, build_temperature
 from clipx.run import checkpoint as checkpoints
-from clipx.types import END_OF_RUN
 from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.layouts.training import SourceImages
 from evaluation.embedding.features import Loading, extract
@@ -43,7 +42,6 @@ SWEEPS = 20  # of Sinkhorn's iteration
 STEPS = 100  # largest number of Newton steps
 TOLERANCE = 1e-11  # largest |1 - sum_i p_ij| at the optimum
 LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of `curvature` that float64 resolves
-PREFIX = "temperature."  # of the names of the temperature's weights in a checkpoint
 NAME = "training pairs"  # of the data set whose features are computed
 
 
@@ -113,12 +111,12 @@ def probabilities(log_kernel: Array, z: Array) -> tuple[Array, Array]:
 
 
 def final_tau(config: RunConfig, checkpoint: Path) -> float:
-    """Return the temperature at the end of the run."""
+    """Return the temperature at the last step before a checkpoint."""
     temperature = build_temperature(config.temperature)
     weights = load_file(checkpoint / checkpoints.WEIGHTS)
     state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     temperature.load_state_dict(state)
-    return 1 / float(temperature(END_OF_RUN).detach())
+    return 1 / float(temperature(checkpoints.progress_of(checkpoint, config)).detach())
 
 
 def training_features(

@@ -112,10 +112,9 @@ def is_evaluated(folder: Path) -> bool:
 def pairs_behind(checkpoint: Path) -> int | None:
     """Return the number of pairs of the data that a checkpoint was trained on; None for streams, or if unknown."""
     try:
-        pairs = str(json.loads((checkpoint / checkpoints.MANIFEST).read_text())["data"]).partition(":")[0]
-    except (OSError, ValueError, KeyError):
+        return checkpoints.num_pairs(checkpoints.read_manifest(checkpoint))
+    except (OSError, UserError):
         return None
-    return int(pairs) if pairs.isdigit() else None  # the manifest stores PAIRS:DIGEST, except for streams
 
 
 def limited_note(runs: list[Run]) -> str:

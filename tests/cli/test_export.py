@@ -150,6 +150,28 @@ def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part:
         export([str(runs[0]), f"soup=[{runs[1]}]", f"out={tmp_path}/x.pt"])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "tau"),
+    [
+        (TemperatureConfig(kind="fixed", tau=0.01), TemperatureConfig(kind="fixed", tau=0.05), 0.01),
+        (TemperatureConfig(kind="fixed", tau=0.02), TemperatureConfig(kind="learned", tau=0.05), 0.02),
+        (TemperatureConfig(tau=0.07), TemperatureConfig(tau=0.05, parameterisation="softplus"), 0.07),
+        (TemperatureConfig(tau=0.01), TemperatureConfig(tau=0.04, s=3.0), 0.02),  # s belongs to scaled_exp only
+    ],
+)
+def test_the_temperature_of_a_soup_is_a_mean_only_of_equal_parameters(
+    tmp_path: Path, first: TemperatureConfig, second: TemperatureConfig, tau: float
+) -> None:
+    runs = []
+    for name, temperature in (("a", first), ("b", second)):
+        config = settings(tmp_path)
+        config.name, config.temperature = name, temperature
+        runs.append(str(untrained(config)))
+    export([f"soup=[{','.join(runs)}]", f"out={tmp_path}/x.pt"])
+    weights = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert float(weights["logit_scale"].exp()) == pytest.approx(1 / tau, rel=1e-5)
+
+
 @pytest.mark.parametrize("every", ["epoch", "step"])
 @pytest.mark.parametrize(("steps", "epoch"), [(6, 2), (3, 1)])  # the run has 3 epochs of 2 steps
 def test_the_exported_temperature_is_the_schedules_at_the_checkpoints_last_step(

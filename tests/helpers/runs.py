@@ -54,7 +54,7 @@ def untrained(config: RunConfig, step: int = 3) -> Path:
     """Write a run with one checkpoint of random weights; return its directory."""
     run = directory.create(config)
     model = clip.build_model(config, pretrained=False)
-    TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
+    TrainState(model, torch.optim.SGD(model.parameters()), "16:data", step=step).save(run)
     return run
 
 

@@ -66,7 +66,7 @@ class NuclrTerm(Term):
     Args:
         gamma: weight of the new value in the moving average u (paper: 0.8).
         zeta0: initial value of every zeta (paper: -0.05 on CC3M, 0 on CC12M).
-        xi0: lower bound of xi; the paper requires xi0 > zeta0.
+        xi0: lower bound of xi, not below zeta0; the paper has xi0 > zeta0.
         eta: step size of zeta, a factor on G_j, or on n G_j with variant code. null: the authors' 5e-6 on n G_j, which
             equals 5e-6 n on G_j (13.6 on CC3M).
         freeze_steps: number of initial steps without updates of zeta.
@@ -95,6 +95,10 @@ class NuclrTerm(Term):
         for key, value in (("eta", eta), ("freeze_steps", freeze_steps), ("freeze_epochs", freeze_epochs)):
             if value < 0:
                 raise UserError(f"objective.nuclr.{key}={value} is out of range; allowed: 0 or more")
+        if xi0 < zeta0:
+            raise UserError(
+                f"objective.nuclr.xi0={xi0:g} is below objective.nuclr.zeta0={zeta0:g}; allowed: {zeta0:g} or more"
+            )
         self.n, self.gamma, self.xi0, self.eta = num_samples, gamma, xi0, eta
         self.freeze_steps, self.freeze_epochs = freeze_steps, freeze_epochs
         initial = {"seen": 0.0, "log_u_image": 0.0, "log_u_text": 0.0, "zeta_image": zeta0, "zeta_text": zeta0}

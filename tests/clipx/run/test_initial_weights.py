@@ -111,6 +111,15 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
             assert torch.equal(model.state_dict()[name], value), name
 
 
+def test_a_temperature_that_continues_stays_within_this_runs_bounds(tmp_path: Path) -> None:
+    checkpoint = saved(settings(tmp_path))  # 1/tau = exp(1.5)
+    config = settings(tmp_path)
+    config.name, config.model.init = "second", str(checkpoint)
+    config.temperature = TemperatureConfig(kind="learned", tau=0.5, max_scale=3.0)
+    model = build_initial_model(config)
+    assert float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(3)
+
+
 def start_file(root: Path, tower: str) -> str:
     """Save random weights as open_clip does."""
     file = root / f"{tower}.pt"

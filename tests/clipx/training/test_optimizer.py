@@ -79,6 +79,8 @@ def test_a_model_without_trainable_parameters_is_refused() -> None:
     [
         ("open_clip:ViT-B-32", {"class_embedding": 0, "conv1.weight": 0, "resblocks.0.ln_1.bias": 1, "proj": 13}),
         ("open_clip:RN50", {"conv1.weight": 0, "bn2.bias": 0, "layer1.0.conv1.weight": 1, "attnpool.c_proj.bias": 5}),
+        ("open_clip:RN50", {"attnpool.positional_embedding": 5}),
+        ("timm:efficientnet_b0", {"conv_stem.weight": 0, "bn1.bias": 0, "bn2.bias": 8}),
         ("timm:vit_tiny_patch16_224", {"cls_token": 0, "blocks.11.norm1.bias": 12, "norm.weight": 13}),
         ("timm:convnext_atto", {"stem.0.weight": 0, "stages.3.blocks.1.gamma": 4, "head.norm.bias": 5}),
     ],

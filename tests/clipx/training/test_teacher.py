@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clipx.config.combinations import TEACHER_TERMS, check_combinations
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models.clip import build_model
 from clipx.objectives import TERMS
@@ -23,7 +23,7 @@ from clipx.training.trial import generated_batch
 from clipx.types import Batch, Progress
 from tests.helpers import tiny
 from tests.helpers.folder import settings, write_shards
-from tests.helpers.runs import log, prepared, trained
+from tests.helpers.runs import log, prepared, trained, untrained
 
 CPU = torch.device("cpu")
 TEACHER = "open_clip:mini-48/random"
@@ -98,6 +98,15 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
         assert torch.equal(teacher(batch, 8)[0], model.encode_image(batch.image))
         assert torch.equal(teacher(batch, 8)[1], model.encode_text(batch.text))
     assert torch.equal(teacher.scale, model.temperature(Progress(0, 1, 0, 1)))
+
+
+def test_a_teacher_has_the_temperature_of_its_checkpoints_step(tmp_path: Path) -> None:
+    of_run, config = settings(tmp_path, epochs=2), student(tmp_path)  # 2 epochs of 2 steps
+    of_run.temperature = TemperatureConfig(kind="linear", tau=0.01, tau_end=0.04, every="step")
+    config.model.teacher = str(checkpoint.resolve(untrained(of_run, step=2)))
+    components, _ = built(config)
+    assert components.teacher is not None
+    assert 1 / float(components.teacher.scale) == pytest.approx(0.02, rel=1e-5)  # the second of four steps
 
 
 def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path) -> None:

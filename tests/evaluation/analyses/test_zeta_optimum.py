@@ -92,13 +92,17 @@ def test_small_temperatures_do_not_overflow() -> None:
         (TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 0.05),
     ],
 )
-def test_final_tau_is_that_of_the_last_step(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
+def test_final_tau_is_that_of_the_checkpoint(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
     config.temperature = temperature
     run = directory.create(config)
-    components = setup.build_components(config, torch.device("cpu"), 8, "x")
+    components = setup.build_components(config, torch.device("cpu"), 16, "16:x")  # 2 epochs of 2 steps
+    components.state.step = 4
     for name, parameter in components.state.model.named_parameters():
         if name == "temperature.nu":
             parameter.data.fill_(math.log(1 / 0.04))
     folder = components.state.save(run)
     assert final_tau(config, folder) == pytest.approx(expected, rel=1e-5)
+    components.state.step = 1
+    early = final_tau(config, components.state.save(run))
+    assert early == pytest.approx(temperature.tau if temperature.kind == "linear" else expected, rel=1e-5)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from clipx import objectives
+from clipx.errors import UserError
 from clipx.objectives.per_sample.nuclr import NuclrTerm, eta_factor
 from tests.golden import GOLDEN
 from tests.helpers.golden_steps import golden_objective, run_steps
@@ -249,3 +250,11 @@ def test_the_golden_trace_visits_a_sample_twice() -> None:
         ids = [i for s in GOLDEN[name]["steps"] for i in s["sample_id"]]
         assert len(set(ids)) < len(ids)
         assert golden_objective(name).columns
+
+
+def test_a_bound_of_xi_below_the_first_zeta_is_refused() -> None:
+    """Pairs that are never trained on keep zeta0, and would set xi."""
+    with pytest.raises(
+        UserError, match=r"objective\.nuclr\.xi0=0 is below objective\.nuclr\.zeta0=0\.1; allowed: 0\.1 or"
+    ):
+        objectives.build({"nuclr": {"zeta0": 0.1, "xi0": 0.0}}, 16)
