@@ -15,7 +15,7 @@ from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison
 from evaluation.analyses.comparison import MethodComparison, seed_mean
-from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.report import writer
 from evaluation.report.pages import comparison as page
 from evaluation.runs import reader
@@ -34,7 +34,7 @@ def compare(arguments: list[str]) -> None:
     runs = reader.find(paths, limited=flag(given["limited"], "limited"))
     by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
     _check_sets(on, {row.dataset for run in runs for row in run.results})
-    found, left_out = comparison.compare(group_runs(runs), by, tuple(map(canonical_name, on)))
+    found, left_out = comparison.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
     if reference := given["reference"]:
         one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
         found = [replace(one, reference_label=reference) for one in found]
@@ -52,11 +52,11 @@ def compare(arguments: list[str]) -> None:
 
 def _check_sets(names: list[str], evaluated: set[str]) -> None:
     """Raise UserError if a name of on= is none of the evaluated data sets."""
-    known = set(map(canonical_name, evaluated))
+    known = {*map(canonical_name, evaluated), *map(dataset_key, evaluated)}
     for name in names if known else ():
         if canonical_name(name) == CANONICAL_HELD_OUT and CANONICAL_HELD_OUT not in known:
             raise UserError("on=held_out needs results on held-out pairs: clipx eval RUN... datasets=[held_out]")
-        if canonical_name(name) not in known:
+        if dataset_key(name) not in known:
             one_of(name, evaluated, "on")
 
 

@@ -20,7 +20,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys
 from clipx.utils import plugins
-from evaluation.claims.measures import MetricReader, canonical_name
+from evaluation.claims.measures import MetricReader, value_name, value_title
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
@@ -300,7 +300,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         sets: dict[str, BySeed] = {}
         for run in group.runs:
-            titles = {f"{row.task} {canonical_name(row.dataset)}": f"{row.task} {row.dataset}" for row in run.results}
+            titles = {value_name(row): value_title(row) for row in run.results}
             for measure in (measures[task] for task in scores):
                 for name, value in measure.read(run).items():
                     sets.setdefault(titles[name], {})[run.seed] = value

@@ -18,7 +18,7 @@ import numpy as np
 from clipx.config.schema import ARM_PREFIX
 from clipx.run import directory
 from evaluation.analyses.comparison import SeedMean, seed_mean
-from evaluation.claims.measures import canonical_name
+from evaluation.claims.measures import value_name, value_title
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
 from evaluation.runs import results
 from evaluation.runs.description import setting
@@ -84,12 +84,7 @@ class FineTuning:
     kept: list[str]
     arms: list[FineTuned]  # largest gain minus forgetting first
     left_out: list[Path]  # runs without a scored start run; all runs if they share no new or no kept set
-    names: dict[str, str]  # canonical name of a data set -> name in the results
-
-    def display(self, name: str) -> str:
-        """Return "TASK DATASET" with the data set's name in the results."""
-        task, _, dataset = name.partition(" ")
-        return f"{task} {self.names[dataset]}"
+    titles: dict[str, str]  # "TASK DATASET" with canonical names -> the same with the names in the results
 
 
 def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
@@ -134,8 +129,8 @@ def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) ->
             arms.append(FineTuned(label, {run.seed: _curve(run, starts[run.path], new, kept) for run in scored}))
     arms.sort(key=lambda arm: -arm.mean(lambda change: change.net).value)
     left_out = [run.path for run in runs if run.path not in starts or not arms]
-    names = {canonical_name(row.dataset): row.dataset for run in runs for row in run.results}
-    return FineTuning(recipe, new, kept, arms, left_out, names)
+    titles = {value_name(row): value_title(row) for run in runs for row in run.results}
+    return FineTuning(recipe, new, kept, arms, left_out, titles)
 
 
 def _start_rows(run: Run, start: Run) -> list[Result]:

@@ -1,6 +1,7 @@
 """Evidence for the claims: runs grouped by recipe, arm and seed; stored designs; findings of programs."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any, get_args
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from evaluation.claims.design import Design, find_designs
-from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure, Verdict
 from evaluation.runs.description import setting, settings_text
@@ -122,12 +123,16 @@ def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 
 def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
-    """Return True if a data set is in `sets`, the run's training data or held out of it; always if `sets` is empty."""
+    """Return True if a data set is in `sets`, the run's training data or held out of it; always if `sets` is empty.
+
+    A set's splits train, val and dev are different sets: a result on dev is not one on test.
+    """
     dataset = dataset.partition(", ")[0]
-    names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER
-    known = {CANONICAL_HELD_OUT, *map(canonical_name, [*names, str(setting(run, "data", "name"))])}
+    names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER or FILE
+    names += [re.sub(r"^(dataset_|captions_)", "", Path(name).stem) for name in names if name.endswith(".json")]
+    known = {CANONICAL_HELD_OUT, *map(dataset_key, [*names, str(setting(run, "data", "name"))])}
     of_split = any(dataset.endswith(f"/{name}") for name in names)  # a set in FOLDER `test` has the name PARENT/test
-    return not sets or canonical_name(dataset) in known or of_split
+    return not sets or dataset_key(dataset) in known or of_split
 
 
 def _quantity(row: Result) -> str:

@@ -9,6 +9,7 @@ from functools import cache
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
+TEST = "test"  # the split that the papers report
 CANONICAL_HELD_OUT = "heldout"  # pairs held out of training: users choose settings on them, so no claim reads them
 
 
@@ -26,37 +27,89 @@ class MetricReader:
     per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return "TASK DATASET" -> value for data sets with every metric. The last of repeated evaluations counts."""
-        found: dict[str, dict[str, dict[str, float]]] = {}  # data set -> split -> metric -> value
+        """Return name -> value for each data set with every metric; the name tells split and choices, see `value_name`.
+
+        A data set has one value, because splits and other prompts must not be averaged: that of the split `test` with
+        the default choices; if it has none, the first by name. The last of repeated evaluations counts.
+        """
+        found: dict[str, dict[_Scored, dict[str, float]]] = {}  # data set -> split and choices -> metric -> value
         for row in run.results:
             if row.task != self.task:
                 continue
-            dataset = canonical_name(row.dataset)
+            dataset, scored = canonical_name(row.dataset), _scored(row.split)
             chance = row.chance if self.above_chance else 0.0
-            if chance is not None and row.metric in self._metrics(dataset) and self._selects(row, dataset):
-                found.setdefault(dataset, {}).setdefault(row.split, {})[row.metric] = row.value - chance
-        chosen = {f"{self.task} {dataset}": _whole_split(by_split) for dataset, by_split in found.items()}
-        return {
-            name: statistics.fmean(values.values())
-            for name, values in chosen.items()
-            if len(values) == len(self.metrics)
-        }
+            if chance is not None and row.metric in self._metrics(dataset) and self._selects(row, dataset, scored):
+                found.setdefault(dataset, {}).setdefault(scored, {})[row.metric] = row.value - chance
+        chosen = {}
+        for dataset, by_scored in found.items():
+            complete = [scored for scored, values in by_scored.items() if len(values) == len(self.metrics)]
+            if complete:
+                first = min(complete, key=_Scored.order)
+                chosen[first.name(self.task, dataset)] = statistics.fmean(by_scored[first].values())
+        return chosen
 
     def _metrics(self, dataset: str) -> tuple[str, ...]:
         per_class = dataset in self.per_class
         return tuple(m.replace("top1", "mean_per_class") for m in self.metrics) if per_class else self.metrics
 
-    def _selects(self, row: Result, dataset: str) -> bool:
-        included = dataset in self.datasets if self.datasets else dataset not in (CANONICAL_HELD_OUT, *self.without)
-        same_protocol = row.split.endswith(", paper protocol") == self.paper_protocol
-        pool = re.search(r"(\d+) of \d+ images \(seed", row.split)
-        same_pool = (int(pool[1]) if pool else None) == self.pool
-        return included and same_protocol and same_pool and math.isfinite(row.value)
+    def _selects(self, row: Result, dataset: str, scored: "_Scored") -> bool:
+        if self.datasets:
+            included = dataset in self.datasets or _with_split(dataset, scored.split) in self.datasets
+        else:
+            included = dataset not in (CANONICAL_HELD_OUT, *self.without)
+        same = scored.paper_protocol == self.paper_protocol and scored.pool == self.pool
+        return included and same and math.isfinite(row.value)
 
 
-def _whole_split(by_split: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the values of a split without a suffix ("test"); if none, of the first split ("test, prompts simple")."""
-    return by_split[next((split for split in by_split if ", " not in split), next(iter(by_split)))]
+@dataclass(frozen=True)
+class _Scored:
+    """What a row scores: the parts of its split's name, such as `test, 1000 of 5000 images (seed 0), limit 20`."""
+
+    split: str
+    choices: str  # prompts= and limit=, if they are not the defaults
+    paper_protocol: bool
+    pool: int | None
+
+    def order(self) -> tuple[bool, bool, str, str]:
+        """Return the sorting key of the value to use: first the split `test`, then the default choices."""
+        return self.split != TEST, bool(self.choices), self.split, self.choices
+
+    def name(self, task: str, dataset: str) -> str:
+        """Return the name of the value of a data set, which is given by its canonical name; see `value_name`."""
+        return f"{task} {_with_split(dataset, self.split)}" + (f", {self.choices}" if self.choices else "")
+
+
+@cache
+def _scored(split: str) -> _Scored:
+    """Return what a row with this split scores."""
+    name, _, rest = split.partition(", ")
+    pool = re.match(r"(\d+) of \d+ images \(seed \d+\)(, )?", rest)
+    rest = rest[pool.end() :] if pool else rest
+    paper = re.match(r"paper protocol(, (?=limit )|$)", rest)
+    choices = rest[paper.end() :] if paper else rest
+    return _Scored(name, choices, bool(paper), int(pool[1]) if pool else None)
+
+
+def value_name(row: Result) -> str:
+    """Return the name under which readers give a row's value: "zeroshot cifar10", "zeroshot cifar10, prompts simple".
+
+    A split other than `test` is part of it: "retrieval flickr8k/dev". So values of different splits or choices, which
+    are different quantities, never have the same name. Pool and protocol are left out: a reader reads only one of each.
+    """
+    return _scored(row.split).name(row.task, canonical_name(row.dataset))
+
+
+def value_title(row: Result) -> str:
+    """Return the name of a row's value on a page: "retrieval flickr8k/dev", "zeroshot x (prompts simple)"."""
+    scored = _scored(row.split)
+    known = scored.split == TEST or row.dataset.endswith(f"/{scored.split}")
+    notes = [text for text in ("" if known else scored.split, scored.choices) if text]
+    return f"{row.task} {row.dataset}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def dataset_of(name: str) -> str:
+    """Return the canonical name of the data set in the name of a value."""
+    return re.split("[/,]", name.partition(" ")[2])[0]
 
 
 @dataclass(frozen=True)
@@ -83,7 +136,7 @@ class SideReader:
         data = run.config.get("data") or {}
         kept = {canonical_name(str(name)) for name in data.get("kept") or []}
         found = {name: value for reader in self.readers for name, value in reader.read(run).items()}
-        return {name: v for name, v in found.items() if kept and (name.partition(" ")[2] in kept) == self.kept}
+        return {name: v for name, v in found.items() if kept and (dataset_of(name) in kept) == self.kept}
 
 
 @dataclass(frozen=True)
@@ -100,7 +153,7 @@ class SpreadOfMean:
         by_dataset = {
             canonical_name(dataset): artifact
             for dataset, artifact in run.artifacts_of("zeroshot_draws")
-            if ", prompts " not in dataset
+            if ", " not in dataset  # with the default prompts, without limit=
         }
         scores = [
             artifact["mean_per_class" if dataset in self.per_class else "top1"]
@@ -172,3 +225,13 @@ def canonical_name(dataset: str) -> str:
     """Return a data set's name in lower case without prefix, split, punctuation: `cifar10` for `wds_CIFAR-10/test`."""
     name = re.sub(r"/(train|val|dev|test)$", "", dataset.lower()).rpartition("/")[2]
     return re.sub(r"[^a-z0-9]+", "", name.removeprefix("wds_").removeprefix("vtab-").removeprefix("vtab_"))
+
+
+def dataset_key(dataset: str) -> str:
+    """Return the canonical name with the split, unless that is `test` or missing: `flickr8k`, `flickr8k/dev`."""
+    split = re.search(r"/(train|val|dev)$", dataset.lower())
+    return canonical_name(dataset) + (split[0] if split else "")
+
+
+def _with_split(dataset: str, split: str) -> str:
+    return dataset if split == TEST else f"{dataset}/{split}"

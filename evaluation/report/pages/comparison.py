@@ -82,6 +82,8 @@ def _name(measure: str) -> str:
 def _lead(comparison: MethodComparison) -> str:
     name = _name(comparison.by)
     if not comparison.ranked:
+        if sum(bool(method.sets) for method in comparison.unranked) > 1:
+            return _nothing_shared(comparison)
         datasets = {canonical_name(row.dataset) for run in _runs(comparison) for row in run.results}
         held_out = CANONICAL_HELD_OUT in datasets
         instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
@@ -96,6 +98,14 @@ def _lead(comparison: MethodComparison) -> str:
     if not tied:
         return f"{lead}, significantly ahead of all others."
     return f"{lead}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
+
+
+def _nothing_shared(comparison: MethodComparison) -> str:
+    """Return a sentence for methods with scores but without a common data set; it names the sets of two of them."""
+    sets = {method.label: method.sets for method in comparison.unranked if method.sets}
+    shown = "; ".join(f"{label}: {first_names([*sets[label]])}" for label in [*sets][:2])
+    name = _name(comparison.by)
+    return f"No data set gives every run a value of {name} ({shown}): evaluate all runs on the same sets."
 
 
 def _runs(comparison: MethodComparison) -> list[Run]:

@@ -22,8 +22,8 @@ def _blocks(tuning: FineTuning) -> list[Block]:
         explanation = (
             f"{tuning.recipe}: change of the mean score since the start weights, paired by seed, with 95% intervals "
             f"(Student's t; none with fewer than {MIN_SEEDS} seeds). Gain: rise on the new sets "
-            f"({', '.join(map(tuning.display, tuning.new))}). Forgetting: fall on the kept sets "
-            f"({', '.join(map(tuning.display, tuning.kept))})."
+            f"({', '.join(tuning.titles[name] for name in tuning.new)}). Forgetting: fall on the kept sets "
+            f"({', '.join(tuning.titles[name] for name in tuning.kept)})."
         )
         if any(arm.path() for arm in tuning.arms):
             explanation += (
@@ -60,13 +60,13 @@ def _by_set(tuning: FineTuning) -> Figure:
     for side, name in sides:
         changes = [_on_set(arm, name) for arm in tuning.arms]
         cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
-        rows.append([f"{side}: {tuning.display(name)}", *(one.value for one in changes)])
+        rows.append([f"{side}: {tuning.titles[name]}", *(one.value for one in changes)])
     labels = [arm.label for arm in tuning.arms]
     caption = (
         f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
         f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
     )
-    names = [f"{side} {tuning.display(name).partition(' ')[2]}" for side, name in sides]
+    names = [f"{side} {tuning.titles[name].partition(' ')[2]}" for side, name in sides]
     return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
 
 

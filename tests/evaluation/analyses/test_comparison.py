@@ -94,6 +94,36 @@ def test_only_data_sets_shared_by_all_runs_count() -> None:
     assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
 
 
+def on_split(runs: list[Run], dataset: str, split: str) -> list[Run]:
+    return [
+        replace(one, results=[replace(one.results[0], dataset=dataset, split=split), *one.results[-1:]]) for one in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split"), [("x/dev", "dev"), ("x", "test, prompts simple"), ("x", "test, limit 9")]
+)
+def test_rows_of_other_splits_prompts_or_limits_are_not_ranked_as_equal(dataset: str, split: str) -> None:
+    runs = on_split(runs_of("a", 0.5), "x/test", "test") + on_split(runs_of("b", 0.6), dataset, split)
+    compared = compare_all(runs)
+    assert compared.ranked == []
+    lead = comparison.build_comparison([compared], []).lead
+    other = f"zeroshot {dataset}" + (f" ({split.partition(', ')[2]})" if ", " in split else "")
+    assert lead.endswith(f"(a: zeroshot x/test; b: {other}): evaluate all runs on the same sets.")
+
+
+def test_a_split_is_chosen_by_its_name() -> None:
+    levels = {"a": 0.5, "b": 0.6}
+    runs = [
+        replace(one, results=[*on_split([one], "x/test", "test")[0].results,
+                              replace(one.results[0], dataset="x/dev", split="dev", value=1 - levels[arm])])
+        for arm in levels
+        for one in runs_of(arm, levels[arm])
+    ]  # fmt: skip
+    assert [method.label for method in compare_all(runs).ranked] == ["b", "a"]
+    assert [method.label for method in compare_all(runs, on=("x/dev",)).ranked] == ["a", "b"]
+
+
 def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     probed = [
         replace(one, results=[*one.results, replace(one.results[0], task="linear_probe", value=0.9)])

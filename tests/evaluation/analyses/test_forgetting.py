@@ -37,7 +37,7 @@ def test_gain_and_forgetting_are_paired_differences_to_the_start_run() -> None:
     found = only(all_runs())
     assert found.kept == ["zeroshot cifar10", "zeroshot scenesshape"]
     assert found.new == ["retrieval newcaptions", "zeroshot newcolour", "zeroshot newshape"]
-    assert [found.display(name) for name in found.kept] == ["zeroshot wds_cifar10", "zeroshot scenes_shape"]
+    assert [found.titles[name] for name in found.kept] == ["zeroshot wds_cifar10", "zeroshot scenes_shape"]
     assert [arm.label for arm in found.arms] == ["clip", "frozen"], "the largest gain minus forgetting must come first"
     (clip,) = [arm for arm in found.arms if arm.label == "clip"]
     gains, losses = [], []

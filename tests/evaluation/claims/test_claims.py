@@ -252,9 +252,46 @@ def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> N
     assert MetricReader("retrieval", ("R",), pool=1000).read(one) == {"retrieval mscoco": 0.6}
     assert MetricReader("retrieval", ("R",), pool=500).read(one) == {}
     one.results.append(replace(result("zeroshot", "clevr_count", "top1", 0.2), split="test, prompts counting"))
-    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.2}
+    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount, prompts counting": 0.2}
     one.results.append(result("zeroshot", "clevr_count", "top1", 0.3))
     assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.3}
+
+
+def with_splits(values: dict[str, float], dataset: str = "flickr8k", task: str = "retrieval") -> Run:
+    one = run("r", "a", 0, {})
+    one.results.extend(replace(result(task, dataset, "R", value), split=name) for name, value in values.items())
+    return one
+
+
+def test_another_split_has_another_name_and_does_not_replace_the_test_split() -> None:
+    reader = MetricReader("retrieval", ("R",))
+    assert reader.read(with_splits({"dev": 0.9, "test": 0.4})) == {"retrieval flickr8k": 0.4}
+    assert reader.read(with_splits({"dev": 0.9})) == {"retrieval flickr8k/dev": 0.9}
+    assert reader.read(with_splits({"all": 0.7})) == {"retrieval flickr8k/all": 0.7}
+    on_dev = replace(reader, datasets=("flickr8k/dev",))
+    assert on_dev.read(with_splits({"dev": 0.9, "test": 0.4})) == {"retrieval flickr8k/dev": 0.9}
+
+
+def test_limit_does_not_hide_the_protocol_and_has_another_name() -> None:
+    reader = MetricReader("retrieval", ("R",))
+    limited = with_splits({"test, paper protocol, limit 20": 0.9, "test, 10 of 20 images (seed 0), limit 20": 0.8})
+    assert reader.read(limited) == {}
+    assert replace(reader, paper_protocol=True).read(limited) == {"retrieval flickr8k, limit 20": 0.9}
+    assert replace(reader, pool=10).read(limited) == {"retrieval flickr8k, limit 20": 0.8}
+    assert reader.read(with_splits({"test, limit 20": 0.9, "test": 0.4})) == {"retrieval flickr8k": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("split", "name"),
+    [("dev", "zeroshot scenes_colour/dev"), ("test, prompts simple", "zeroshot scenescolour, prompts simple")],
+)
+def test_runs_scored_on_another_split_or_with_other_prompts_are_not_compared(split: str, name: str) -> None:
+    runs = seeds("clip_reg_mini", {"clip": zeroshot(0.5), "clip_reg": zeroshot(0.6)})
+    last = runs[-1]
+    runs[-1] = replace(last, results=[replace(row, split=split) for row in last.results])
+    finding = only(outcome("1.5", "clip_reg_mini", runs))
+    assert finding.verdict == "undecided" and finding.estimate is None
+    assert f"lacks {name.replace('_', '')}, which other runs have" in finding.note
 
 
 def test_folder_names_of_a_data_set_are_unified() -> None:

@@ -47,12 +47,28 @@ def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("spec", "dataset"),
-    [("captions:test", "f8k/test"), ("cifar10:evaluation", "cifar10"), ("wds:e/wds_x", "wds_x")],
+    [
+        ("captions:test", "f8k/test"),
+        ("captions:data/f8k/test", "f8k/test"),
+        ("captions:data/f8k/dev", "f8k/dev"),
+        ("karpathy:data/dataset_f8k.json", "f8k/test"),
+        ("coco:annotations/captions_val2017.json", "coco/val2017"),
+        ("cifar10:evaluation", "cifar10"),
+        ("wds:e/wds_x", "wds_x"),
+    ],
 )
 def test_each_form_of_an_evaluation_set_is_recognised(spec: str, dataset: str, tmp_path: Path) -> None:
     store(tmp_path, Design(RECIPE, "hash", ("clip",), (3,), describe_claims(RECIPE), (spec,)))
     runs = [run(RECIPE, "clip", 0, {("zeroshot", name, "top1"): 0.5 for name in (dataset, "other")})]
     assert names_of(collect_evidence(runs, [tmp_path]).runs[RECIPE]["clip"][0]) == [dataset]
+
+
+@pytest.mark.parametrize(("spec", "other"), [("captions:d/f8k/test", "f8k/dev"), ("captions:d/f8k/dev", "f8k/test")])
+def test_another_split_of_a_set_of_the_design_does_not_count(spec: str, other: str, tmp_path: Path) -> None:
+    store(tmp_path, Design(RECIPE, "hash", ("clip",), (3,), describe_claims(RECIPE), (spec,)))
+    evidence = collect_evidence([run(RECIPE, "clip", 0, {("retrieval", other, "R"): 0.5})], [tmp_path])
+    assert names_of(evidence.runs[RECIPE]["clip"][0]) == []
+    assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: {other}"]
 
 
 def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
