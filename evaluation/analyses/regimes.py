@@ -23,10 +23,9 @@ from clipx.data.scenes.captions import fits
 from clipx.data.scenes.samples import concept_frequencies, training_sample
 from clipx.errors import UserError
 from clipx.models.towers.build import build_towers
-from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
-from evaluation.runs.description import last, number, setting
-from evaluation.runs.reader import Run, pairs_behind
+from evaluation.runs.description import last, number, pairs_in_epoch, setting
+from evaluation.runs.reader import Run
 
 FAR = 3.0  # a factor above this, or below 1 / FAR, is marked
 MAX_BATCHES = 20  # sampled to count labels and false negatives
@@ -177,15 +176,10 @@ def _contrastive(line: dict[str, object]) -> float | None:
 
 
 def _num_train(run: Run, config: RunConfig) -> int | None:
-    """Return the number of samples in an epoch, from the config or else a checkpoint; None if neither contains it."""
+    """Return the number of samples in an epoch, from the config or the environment; None if neither contains it."""
     if config.data.source == "scenes":
         return num_train(config.data.scenes.num_train, config.data.held_out)
-    if config.data.num_samples is not None:
-        return config.data.num_samples
-    for folder in reversed(checkpoints.checkpoints(run.path)):
-        if (length := pairs_behind(folder)) is not None:
-            return num_train(length, config.data.held_out)
-    return None
+    return pairs_in_epoch(run)
 
 
 def _tower_sizes(config: RunConfig) -> Values:

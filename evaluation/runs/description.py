@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.run.directory import identity_keys, load_config
 from evaluation.runs.reader import Run
@@ -67,6 +68,33 @@ def _sample_flops(run: Run) -> float:
         return single_process_cost(config).tower_flops / config.train.batch_size
     except UserError:
         return 0.0
+
+
+def pairs_in_epoch(run: Run) -> int | None:
+    """Return the number of training pairs of an epoch, without those held out; None if the run does not tell it."""
+    pairs = str(run.environment.get("data")).partition(":")[0]  # PAIRS:DIGEST, except for streams
+    if pairs.isdigit():
+        return num_train(int(pairs), float(setting(run, "data", "held_out") or 0))
+    found = setting(run, "data", "num_samples")
+    return found if isinstance(found, int) else None
+
+
+def unfinished(run: Run) -> str:
+    """Return "step 120 of 470" for a run whose log ends before its last step; "" for any other or if this is unknown.
+
+    Diverged runs are not unfinished.
+    """
+    samples, epochs, batch_size = (setting(run, "train", key) for key in ("samples", "epochs", "batch_size"))
+    in_epoch, step = pairs_in_epoch(run), last(run, "step")
+    if run.diverged or step is None or not isinstance(batch_size, int):
+        return ""
+    if samples is not None:
+        steps = samples // batch_size
+    elif epochs is not None and in_epoch is not None:
+        steps = epochs * (in_epoch // batch_size)
+    else:
+        return ""
+    return f"step {step:,.0f} of {steps:,}" if step < steps else ""
 
 
 def last(run: Run, key: str) -> float | None:

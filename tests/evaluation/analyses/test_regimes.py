@@ -75,17 +75,15 @@ def test_without_a_readable_config_only_the_rows_from_the_log_are_filled(tmp_pat
     assert set(found.measured) == {"steps", "loss", "tau"}
 
 
-def test_data_other_than_scenes_have_their_size_from_a_checkpoint_and_no_batch_statistics(tmp_path: Path) -> None:
-    overrides = ["data=shards", "data.name=mine", f"data.root={tmp_path}"]
-    config = finished(tmp_path, *overrides)
+def test_data_other_than_scenes_have_their_size_from_the_environment_and_no_batch_statistics(tmp_path: Path) -> None:
+    config = finished(tmp_path, "data=shards", "data.name=mine", f"data.root={tmp_path}")
     assert not {"batch_share", "epochs", "labelled", "false_negatives", "spread"} & only(tmp_path).measured.keys()
-    folder = directory.run_directory(config) / "checkpoints" / "step_00000020"
-    folder.mkdir(parents=True)
-    (folder / "checkpoint.json").write_text(json.dumps({"step": 20, "data": "640:abc/image+txt"}))
+    environment = directory.run_directory(config) / "environment.json"
+    environment.write_text(json.dumps({"data": "640:abc/image+txt"}))
     found = only(tmp_path)
     assert value(found, "batch_share") == 0.1
     assert value(found, "epochs") == 2
-    (folder / "checkpoint.json").write_text(json.dumps({"step": 20, "data": "stream:abc"}))
+    environment.write_text(json.dumps({"data": "stream:abc"}))
     assert "epochs" not in only(tmp_path).measured
 
 
