@@ -24,7 +24,7 @@ from evaluation.claims.measures import MetricReader, value_name, value_title
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
-from evaluation.runs.description import digits, flat, objective
+from evaluation.runs.description import digits, flat, objective, unfinished
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
@@ -208,8 +208,8 @@ def compare(
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
-    """Drop runs without settings or training steps, merge groups with equal settings, and keep one run per seed."""
-    unknown, failed, repeated = list[str](), list[str](), list[str]()
+    """Drop runs without settings or all training steps, merge groups with equal settings, keep one run per seed."""
+    unknown, failed, early, repeated = list[str](), list[str](), list[str](), list[str]()
     merged: dict[str, dict[int, tuple[str, Run]]] = {}  # settings -> seed -> name and run
     labels: dict[str, str] = {}
     for group in groups:
@@ -219,6 +219,8 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                 unknown.append(name)
             elif run.failed_to_start:
                 failed.append(name)
+            elif text := unfinished(run):
+                early.append(f"{name} ({text})")
             else:
                 key = repr((settings_of_method(run), _conditions(run)))
                 labels.setdefault(key, group.label)
@@ -232,6 +234,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     left_out = {
         "no config.yaml": unknown,
         "failed starts without a training step": failed,
+        "not trained to the last step": early,
         "same settings and seed as another run": repeated,
     }
     usable = [RunGroup(labels[key], [by_seed[s][1] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
@@ -276,7 +279,7 @@ def _differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
 
 def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     if len(conditions) < 2:
-        one = f"{', '.join(labels)} is one method" if labels else "no run has started"
+        one = f"{', '.join(labels)} is one method" if labels else "no run is finished"
         return f"nothing to compare: {one}; give runs of two or more methods"
     ours, theirs = conditions[:2]
     differs = "; ".join(f"{k}: {ours.get(k, '-')}, not {theirs.get(k, '-')}" for k in _differing(ours, theirs))

@@ -14,7 +14,7 @@ from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure, Verdict
-from evaluation.runs.description import setting, settings_text
+from evaluation.runs.description import setting, settings_text, unfinished
 from evaluation.runs.reader import STATED, Run
 from evaluation.types import Result, first_names
 
@@ -49,8 +49,8 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
 
     `designs`: the design of each recipe; None: those stored for `paths`.
 
-    Runs and results are left out, with a message, if they could change a verdict unnoticed: runs with overrides or on
-    other data, results on sets outside the stored design or scored in another way than most.
+    Runs and results are left out, with a message, if they could change a verdict unnoticed: unfinished runs, runs with
+    overrides or on other data, results on sets outside the stored design or scored in another way than most.
 
     Raises UserError: a claims.json or a stored design is corrupt.
     """
@@ -77,10 +77,12 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
 
 
 def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: list[str]) -> list[Run]:
-    """Return the runs that were trained on the usual data, with the results that can be compared.
+    """Return the runs that were trained to the end on the usual data, with the results that can be compared.
 
     For runs and results that are left out, add messages to `left_out`.
     """
+    early = [f"{run.path} ({text})" for run in runs if (text := unfinished(run))]
+    runs = [run for run in runs if not unfinished(run)]
     # arms may differ in their data settings, and so in their samples
     samples = _most_common((settings_text(run, "data."), run.environment.get("data")) for run in runs)
     usual, other_data = list[Run](), list[str]()
@@ -104,6 +106,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
         artifacts = {s: a for s, a in run.artifacts.items() if _counts(run.dataset(s.partition("-")[2]), run, sets)}
         found.append(replace(run, results=kept, artifacts=artifacts))
     problems = {
+        "not trained to the last step": early,
         "trained on other samples than most runs with these settings": other_data,
         "not an evaluation set of the stored design": sorted(other_sets),
         "scored with another precision, prompts or examples than most runs": sorted(other_scoring),

@@ -173,9 +173,9 @@ class SlowClosure:
     after: int = 100  # steps
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return {"R^2": value}; {} with fewer than ten logged steps."""
+        """Return {"R^2": value}; {} for a diverged run and with fewer than ten logged steps."""
         points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > self.after]
-        return {"R^2": signed_r_squared(points)} if len(points) >= 10 else {}
+        return {"R^2": signed_r_squared(points)} if len(points) >= 10 and not run.diverged else {}
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,11 @@ class FinalGap:
     """
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return {"final gap": value}; {} if no gap was logged after initialisation."""
+        """Return {"final gap": value}; {} for a diverged run, and if no gap was logged after initialisation."""
         logged = logged_gaps(run)
         last = max((step for step, _ in logged), default=0)
         values = [gap for step, gap in logged if step >= 0.9 * last]
-        return {"final gap": statistics.fmean(values)} if last else {}
+        return {"final gap": statistics.fmean(values)} if last and not run.diverged else {}
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_if_all_results_are_on_held_out_pairs_on_held_out_is_suggested(
 def test_if_all_results_have_a_limit_limited_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         rows = [replace(row, hashes=row.hashes | {"limit": "2"}) for row in one.results]
-        write(tmp_path / "runs", replace(one, results=rows, log=[{"step": 1, "loss": 1.0}]))
+        write(tmp_path / "runs", replace(one, results=rows, log=[{"step": 10, "loss": 1.0}]))
     report(["compare", str(tmp_path / "runs")])
     assert "Add limited=true" in capsys.readouterr().out
     report(["compare", str(tmp_path / "runs"), "limited=true"])

@@ -229,7 +229,7 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
         "mine-b/s2 (mine-a/s2)"
     ]
     assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
-    runs[0] = replace(runs[0], results=[], log=[{"step": 1}])  # then the second run of the seed counts
+    runs[0] = replace(runs[0], results=[], log=[{"step": 10}])  # then the second run of the seed counts
     (compared,), left_out = compare(group_runs(runs))
     assert "mine-a/s0 (mine-b/s0), mine-b/s1 (mine-a/s1)" in left_out[0].line()
     assert sorted(compared.ranked[1].values["mean"]) == [0, 1, 2, 3]
@@ -242,6 +242,14 @@ def test_all_failed_starts_share_one_line() -> None:
     assert [one.line() for one in left_out] == [
         "left out, failed starts without a training step: mine-x0/s0, mine-x1/s0, mine-x2/s0, mine-x3/s0 and 3 more"
     ]
+
+
+def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
+    runs = [replace(one, log=[{"step": 10}]) for one in runs_of("a", 0.5) + runs_of("b", 0.6)]
+    runs[0] = replace(runs[0], log=[{"step": 4}])
+    (compared,), left_out = compare(group_runs(runs))
+    assert sorted(compared.ranked[1].values["mean"]) == [1, 2]
+    assert [one.line() for one in left_out] == ["left out, not trained to the last step: mine-a/s0 (step 4 of 10)"]
 
 
 def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:

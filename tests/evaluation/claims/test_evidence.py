@@ -1,5 +1,6 @@
 """Runs and results that could change a verdict unnoticed are left out, each with a message."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,30 @@ def test_arms_with_other_data_settings_may_have_other_samples() -> None:
         for one in found
     ]
     assert collect_evidence(found, []).left_out == []
+
+
+def planned(one: Run, step: int, **train: int | None) -> Run:
+    """Return the run with a planned length, 500 pairs of which a tenth is held out, and a log that ends at `step`."""
+    config = one.config | {"data": {"held_out": 0.1}, "train": {"batch_size": 64, **train}}
+    return replace(one, config=config, environment={"data": "500:abc/image+txt"}, log=[{"step": step}])
+
+
+@pytest.mark.parametrize("length", [{"samples": 1340, "epochs": None}, {"samples": None, "epochs": 3}])
+def test_a_run_that_was_not_trained_to_the_end_is_left_out(length: dict[str, int | None]) -> None:
+    steps = 20 if length["samples"] else 21  # seven complete batches in an epoch of 450 pairs
+    found = [planned(one, steps, **length) for one in runs()]
+    assert collect_evidence(found, []).left_out == []
+    found[-1] = planned(found[-1], 7, **length)
+    evidence = collect_evidence(found, [])
+    assert sorted(evidence.runs[RECIPE]["clip_reg"]) == [0, 1]
+    assert evidence.left_out == [
+        f"left out, recipe={RECIPE}, not trained to the last step: {found[-1].path} (step 7 of {steps})"
+    ]
+
+
+def test_a_diverged_run_is_not_an_unfinished_one() -> None:
+    (*others, last) = [planned(one, 20, samples=1280, epochs=None) for one in runs()]
+    lost = planned(last, 7, samples=1280, epochs=None)
+    lost = replace(lost, results=[replace(lost.results[0], task="train", metric="loss", value=math.nan)])
+    evidence = collect_evidence([*others, lost], [])
+    assert evidence.left_out == [] and sorted(evidence.runs[RECIPE]["clip_reg"]) == [0, 1, 2]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scipy.stats import linregress
 
-from evaluation.claims.measures import FinalGap
+from evaluation.claims.measures import FinalGap, SlowClosure
 from evaluation.claims.papers.paper4 import FIXED, TABLES_2_TO_5
 from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding
@@ -50,6 +50,11 @@ def test_the_final_gap_is_the_mean_of_the_last_tenth_of_the_steps() -> None:
     one = run("r", "a", 0, {}, gap_log(lambda step: step, every=10, last=110))
     assert FinalGap().read(one) == {"final gap": 95.0}  # of steps 90 and 100
     assert FinalGap().read(run("r", "a", 0, {}, gap_log(lambda step: 1.0, last=1))) == {}, "only the initial gap"
+
+
+def test_a_diverged_run_has_no_final_gap_and_no_slope() -> None:
+    one = run("r", "a", 0, {("train", "d", "loss"): math.nan}, gap_log(slow))
+    assert FinalGap().read(one) == SlowClosure().read(one) == {}
 
 
 def test_early_growth_is_judged_by_its_share_and_its_mean() -> None:
