@@ -16,7 +16,7 @@ from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
-from evaluation.claims.verdict import DECIDED
+from evaluation.claims.verdict import DECIDED, no_help
 from evaluation.runs import reader
 from evaluation.runs.description import training_seconds
 
@@ -88,7 +88,7 @@ def print_needs(
         for need in rows:
             table.add_row(*_cells(need, hours(need.seeds, evidence.runs, jobs)))
         console.print(table)
-    for line in (_decided(found), _not_run(found)):
+    for line in (_decided(found), _not_run(found), _blocked(found)):
         if line:
             print(line)
     seeds = dict(first or {})
@@ -184,6 +184,16 @@ def _not_run(found: list[Outcome]) -> str:
         for finding in [f for f in outcome.findings if f.verdict == "not run"][:1]
     }
     return "\n".join(f"without numbers: {reason}" for reason in reasons)
+
+
+def _blocked(found: list[Outcome]) -> str:
+    """Return a line for each undecided part of a claim that more seeds cannot decide, with the reason."""
+    return "\n".join(
+        f"{no_help(finding.blocked)} ({outcome.claim.id} {outcome.recipe}: {finding.label})"
+        for outcome in found
+        for finding in outcome.findings
+        if outcome.verdict == finding.verdict == "undecided" and finding.blocked
+    )
 
 
 def _hours(took: float) -> str:

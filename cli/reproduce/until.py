@@ -20,7 +20,7 @@ from evaluation.claims.design import Design
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.power import open_parts
 from evaluation.claims.table import claims_of
-from evaluation.claims.types import ANY, Claim, Outcome
+from evaluation.claims.types import ANY, Claim, Comparison, Outcome
 from evaluation.claims.verdict import DECIDED
 from evaluation.runs import reader
 
@@ -100,7 +100,17 @@ class Experiment:
 
     def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
         of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]
-        return {arm for outcome in of_claim for part, _ in open_parts(outcome) for arm in part.arms}
+        return {arm for outcome in of_claim for part in self.open_parts(outcome) for arm in part.arms}
+
+    def open_parts(self, outcome: Outcome) -> list[Comparison]:
+        """Return the undecided parts of an undecided claim that more seeds can decide.
+
+        A part with a failed run is left out, because every further look uses that run too.
+        """
+        failed = {run.arm for run in self.runs if run.folder in self.done.failures}
+        of_recipe = {arm for recipe, arm in failed if recipe == outcome.recipe}
+        parts = [part for part, _ in open_parts(outcome)]
+        return [part for part in parts if not (of_recipe & set(part.arms) or (of_recipe and part.arms == (ANY,)))]
 
     def add(self, batch: Batch, look: int) -> None:
         """Add the outcomes of runs and judge all claims again."""
@@ -150,7 +160,7 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
             left = len(runs) - len(batch.finished) - len(batch.failures)
             spent = f"hours= is used up; {left} runs of the look at {look} seeds remain: run the same command again"
             return f"{_state(experiment)}; {spent}"
-    spent = "; all seeds are used" if any(open_parts(outcome) for outcome in experiment.outcomes) else ""
+    spent = "; all seeds are used" if any(map(experiment.open_parts, experiment.outcomes)) else ""
     return _state(experiment) + spent
 
 
@@ -176,10 +186,21 @@ def _state(experiment: Experiment) -> str:
     line = f"until=decided: {decided} of {len(outcomes)} claims are decided" + (f" ({at})" if at else "")
     left: dict[str, list[str]] = {}
     for outcome in undecided:
-        has_gaps = any(finding.verdict == "not run" for finding in outcome.findings)
-        reason = ", numbers are missing" if has_gaps else "" if open_parts(outcome) else ", more seeds do not help"
-        left.setdefault(f"undecided{reason}", []).append(name(outcome.claim.id, outcome.recipe))
+        reason = _why_no_seeds(experiment, outcome)
+        left.setdefault(f"undecided{reason and f', {reason}'}", []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
+
+
+def _why_no_seeds(experiment: Experiment, outcome: Outcome) -> str:
+    """Return why more seeds do not help an undecided claim; "" if they may."""
+    if any(finding.verdict == "not run" for finding in outcome.findings):
+        return "numbers are missing"
+    if experiment.open_parts(outcome):
+        return ""
+    if open_parts(outcome):
+        return "runs failed"
+    blocked = next((f.blocked for f in outcome.findings if f.verdict == "undecided" and f.blocked), "")
+    return f"more seeds do not help{blocked and f' ({blocked})'}"
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:

@@ -19,7 +19,7 @@ from evaluation.claims.estimate import (
 )
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
-from evaluation.claims.verdict import adjust, joined, judge, overall, p_value
+from evaluation.claims.verdict import adjust, joined, judge, no_help, overall, p_value
 
 FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges
@@ -96,17 +96,20 @@ class _Assessor:
         shared = set.intersection(*(set(seeds) for seeds in arms.values()))
         without_gap = next(seed for seed in itertools.count() if seed not in shared)  # seeds before the first gap
         look = look_at(self.looks, without_gap)
+        blocked = self._blocked(comparison, arms, shared - set(common), look)
         if not look or not set(range(look)) <= set(common):
-            return self._too_few(comparison, arms, common, look, note)
+            return self._too_few(comparison, arms, common, look, note, blocked)
         if look < min(len(common), self.looks[-1]):
             ahead = look_after(self.looks, look)
             note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", note)
         if lacking := self._lacking(comparison, arms, range(look)):
-            return _undecided(comparison, look, lacking, note)
+            return _undecided(comparison, look, note, blocked=lacking)
         estimate = self._estimate(comparison, arms, look)
+        if estimate == NO_NUMBER:
+            return _undecided(comparison, look, note, blocked=NO_NUMBER)
         if isinstance(estimate, str):
             return _undecided(comparison, look, estimate, note)
-        return judge(comparison, estimate, look, self.error, note)
+        return judge(comparison, estimate, look, self.error, note, blocked)
 
     def _available(self, comparison: Comparison) -> dict[str, Seeds]:
         arms = self.evidence.runs.get(self.recipe, {})
@@ -123,6 +126,19 @@ class _Assessor:
         """Return the seeds in which every arm has a number for every measure."""
         shared = sorted(set.intersection(*(set(seeds) for seeds in arms.values())))
         return [s for s in shared if all(all(of_arm) for of_arm in self._read(comparison, arms, s))]
+
+    def _blocked(self, comparison: Comparison, arms: dict[str, Seeds], without: set[int], look: int) -> str:
+        """Return why no look after `look` can judge: a run of one of its seeds has no number; "" if it can.
+
+        `without`: seeds that all arms have, but that lack a number.
+        """
+        ahead = look_after(self.looks, look) if look < self.looks[-1] else look
+        seed = min(without, default=ahead)
+        if seed >= ahead:
+            return ""
+        runs = [seeds[seed] for seeds in arms.values()]
+        lacking = next(run for run in runs if not all(self.evidence.read(m, run) for m in comparison.measures))
+        return f"{lacking.path} gives no number"
 
     def _lacking(self, comparison: Comparison, arms: dict[str, Seeds], seeds: Sequence[int]) -> str:
         """Name the first run that lacks a data set of another run; "" if all have the same.
@@ -141,7 +157,7 @@ class _Assessor:
         return ""
 
     def _too_few(
-        self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str
+        self, comparison: Comparison, arms: dict[str, Seeds], common: list[int], look: int, note: str, blocked: str
     ) -> Finding:
         """Return an undecided finding: a look at n seeds uses seeds 0 to n - 1, and some of them are missing.
 
@@ -154,14 +170,15 @@ class _Assessor:
             reason = f"seeds 0 to {wanted - 1} are judged, but not all arms have numbers for seed {missing}"
         estimate = None
         if lacking := self._lacking(comparison, arms, common):
-            reason = joined(reason, lacking)
+            blocked = blocked or lacking
         elif comparison.kind == "mean":
             values = _means([self._read(comparison, arms, seed) for seed in common])
             mean = fmean(comparison.effect(of_seed) for of_seed in values)
             if not math.isfinite(mean):
                 return _not_run(comparison, joined(NO_NUMBER, note))
             estimate = Estimate(mean, math.nan, math.nan, 1.0, 1.0)
-        return replace(_undecided(comparison, len(common), reason, note), estimate=estimate)
+        reason = "" if blocked else reason
+        return replace(_undecided(comparison, len(common), reason, note, blocked=blocked), estimate=estimate)
 
     def _estimate(self, comparison: Comparison, arms: dict[str, Seeds], look: int) -> Estimate | str:
         """Return the estimate from seeds 0 to `look` - 1, or the reason why there is none."""
@@ -219,8 +236,9 @@ def _not_run(comparison: Comparison, note: str) -> Finding:
     return Finding(comparison.label, "not run", least=comparison.least, note=note)
 
 
-def _undecided(comparison: Comparison, seeds: int, *notes: str) -> Finding:
-    return Finding(comparison.label, "undecided", seeds, least=comparison.least, note=joined(*notes))
+def _undecided(comparison: Comparison, seeds: int, *notes: str, blocked: str = "") -> Finding:
+    note = joined(no_help(blocked) if blocked else "", *notes)
+    return Finding(comparison.label, "undecided", seeds, least=comparison.least, note=note, blocked=blocked)
 
 
 def _means(readings: Sequence[list[list[dict[str, float]]]]) -> list[list[tuple[float, ...]]]:

@@ -14,7 +14,8 @@ MOST_SEEDS = 10_000
 def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
     """Return the undecided parts of an undecided claim that more seeds can decide, with their findings.
 
-    A part of kind rank or weak_rank that has an estimate is left out, because more seeds hardly change it.
+    A part of kind rank or weak_rank that has an estimate is left out, because more seeds hardly change it. So is a part
+    that needs a run without a number: every look at more seeds uses this run too.
     """
     if outcome.verdict != "undecided":
         return []
@@ -22,7 +23,9 @@ def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
     return [
         (part, finding)
         for part, finding in parts
-        if finding.verdict == "undecided" and not (part.kind in OVER_ARMS and finding.estimate)
+        if finding.verdict == "undecided"
+        and not finding.blocked
+        and not (part.kind in OVER_ARMS and finding.estimate)
     ]
 
 

@@ -93,6 +93,7 @@ class Finding:
     estimate: Estimate | None = None
     least: float | None = None
     note: str = ""  # reason for a missing verdict, or a remark for the reader
+    blocked: str = ""  # reason why more seeds cannot decide it, if it is undecided
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
     detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
 

@@ -17,7 +17,7 @@ until the claim is decided. Each of the five looks has an error rate of 0.5% in 
 The intervals are therefore 99% intervals.
 
 A look at n seeds uses seeds 0 to n - 1. If a compared arm diverged in some of these seeds, the verdict on the
-comparison is `undecided`; if no seed at all has numbers of every compared arm, `not run`.
+comparison is `undecided`, also with more seeds; if no seed at all has numbers of every compared arm, `not run`.
 
 Parts: the comparisons of a claim. The claim holds if all parts hold, and is refuted if one part is refuted. To keep the
 error rate of a refutation, the p-values of the parts are adjusted by Holm's method. A report also marks the verdicts
@@ -39,13 +39,15 @@ REFUTED = ("does not hold", "equivalent")
 DECIDED = ("holds", *REFUTED)
 
 
-def judge(comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "") -> Finding:
+def judge(
+    comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "", blocked: str = ""
+) -> Finding:
     """Return the finding of one comparison at a look with `seeds` seeds and the one-sided error rate `error`.
 
     The other parts of its claim do not matter here.
     """
     verdict = verdict_of(estimate, error)
-    found = Finding(comparison.label, verdict, seeds, estimate, comparison.least, note)
+    found = Finding(comparison.label, verdict, seeds, estimate, comparison.least, note, blocked)
     return found if verdict != "undecided" else _with_power(found, error)
 
 
@@ -65,7 +67,7 @@ def adjust(findings: list[Finding], error: float) -> list[Finding]:
     for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
         if finding.verdict in REFUTED and p > error:
             note = joined(finding.note, f"refuted alone, but not after Holm's adjustment for {parts} parts")
-            finding = replace(_with_power(finding, error / parts), verdict="undecided", note=note)
+            finding = _with_power(replace(finding, verdict="undecided", note=note), error / parts)
         elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > error:
             finding = replace(finding, verdict="does not hold")
         found.append(finding)
@@ -123,12 +125,22 @@ def _p_below(finding: Finding) -> float:
 
 
 def _with_power(finding: Finding, error: float) -> Finding:
-    """Add the number of seeds needed and the detectable distance, if the estimate has a spread over seeds."""
+    """Add to an undecided finding the number of seeds needed and the detectable distance, if there is a spread.
+
+    If more seeds cannot decide it, add the reason instead.
+    """
     estimate, least = finding.estimate, finding.least
+    if finding.blocked:
+        return replace(finding, note=joined(no_help(finding.blocked), finding.note))
     if estimate is None or estimate.spread is None or least is None:
         return finding
     needed = seeds_needed(estimate, least, finding.seeds, error)
     return replace(finding, seeds_needed=needed, detectable=detectable(estimate, finding.seeds, error))
+
+
+def no_help(reason: str) -> str:
+    """Return the note on an undecided finding that more seeds cannot decide."""
+    return f"more seeds do not help: {reason}"
 
 
 def joined(*texts: str) -> str:

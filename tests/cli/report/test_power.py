@@ -67,6 +67,17 @@ def test_a_decided_claim_is_listed_in_one_line(tmp_path: Path, capsys: pytest.Ca
     assert [line for line in lines if line.startswith("decided: ")] == ["decided: 1.5 clip_reg_mini (holds)"]
 
 
+def test_a_claim_that_more_seeds_cannot_decide_is_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, 0.041, STEPS)
+    empty = tmp_path / "clip_reg_mini-clip" / "s1"
+    (empty / "results.jsonl").write_text("")
+    words, lines = printed(tmp_path, capsys)
+    assert words == []
+    assert f"more seeds do not help: {empty} gives no number (1.5 clip_reg_mini: clip_reg − clip, zero-shot)" in lines
+
+
 def test_a_need_beyond_the_last_look_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0.01, STEPS)
     words, _ = printed(tmp_path, capsys)

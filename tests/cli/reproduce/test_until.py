@@ -33,12 +33,21 @@ class FakeTraining:
         interrupt: number of runs after which SystemExit is raised, as after a signal.
         stop: number of runs after which a stopped batch is returned, as when hours= is spent.
         broken: arms whose runs fail.
+        empty: arm and seed of a run without results.
+        failing: arm and seed of a run that fails.
     """
 
     def __init__(
-        self, root: Path, interrupt: int | None = None, stop: int | None = None, broken: tuple[str, ...] = ()
+        self,
+        root: Path,
+        interrupt: int | None = None,
+        stop: int | None = None,
+        broken: tuple[str, ...] = (),
+        empty: tuple[str, int] | None = None,
+        failing: tuple[str, int] | None = None,
     ) -> None:
         self.root, self.interrupt, self.stop, self.broken = root, interrupt, stop, broken
+        self.empty, self.failing = empty, failing
         self.batches: list[list[tuple[str, int]]] = []
         self.written = 0
 
@@ -46,7 +55,7 @@ class FakeTraining:
         self.batches.append([(run.config.arm, run.config.seed) for run in runs])
         batch = Batch()
         for run in runs:
-            if run.config.arm in self.broken:
+            if run.config.arm in self.broken or (run.config.arm, run.config.seed) == self.failing:
                 batch.failures[run.folder] = UserError("broken")
                 continue
             if not run.folder.exists():
@@ -55,6 +64,8 @@ class FakeTraining:
                 if self.written == self.stop:
                     return replace(batch, stopped=True)
                 write(self.root, run.config.arm, run.config.seed)
+                if (run.config.arm, run.config.seed) == self.empty:
+                    (run.folder / "results.jsonl").write_text("")
                 self.written += 1
             batch.finished.append(run.folder)
         return batch
@@ -209,6 +220,21 @@ def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: M
     ending, _ = run_all_looks(whole, training)
     assert len(training.batches) == 1 and len(whole.done.failures) == 3
     assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, numbers are missing: 9.2"
+
+
+def test_a_run_without_a_number_ends_the_looks_and_is_named(experiment: Make, tmp_path: Path) -> None:
+    ending, _ = run_all_looks(experiment(FAR, NEAR), FakeTraining(tmp_path, empty=("near", 4)))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
+    assert ending == (
+        "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); "
+        f"undecided, more seeds do not help ({tmp_path}/{RECIPE}-near/s4 gives no number): 9.2"
+    )
+
+
+def test_a_failed_run_ends_the_looks_of_its_claims(experiment: Make, tmp_path: Path) -> None:
+    ending, _ = run_all_looks(experiment(FAR, NEAR), FakeTraining(tmp_path, failing=("near", 1)))
+    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 2, "other": 3}
+    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, runs failed: 9.2"
 
 
 def test_the_claims_with_the_least_training_time_come_first(experiment: Make, tmp_path: Path) -> None:

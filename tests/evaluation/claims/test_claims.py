@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evaluation.claims.assess import assess
 from evaluation.claims.measures import MetricReader, SpreadOfMean, canonical_name, signed_r_squared
+from evaluation.claims.power import open_parts
 from evaluation.claims.table import CLAIMS
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
@@ -115,12 +116,37 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
     finished = seeds("wpse_cc12m", {"positive_weights": zeroshot(0.04)}, count=1)
     mixed = outcome("5.3", "wpse_cc12m", [*gaussian, *finished, *lost[1:]])
     assert mixed.verdict == "undecided"
-    assert only(mixed).note == "1 seed in common, 3 are needed; positive_weights diverged in 2 of 3 seeds"
+    assert only(mixed).note == (
+        "more seeds do not help: runs/wpse_cc12m-positive_weights/s1 gives no number; "
+        "positive_weights diverged in 2 of 3 seeds"
+    )
     assert outcome("5.3", "wpse_cc12m", [*gaussian[:2], *lost]).verdict == "not run"
     unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *lost])
     assert unscored.verdict == "not run" and "clipx eval runs/wpse_cc12m-gaussian/s0" in only(unscored).note
     also_lost = [replace(one, config={**one.config, "arm": "gaussian"}) for one in lost]
     assert outcome("5.3", "wpse_cc12m", [*also_lost, *lost]).verdict == "not run"
+
+
+@pytest.mark.parametrize("without", [1, 3])
+def test_no_seeds_are_asked_for_if_a_run_of_every_further_look_has_no_number(without: int) -> None:
+    """Claim 3.5 lacks a number if NUCLR's optimum does not converge in one seed; seed 3 is part of the next look."""
+    rows = {("popularity", "scenes", f"zeta_{side}_sinkhorn_spearman"): 0.5 for side in ("text", "image")}
+    runs = seeds("nuclr_mini", {"nuclr": rows}, noise=0.01, count=4)
+    assert only(outcome("3.5", "nuclr_mini", runs)).seeds_needed
+    runs[without].results.clear()
+    found = outcome("3.5", "nuclr_mini", runs)
+    finding = only(found)
+    assert finding.verdict == "undecided" and open_parts(found) == []
+    assert finding.seeds_needed is None and finding.detectable is None
+    assert finding.note == f"more seeds do not help: runs/nuclr_mini-nuclr/s{without} gives no number"
+
+
+def test_seeds_are_asked_for_if_only_a_later_look_has_a_run_without_a_number() -> None:
+    rows = {("popularity", "scenes", f"zeta_{side}_sinkhorn_spearman"): 0.5 for side in ("text", "image")}
+    runs = seeds("nuclr_mini", {"nuclr": rows}, noise=0.01, count=6)
+    runs[5].results.clear()
+    del runs[4]
+    assert len(open_parts(outcome("3.5", "nuclr_mini", runs))) == 1, "the next look is at five seeds"
 
 
 def test_data_sets_with_mean_per_class_accuracy_are_not_compared_by_top1() -> None:
