@@ -23,9 +23,7 @@ def open_parts(outcome: Outcome) -> list[tuple[Comparison, Finding]]:
     return [
         (part, finding)
         for part, finding in parts
-        if finding.verdict == "undecided"
-        and not finding.blocked
-        and not (part.kind in OVER_ARMS and finding.estimate)
+        if finding.verdict == "undecided" and not finding.blocked and not (part.kind in OVER_ARMS and finding.estimate)
     ]
 
 

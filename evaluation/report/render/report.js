@@ -73,10 +73,10 @@ const FORMATS = {
     return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
   },
   csv({ columns, rows }) { // a text that begins like a formula gets a quote, so that no spreadsheet runs it
-    const safe = (text) => /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    const safe = (text) => /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
     const quote = (text) => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    const text = (cell) => cell.sort ?? safe(cell.note ? `${cell.text} ${cell.note}` : cell.text);
-    return [columns.map(safe), ...rows.map((row) => row.map(text))].map((row) => row.map((one) => quote(String(one))).join(",") + "\n").join("");
+    const text = (cell) => safe(cell.note ? `${cell.text} ${cell.note}` : cell.text);
+    return [columns.map(safe), ...rows.map((row) => row.map(text))].map((row) => `${row.map(quote).join(",")}\n`).join("");
   },
 };
 

@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
+from evaluation.report import blocks
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
 from tests.helpers.report_runs import write_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NODE = shutil.which("node")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
     "--disable-sync --enable-logging=stderr --window-size=1600,1200 --virtual-time-budget=20000 --dump-dom"
@@ -82,6 +84,28 @@ def opened(page: str, folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(unescape(measured[1]))
     assert len(found) == len(WIDTHS)
     return found
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
+def test_the_csv_of_a_table_has_the_displayed_values_not_the_sort_keys() -> None:
+    assert NODE is not None
+    script = (Path(blocks.__file__).parent / "render" / "report.js").read_text()
+    rows = [
+        [{"text": "1–3", "note": "", "sort": "1"}, {"text": "holds", "note": "by far", "sort": "0"}],
+        [{"text": "-0.0120", "note": "", "sort": "-0.012049"}, {"text": "1,235", "note": "", "sort": "1234.5"}],
+        [{"text": "-1+2", "note": "", "sort": None}, {"text": '=A"1', "note": "", "sort": None}],
+    ]
+    table = json.dumps({"columns": ["rank", "verdict"], "numeric": [True, False], "rows": rows})
+    page = "const document = { addEventListener() {}, querySelectorAll: () => [] }, LATEX = {};"
+    new = "Map.groupBy = () => new Map();"  # Node.js before 21 lacks it
+    program = f"{page}{new}{script}\nprocess.stdout.write(FORMATS.csv({table}));"
+    output = subprocess.run([NODE, "-e", program], capture_output=True, text=True, check=True, timeout=60)
+    assert output.stdout.splitlines() == [
+        "rank,verdict",
+        "1–3,holds by far",
+        '-0.0120,"1,235"',
+        '\'-1+2,"\'=A""1"',
+    ]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
