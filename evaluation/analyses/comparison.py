@@ -152,6 +152,11 @@ class MethodComparison:
         better, worse = self._signs[:, place].tolist().count(1), self._signs[place].tolist().count(1)
         return 1 + better, len(self.ranked) - worse
 
+    def not_beaten(self, method: Method) -> list[Method]:
+        """Return the other methods that `method` is not significantly ahead of (as `ranks`)."""
+        place = self.ranked.index(method)
+        return [other for at, other in enumerate(self.ranked) if other is not method and self._signs[place, at] < 1]
+
     @cached_property
     def _signs(self) -> NDArray[np.int64]:
         """[a, b]: 1 if method a is better than method b after Holm's method, -1 if it is worse, else 0."""
@@ -310,8 +315,23 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
         methods.append(Method(group.label, labels[at], settings[at], values, sets, group.runs))
     ranked = [method for method in methods if method.values.get(by)]
     # methods with one seed come last: their spread over seeds is unknown
-    ranked.sort(key=lambda method: (len(method.values[by]) == 1, -fmean(method.values[by].values())))
-    return MethodComparison(conditions, by, tasks, ranked, [method for method in methods if method not in ranked])
+    several, single = ([m for m in ranked if (len(m.values[by]) == 1) == alone] for alone in (False, True))
+    ordered = [*_best_first(several, by), *_best_first(single, by)]
+    return MethodComparison(conditions, by, tasks, ordered, [method for method in methods if method not in ranked])
+
+
+def _best_first(methods: list[Method], by: str) -> list[Method]:
+    """Sort by the mean difference to the other methods, paired by seed where they share seeds.
+
+    With the same seeds for all, this is the order of the means. With other seeds, the means also differ by their seeds.
+    """
+
+    def lead(a: Method, b: Method) -> float:
+        found = paired(a.values[by], b.values[by])
+        return fmean(found.values()) if found else fmean(a.values[by].values()) - fmean(b.values[by].values())
+
+    # rounded, so that equal methods keep their order
+    return sorted(methods, key=lambda method: -round(math.fsum(lead(method, other) for other in methods), 12))
 
 
 def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:

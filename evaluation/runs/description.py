@@ -117,6 +117,13 @@ def digits(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.3g}".rstrip(".")
 
 
+def four_decimals(value: float) -> str:
+    """Format an effect with four decimals; a smaller one, which would lose all digits, as -3.2e-05. 0 has no sign."""
+    if abs(value) < 1e-12:  # a rounding error
+        return "0.0000"
+    return f"{value:.1e}" if abs(value) < 5e-5 else f"{value:.4f}"
+
+
 def duration(seconds: float | None) -> str:
     """Format a duration: `58 s`, `2 min 5 s`, `3 h 7 min`."""
     if seconds is None:

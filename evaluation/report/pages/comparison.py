@@ -51,7 +51,8 @@ RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
     "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
-    "table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods with one seed come last."
+    "table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods are sorted by their mean, those "
+    "with other seeds by their paired differences; methods with one seed come last."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
@@ -89,7 +90,7 @@ def _lead(comparison: MethodComparison) -> str:
         instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
         return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
-    tied = [method.label for method in others if comparison.ranks(method)[0] == 1]
+    tied = [method.label for method in comparison.not_beaten(best)]
     lead = f"{conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
     if not others:
         return f"{lead}; no other method is evaluated."

@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from evaluation.analyses.comparison import SCORES, LeftOut, Method, MethodComparison, compare, rankable
 from evaluation.report.pages import comparison
 from evaluation.report.writer import write_comparison
-from evaluation.runs.description import digits
+from evaluation.runs.description import digits, four_decimals
 from evaluation.runs.groups import group_runs, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
@@ -219,6 +219,17 @@ def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     assert "with one seed each, so without intervals" in comparison.build_comparison([once], []).lead
 
 
+def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
+    better, worse = runs_of("better", 0.51, seeds=3), runs_of("worse", 0.5, seeds=4)
+    lucky = [replace(row, value=0.9) for row in worse[3].results]
+    worse[3] = replace(worse[3], results=lucky)  # a seed that only the worse method has
+    compared = compare_all([*worse, *better])
+    assert [method.label for method in compared.ranked] == ["better", "worse"]
+    assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
+    lead = comparison.build_comparison([compared], []).lead
+    assert lead.endswith("better is first of 2 by mean of tasks, significantly ahead of all others.")
+
+
 def test_equal_settings_under_two_names_are_one_method() -> None:
     same: dict[str, Any] = {"optimizer": {"lr": 0.5}}
     runs = [*runs_of("a", 0.5, **same), *runs_of("b", 0.5, seeds=4, **same), *runs_of("c", 0.6)]
@@ -312,3 +323,19 @@ def test_labels_omit_the_common_part_of_the_names(names: list[str], expected: li
 )
 def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
     assert digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0123, "0.0123"),
+        (-0.5, "-0.5000"),
+        (-0.00002, "-2.0e-05"),
+        (0.00005, "0.0001"),
+        (-0.0, "0.0000"),
+        (-1e-17, "0.0000"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_small_effect_does_not_lose_its_digits_and_no_zero_is_negative(value: float, text: str) -> None:
+    assert four_decimals(value) == text
