@@ -16,8 +16,10 @@ from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import survives_holm
 from evaluation.runs import reader
+from evaluation.runs.description import four_decimals
 
 COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
+INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
 LEGEND = (
     "A larger effect supports the claim; s is the smallest effect of interest. Claims are judged at 3, 5, 8, 12 and 20 "
     "seeds (the looks) with 99% intervals, unless the claim or the design has other looks. All looks together have an "
@@ -67,20 +69,20 @@ def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
     title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
     if outcome.note:
-        console.print(Padding(Text(outcome.note, "yellow"), (0, 0, 0, 5)))
+        console.print(Padding(Text(outcome.note, "yellow"), INDENT, expand=False))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]
         if len(outcome.findings) > 1:
             words.append(finding.verdict)
-        console.print(Padding(Text("; ".join(filter(None, [*words, finding.note]))), (0, 0, 0, 5)))
+        console.print(Padding(Text("; ".join(filter(None, [*words, finding.note]))), INDENT, expand=False))
 
 
 def _numbers(finding: Finding) -> list[str]:
     """Return the effect as `0.1000 [0.0900, 0.1100], s = 0.005`, the seeds, and the seeds needed; "" if unknown."""
     effect, estimate, needed = "", finding.estimate, ""
     if estimate is not None:
-        effect = f"{estimate.effect:.4f}"
-        effect += f" [{estimate.low:.4f}, {estimate.high:.4f}]" if math.isfinite(estimate.low) else ""
+        effect, *ends = map(four_decimals, (estimate.effect, estimate.low, estimate.high))
+        effect += f" [{', '.join(ends)}]" if math.isfinite(estimate.low) else ""
         effect += f", s = {finding.least:g}" if finding.least is not None else ""
     if finding.detectable is not None:
         seeds = "more than 10,000" if finding.seeds_needed is None else f"about {finding.seeds_needed}"

@@ -18,7 +18,7 @@ from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
 from evaluation.claims.verdict import DECIDED, no_help
 from evaluation.runs import reader
-from evaluation.runs.description import training_seconds
+from evaluation.runs.description import four_decimals, training_seconds
 
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
@@ -159,9 +159,9 @@ def _cells(need: Need, took: float | None) -> list[Text]:
     cells = [
         f"{need.outcome.claim.id} {need.outcome.recipe}",
         finding.label,
-        "-" if estimate is None else f"{estimate.effect:.4f}",
+        "-" if estimate is None else four_decimals(estimate.effect),
         "-" if finding.least is None else f"{finding.least:g}",
-        "-" if estimate is None or estimate.spread is None else f"{estimate.spread:.4f}",
+        "-" if estimate is None or estimate.spread is None else four_decimals(estimate.spread),
         str(finding.seeds),
         needed,
         str(need.look) if need.look else look,

@@ -9,6 +9,7 @@ from evaluation.claims.types import OWN, Finding, Outcome, Verdict
 from evaluation.claims.verdict import DECIDED, survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
+from evaluation.runs.description import four_decimals
 
 SIGNS: dict[Verdict, tuple[str, Tone]] = {
     "holds": ("▲ ", "good"),
@@ -48,7 +49,7 @@ def claims_summary(outcomes: list[Outcome]) -> str:
     """Return one sentence with the verdicts, or "" if no claim was tested."""
     counts = []
     for verdict in (*DECIDED, "undecided"):
-        if ids := [outcome.claim.id for outcome in outcomes if outcome.verdict == verdict]:
+        if ids := [_title(outcome, outcomes) for outcome in outcomes if outcome.verdict == verdict]:
             counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
     return f" Claims by verdict: {'; '.join(counts)}." if counts else ""
 
@@ -74,8 +75,7 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
     """Draw the effects that have finite intervals, in one figure or in one per paper."""
     effects: dict[int, list[Effect]] = {}
     for outcome in outcomes:
-        once = sum(other.claim is outcome.claim for other in outcomes) == 1
-        title = outcome.claim.id if once else f"{outcome.claim.id} {outcome.recipe}"
+        title = _title(outcome, outcomes)
         looks = looks_of(outcome.claim, outcome.recipe, evidence)
         found = [effect for finding in outcome.findings if (effect := _effect(title, finding, looks))]
         effects.setdefault(outcome.claim.paper, []).extend(found)
@@ -91,6 +91,12 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
             name = "forest" if together else f"forest-{paper}"
             figures.append(forest_plot(name, caption, of_paper))
     return [Figures(figures)] if figures else []
+
+
+def _title(outcome: Outcome, outcomes: list[Outcome]) -> str:
+    """Return the claim's id, with the recipe if several recipes test the claim: their verdicts may differ."""
+    once = sum(other.claim is outcome.claim for other in outcomes) == 1
+    return outcome.claim.id if once else f"{outcome.claim.id} {outcome.recipe}"
 
 
 def _effect(title: str, finding: Finding, looks: tuple[int, ...]) -> Effect | None:
@@ -133,9 +139,9 @@ def _verdict(verdict: Verdict) -> Cell:
 def _numbers(finding: Finding) -> list[Cell]:
     effect, interval, needed = Cell(""), Cell(""), Cell("")
     if (estimate := finding.estimate) is not None:
-        effect = Cell(f"{estimate.effect:.4f}", estimate.effect)
+        effect = Cell(four_decimals(estimate.effect), estimate.effect)
         if math.isfinite(estimate.low):
-            interval = Cell(f"[{estimate.low:.4f}, {estimate.high:.4f}]", estimate.low)
+            interval = Cell(f"[{four_decimals(estimate.low)}, {four_decimals(estimate.high)}]", estimate.low)
     if finding.detectable is not None:
         detectable = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
         many = finding.seeds_needed is None

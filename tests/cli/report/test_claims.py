@@ -30,6 +30,17 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
 
 
+def test_lines_in_a_pipe_are_not_padded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    write_arms(tmp_path)
+    report(["claims", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("     clip_reg − clip") for line in lines)
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_statements_use_the_full_width_of_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,10 @@ from evaluation.analyses.missing_objects import MissingObjects
 from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Outcome
 from evaluation.report import contents
 from evaluation.report.blocks import Cell, Details, Table, Text
+from evaluation.report.sections.claims import claims_summary
 from evaluation.report.sections.paper_tables import paper_tables
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.groups import group_runs
@@ -37,6 +39,17 @@ def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
     block = next(b for b in report_blocks if isinstance(b, Details) and title in b.summary)
     (table,) = [inner for inner in block.blocks if isinstance(inner, Table)]
     return {row[0].text: row for row in table.rows}
+
+
+def test_the_summary_names_the_recipe_of_a_claim_with_several_verdicts() -> None:
+    both = [
+        Outcome(synthetic.claim("1.5"), recipe, verdict, [])
+        for recipe, verdict in (("clip_reg_mini", "holds"), ("clip_reg_photos", "undecided"))
+    ]
+    other = Outcome(synthetic.claim("1.4"), "clip_reg_mini", "holds", [])
+    assert claims_summary([*both, other]) == (
+        " Claims by verdict: holds 2 (1.5 clip_reg_mini, 1.4); undecided 1 (1.5 clip_reg_photos)."
+    )
 
 
 def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_mean() -> None:
