@@ -129,6 +129,15 @@ def label_ranks(scores: Tensor, label: Tensor) -> Tensor:
     return rank_of(scores, scores.gather(1, label[:, None])[:, 0])
 
 
+def predicted_class(scores: Tensor, label: Tensor) -> Tensor:
+    """Return the predicted class int64 [n] of the scores [n, classes]: the true class only where its rank is 1.
+
+    Elsewhere it is the highest of the other classes, also for ties and NaN, which argmax may count as hits.
+    """
+    others = scores.scatter(1, label[:, None], float("-inf"))
+    return torch.where(label_ranks(scores, label) == 1, label, others.argmax(dim=1))
+
+
 def accuracy(scores: Tensor, label: Tensor, k: int = 1) -> float:
     """Return the fraction of rows with the true class among the k highest scores [n, classes]; label int64 [n]."""
     return float(hits(label_ranks(scores, label), k).mean())

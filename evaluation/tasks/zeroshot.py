@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
-from evaluation.metrics import class_weights, hits, label_ranks, macro_f1, similarity
+from evaluation.metrics import class_weights, hits, label_ranks, macro_f1, predicted_class, similarity
 from evaluation.tasks.rows import ranked_items, row, split_name
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
@@ -52,7 +52,7 @@ class ZeroShot(Task):
 
     name = "zeroshot"
     kind = "labelled"
-    version = 1
+    version = 2
     needs = (SPLIT,)
 
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
@@ -72,7 +72,7 @@ class ZeroShot(Task):
             row(self.name, dataset.short, split, metric, hits(ranks, k), weights, len(label), k / classes)
             for metric, k, weights in metrics
         ]
-        predicted = scores.argmax(dim=1)
+        predicted = predicted_class(scores, label)
         if dataset.metric == MACRO_F1:
             value, low, high = macro_f1(predicted, label)
             rows.append(Result(self.name, dataset.short, split, MACRO_F1, value, len(label), low, high, None, True))

@@ -51,6 +51,20 @@ def test_the_confusion_matrix_has_true_classes_as_rows(tmp_path: Path) -> None:
     assert artifact["classnames"] == ["thing 0", "thing 1", "thing 2"]
 
 
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_ties_and_nan_count_against_the_model_in_every_metric_and_in_the_confusion_matrix(
+    value: float, tmp_path: Path
+) -> None:
+    data = datacomps("iwildcam", tmp_path, test=24, groups=0)
+    images, prompts = TASK.requests(data)
+    collapsed = {images: torch.full((24, 4), value), prompts: torch.ones(2 * len(data.classnames), 4)}
+    score = TASK.score(data, collapsed)
+    values = {row.metric: row.value for row in score.results}
+    assert values["top1"] == values["mean_per_class"] == values["macro_f1"] == 0
+    assert score.artifact is not None
+    assert torch.tensor(score.artifact["matrix"]).diagonal().sum() == 0
+
+
 def test_the_artifact_of_many_classes_has_only_the_cells_that_are_not_0() -> None:
     names, label = [str(i) for i in range(101)], torch.tensor([0, 0, 7, 100])
     artifact = confusion(torch.tensor([0, 5, 7, 7]), label, names)
