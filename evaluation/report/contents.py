@@ -89,7 +89,8 @@ def title(groups: list[RunGroup]) -> str:
 def _summary(headline: list[MetricSummary], runs: list[Run], methods: int) -> str:
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}" + (f" of {methods} methods" if methods > 1 else "")
     if not headline:
-        return limited_note(runs) or f"{count}, not evaluated yet."
+        state = "diverged" if all(run.diverged for run in runs) else "not evaluated yet"
+        return limited_note(runs) or f"{count}, {state}."
     tones = [tone(metric) for metric in headline if metric.row.chance is not None]
     if not tones:  # geometry has no chance level
         return f"{count}."

@@ -6,7 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from evaluation.runs.description import last
 from evaluation.runs.reader import Run
+from evaluation.runs.results import DIVERGED
 from evaluation.statistics import t_interval
 from evaluation.types import Result
 
@@ -20,6 +22,12 @@ class RunGroup:
 
     label: str
     runs: list[Run]
+
+    @property
+    def longest(self) -> list[Run]:
+        """The runs with the most logged steps. Shorter ones diverged or are unfinished: they tell no steps and cost."""
+        steps = [last(run, "step") or 0.0 for run in self.runs]
+        return [run for run, of_run in zip(self.runs, steps, strict=True) if of_run == max(steps)]
 
 
 @dataclass(frozen=True)
@@ -82,14 +90,15 @@ def short_names(names: list[str]) -> list[str]:
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
     """Return every metric of every group, ordered by task, data set and metric; the groups of a metric are adjacent.
 
-    If a run was evaluated several times, the last row of a metric counts.
+    If a run was evaluated several times, the last row of a metric counts. The row of a diverged run is not a metric.
     """
     found: dict[tuple[str, str, str, str], list[MetricSummary]] = {}
     for group in groups:
         rows: dict[tuple[str, str, str, str], list[Result]] = {}
         for run in group.runs:
             for key, row in {(r.task, r.dataset, r.split, r.metric): r for r in run.results}.items():
-                rows.setdefault(key, []).append(row)
+                if row.task != DIVERGED:
+                    rows.setdefault(key, []).append(row)
         for key, of_seeds in rows.items():
             found.setdefault(key, []).append(_summarise(group, of_seeds))
     tasks = list(dict.fromkeys(key[0] for key in found))

@@ -25,16 +25,25 @@ def results(headline: list[MetricSummary], groups: list[RunGroup], published: Pu
 
     With more than MAX_METHODS methods, it is folded below a table with a row per method.
     """
+    diverged = _diverged(groups)
     if not headline:
-        return [Text(f"No results yet. To get them: clipx eval {groups[0].runs[0].path}")]
+        others = [run.path for group in groups for run in group.runs if not run.diverged]
+        return [*diverged, *([Text(f"No results yet. To get them: clipx eval {others[0]}")] if others else [])]
     table = _by_metric(headline, len(groups) > 1, published)
     notes: list[Block] = [Text(published.note, "muted")] if published.note else []
     if figures := robustness(headline):
         notes.append(Figures(figures))
     if len(groups) <= MAX_METHODS:
-        return [table, *notes]
+        return [*diverged, table, *notes]
     by_method = _by_method(headline, groups, published)
-    return [by_method, Details("Comparison with chance, interval methods", [table]), *notes]
+    return [*diverged, by_method, Details("Comparison with chance, interval methods", [table]), *notes]
+
+
+def _diverged(groups: list[RunGroup]) -> list[Block]:
+    """Return a sentence that names the diverged seeds; [] without any."""
+    lost = {group.label: [str(run.seed) for run in group.runs if run.diverged] for group in groups}
+    named = [f"{label} (seed{'s' if len(of) > 1 else ''} {', '.join(of)})" for label, of in lost.items() if of]
+    return [Text(f"Diverged: {', '.join(named)}.")] if named else []
 
 
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:

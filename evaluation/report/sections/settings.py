@@ -13,8 +13,8 @@ def settings(groups: list[RunGroup]) -> list[Block]:
     by_group = []
     for group in groups:
         seeds = ", ".join(str(run.seed) for run in group.runs)
-        described = {"Method": group.label, "Seeds": seeds, **describe(group.runs[0])}
-        times = [seconds for run in group.runs if (seconds := training_seconds(run)) is not None]
+        described = {"Method": group.label, "Seeds": seeds, **describe(group.longest[0])}
+        times = [seconds for run in group.longest if (seconds := training_seconds(run)) is not None]
         if len(times) > 1:
             described["Training time"] = f"{duration(sum(times) / len(times))} per seed"
         by_group.append(described)

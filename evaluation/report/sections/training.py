@@ -140,7 +140,7 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
     groups: dict[str, RunGroup] = {}
     for metric in headline:
         row = metric.row
-        if row.chance is not None and row.higher_is_better and last(metric.group.runs[0], "samples"):
+        if row.chance is not None and row.higher_is_better and last(metric.group.longest[0], "samples"):
             groups[metric.group.label] = metric.group
             scores.setdefault(metric.group.label, {})[row.task, row.dataset, row.split, row.metric] = row.value
     shared = set.intersection(*map(set, scores.values())) if scores else set()
@@ -158,13 +158,13 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
 
 
 def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
-    """Return name of the cost -> label -> cost of a run: mean hours over seeds; samples and FLOPs of the first seed."""
-    firsts = {label: group.runs[0] for label, group in groups.items()}
+    """Return name of the cost -> label -> cost of one of the group's longest runs; hours are the mean of these runs."""
+    firsts = {label: group.longest[0] for label, group in groups.items()}
     devices = {str(run.environment.get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
     return {
         "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
-        hours: {label: fmean(map(processor_hours, group.runs)) for label, group in groups.items()},
+        hours: {label: fmean(map(processor_hours, group.longest)) for label, group in groups.items()},
         "FLOPs": {label: training_flops(run) for label, run in firsts.items()},
     }
 

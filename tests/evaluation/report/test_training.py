@@ -1,5 +1,6 @@
 """Section "Training" of the report: scores, paths of geometry against scores, error against cost."""
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from evaluation.report.blocks import Details, Figures, Table
+from evaluation.report.blocks import Details, Figures, KeyValues, Table, Text
 from evaluation.report.sections import training
-from evaluation.report.sections.results import headline_metrics
+from evaluation.report.sections.published import Published
+from evaluation.report.sections.results import headline_metrics, results
+from evaluation.report.sections.settings import settings
 from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs.groups import group_runs, summarise_metrics
@@ -98,3 +101,31 @@ def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: p
         ],
         "cost-FLOPs": [["r-a", 200e9, pytest.approx(0.4)], ["r-b", 800e9, pytest.approx(0.3)]],
     }
+
+
+def lost_and_finished() -> list[Run]:
+    """Return a diverged seed 0 of ten steps and a finished seed 1 of a hundred."""
+    log = [{"step": step, "samples": 64 * step, "images_per_s": 64.0} for step in range(10, 101, 10)]
+    lost = synthetic.run("r", "a", 0, {("train", "d", "loss"): math.nan}, log[:1])
+    return [lost, synthetic.run("r", "a", 1, {("zeroshot", "x", "top1"): 0.5}, log)]
+
+
+def test_steps_and_cost_are_not_those_of_a_diverged_first_seed() -> None:
+    groups = group_runs(lost_and_finished())
+    (listed,) = settings(groups)
+    assert isinstance(listed, KeyValues)
+    shown = dict(listed.pairs)
+    assert (shown["Steps"], shown["Samples seen"], shown["Training time"]) == ("100", "6,400", "1 min 40 s")
+    costs = training._costs({groups[0].label: groups[0]})
+    assert costs["samples"] == {"r-a": 6400.0} and costs["CPU-hours"] == {"r-a": pytest.approx(100 / 3600)}
+
+
+def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
+    groups = group_runs(lost_and_finished())
+    metrics = summarise_metrics(groups)
+    assert [metric.row.task for metric in metrics] == ["zeroshot"]
+    first, *_ = results(headline_metrics(metrics), groups, Published(lost_and_finished()))
+    assert isinstance(first, Text) and first.text == "Diverged: r-a (seed 0)."
+    only_lost = group_runs(lost_and_finished()[:1])
+    (sentence,) = results([], only_lost, Published(lost_and_finished()))
+    assert sentence == first
