@@ -39,8 +39,8 @@ def compare(arguments: list[str]) -> None:
         one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     console = stdout_console()
-    for one in found:
-        _print(console, one)
+    for one, title in zip(found, page.names(found), strict=True):
+        _print(console, one, title)
     for group in left_out:
         print(group.line())
     if note := reader.limited_note(runs):
@@ -60,9 +60,8 @@ def _check_sets(names: list[str], evaluated: set[str]) -> None:
             one_of(name, evaluated, "on")
 
 
-def _print(console: Console, one: MethodComparison) -> None:
-    document = page.build_comparison([one], [])
-    console.print(Text(document.lead, style="bold"))
+def _print(console: Console, one: MethodComparison, title: str) -> None:
+    console.print(Text(page.lead(one, title), style="bold"))
     if not one.ranked:
         return
     table = Table(box=box.SIMPLE, caption="[95% interval over paired seeds]", caption_justify="left")

@@ -13,7 +13,7 @@ from evaluation.claims.evidence import collect_evidence
 from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
-from evaluation.report.pages.comparison import build_comparison, comparison_table, conditions, ranking
+from evaluation.report.pages.comparison import build_comparison, comparison_table, names, ranking
 from evaluation.report.pages.disagreement import build_disagreement, disagreement_table
 from evaluation.report.pages.scaling import build_scaling, scaling_table
 from evaluation.report.render.html import render_html
@@ -61,7 +61,8 @@ def write_comparison(
     comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path, command: str = ""
 ) -> ReportFiles:
     """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
-    rankings = [(conditions(one), ranking(one)) for one in comparisons if one.ranked]
+    named = zip(names(comparisons), comparisons, strict=True)
+    rankings = [(name, ranking(one)) for name, one in named if one.ranked]
     write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
     return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare", command)
 

@@ -63,7 +63,8 @@ DIFFERENCES = ("first_rank", "last_rank", "reference", "difference", "difference
 
 def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut]) -> Document:
     """Return the document, one section per comparison."""
-    sections = [_section(comparison, number) for number, comparison in enumerate(comparisons, 1)]
+    named = list(zip(comparisons, names(comparisons), strict=True))
+    sections = [_section(comparison, name, number) for number, (comparison, name) in enumerate(named, 1)]
     if left_out:
         lists: list[Block] = [
             Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out
@@ -72,15 +73,30 @@ def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
     sections.append(Section("Provenance", provenance([run for group in groups for run in group.runs], groups)))
-    lead = " ".join(_lead(comparison) for comparison in comparisons)
-    return Document(f"Comparison of {len(methods)} methods", lead, [s for s in sections if s.blocks], FOOTER)
+    leads = " ".join(lead(comparison, name) for comparison, name in named)
+    return Document(f"Comparison of {len(methods)} methods", leads, [s for s in sections if s.blocks], FOOTER)
+
+
+def names(comparisons: list[MethodComparison]) -> list[str]:
+    """Return a name of each comparison: its conditions in short, and the settings that tell it from the others.
+
+    `open_clip:tiny on scenes, 25,600 samples, train.batch_size=64`.
+    """
+    short = [_conditions(comparison) for comparison in comparisons]
+    found = []
+    for name, comparison in zip(short, comparisons, strict=True):
+        alike = [other.conditions for other, of_other in zip(comparisons, short, strict=True) if of_other == name]
+        keys = [key for key in comparison.conditions if len({str(of.get(key)) for of in alike}) > 1]
+        found.append(", ".join([name, *(f"{key}={comparison.conditions[key]}" for key in keys)]))
+    return found
 
 
 def _name(measure: str) -> str:
     return NAMES.get(measure, measure)
 
 
-def _lead(comparison: MethodComparison) -> str:
+def lead(comparison: MethodComparison, title: str) -> str:
+    """Return a sentence with the first method and those that it is not ahead of; `title`: see `names`."""
     name = _name(comparison.by)
     if not comparison.ranked:
         if sum(bool(method.sets) for method in comparison.unranked) > 1:
@@ -91,14 +107,14 @@ def _lead(comparison: MethodComparison) -> str:
         return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
     tied = [method.label for method in comparison.not_beaten(best)]
-    lead = f"{conditions(comparison)}: {best.label} is first of {len(comparison.ranked)} by {name}"
+    first = f"{title}: {best.label} is first of {len(comparison.ranked)} by {name}"
     if not others:
-        return f"{lead}; no other method is evaluated."
+        return f"{first}; no other method is evaluated."
     if len(best.values[comparison.by]) == 1:
-        return f"{lead}, with one seed each, so without intervals."
+        return f"{first}, with one seed each, so without intervals."
     if not tied:
-        return f"{lead}, significantly ahead of all others."
-    return f"{lead}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
+        return f"{first}, significantly ahead of all others."
+    return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
 
 
 def _nothing_shared(comparison: MethodComparison) -> str:
@@ -113,7 +129,7 @@ def _runs(comparison: MethodComparison) -> list[Run]:
     return [run for method in (*comparison.ranked, *comparison.unranked) for run in method.runs]
 
 
-def conditions(comparison: MethodComparison) -> str:
+def _conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
     lengths = [f"{values[key]} {unit}" for unit in ("epochs", "samples") if values[key := f"train.{unit}"] != MISSING]
@@ -121,7 +137,7 @@ def conditions(comparison: MethodComparison) -> str:
     return f"{' and '.join(towers)} on {values['data.name']}, {', '.join(lengths)}"
 
 
-def _section(comparison: MethodComparison, number: int) -> Section:
+def _section(comparison: MethodComparison, title: str, number: int) -> Section:
     blocks: list[Block] = []
     if comparison.ranked:
         tasks = f" of {', '.join(_name(task) for task in comparison.tasks)}" if comparison.by == MEAN else ""
@@ -148,7 +164,7 @@ def _section(comparison: MethodComparison, number: int) -> Section:
         reasons.setdefault(reason, []).append(method.label)
     blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
-    return Section(conditions(comparison), blocks)
+    return Section(title, blocks)
 
 
 def ranking(comparison: MethodComparison) -> Table:

@@ -176,6 +176,18 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     ]
 
 
+def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart() -> None:
+    large: dict[str, Any] = {"train": {"samples": 640, "batch_size": 128}}
+    runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **large), *runs_of("d", 0.8, **large)]
+    comparisons, _ = compare(group_runs(runs))
+    short = "open_clip:a on d, 640 samples"
+    assert comparison.names(comparisons) == [f"{short}, train.batch_size={size}" for size in (64, 128)]
+    assert comparison.names(comparisons[:1]) == [short]
+    page = comparison.build_comparison(comparisons, [])
+    assert [section.title for section in page.sections][:2] == comparison.names(comparisons)
+    assert f"{short}, train.batch_size=128: d is first of 2" in page.lead
+
+
 def test_a_single_method_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to compare: mine-a is one method"):
         compare(group_runs(runs_of("a", 0.5)))

@@ -42,10 +42,8 @@ def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
 
 
 def test_the_summary_names_the_recipe_of_a_claim_with_several_verdicts() -> None:
-    both = [
-        Outcome(synthetic.claim("1.5"), recipe, verdict, [])
-        for recipe, verdict in (("clip_reg_mini", "holds"), ("clip_reg_photos", "undecided"))
-    ]
+    claim = synthetic.claim("1.5")
+    both = [Outcome(claim, "clip_reg_mini", "holds", []), Outcome(claim, "clip_reg_photos", "undecided", [])]
     other = Outcome(synthetic.claim("1.4"), "clip_reg_mini", "holds", [])
     assert claims_summary([*both, other]) == (
         " Claims by verdict: holds 2 (1.5 clip_reg_mini, 1.4); undecided 1 (1.5 clip_reg_photos)."
