@@ -234,4 +234,5 @@ def dataset_key(dataset: str) -> str:
 
 
 def _with_split(dataset: str, split: str) -> str:
-    return dataset if split == TEST else f"{dataset}/{split}"
+    of_name = canonical_name(split) == dataset  # held-out pairs: their split has the name of the set
+    return dataset if split == TEST or of_name else f"{dataset}/{split}"
