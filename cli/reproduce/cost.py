@@ -14,14 +14,14 @@ from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
+from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
-from clipx.run.checkpoint import checkpoints, step_of
 from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
 from evaluation.runs.description import duration, training_seconds
-from evaluation.runs.reader import is_evaluated, pairs_behind, read
+from evaluation.runs.reader import is_evaluated, read
 
 TRAINED = ("trained", "finished")  # states in which training is finished
 
@@ -148,18 +148,22 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 def state_of(config: RunConfig) -> str:
     """Return `new`, `at step_X`, `trained`, or `finished` (trained, and all its evaluations done)."""
     run = directory.run_directory(config)
-    saved = checkpoints(run)
+    saved = checkpoints.checkpoints(run)
     evaluated = is_evaluated(run)
     if directory.read_divergence(run) is None:
         if not saved:
             return "finished" if evaluated else "new"
-        if step_of(saved[-1]) != _last_step(config, saved[-1]):
+        if checkpoints.step_of(saved[-1]) != _last_step(config, saved[-1]):
             return f"at {saved[-1].name}"
     return "finished" if evaluated or not config.data.evaluation else "trained"
 
 
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
-    pairs = pairs_behind(checkpoint)
+    """Return the last step of a run, from the number of pairs that its checkpoint records, or else the data set's."""
+    try:
+        pairs = checkpoints.num_pairs(checkpoints.read_manifest(checkpoint))
+    except (OSError, UserError):
+        pairs = None
     return total_steps(config, num_pairs(config) if pairs is None else pairs)
 
 

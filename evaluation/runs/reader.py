@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from clipx.errors import UserError
-from clipx.run import checkpoint as checkpoints
 from evaluation.runs import results
 from evaluation.types import Result
 
@@ -107,14 +106,6 @@ def read(folder: Path, limited: bool = False) -> Run:
 def is_evaluated(folder: Path) -> bool:
     """Return True if `clipx reproduce` has trained and evaluated the run; its checkpoints may be deleted."""
     return (folder / TIMING).is_file()
-
-
-def pairs_behind(checkpoint: Path) -> int | None:
-    """Return the number of pairs of the data that a checkpoint was trained on; None for streams, or if unknown."""
-    try:
-        return checkpoints.num_pairs(checkpoints.read_manifest(checkpoint))
-    except (OSError, UserError):
-        return None
 
 
 def limited_note(runs: list[Run]) -> str:

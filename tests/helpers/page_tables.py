@@ -24,6 +24,7 @@ from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
 from evaluation.runs import reader
+from evaluation.runs.description import four_decimals
 from evaluation.runs.reader import TIMING
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -185,7 +186,8 @@ def _numbers(finding: Finding) -> str:
     estimate = finding.estimate
     if estimate is None or math.isnan(estimate.low):
         return ""
-    return f" {estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}]"
+    effect, low, high = map(four_decimals, (estimate.effect, estimate.low, estimate.high))
+    return f" {effect} [{low}, {high}]"
 
 
 def _seeds(finding: Finding) -> str:
