@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
@@ -103,7 +103,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     """Count a step of one of `processes` processes, on its share of the global batch.
 
     Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead.
-    A term whose shapes depend on values, such as the labels of `keyword`, is counted as `clip`, an upper bound.
+    A term that reads values, or whose shapes depend on values (labels of `keyword`), is counted as `clip`.
 
     `on_gpu`: count the larger tiles of GPUs, and the temporary tensors of SGD's weight decay there.
 
@@ -211,7 +211,7 @@ def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) ->
     for name, settings in config.objective.items():
         try:
             _trace_term({name: settings}, embeddings)
-        except DynamicOutputShapeException:
+        except RuntimeError:  # fake tensors have no values for `.item()`, `.numpy()` or a mask
             _trace_term({"clip": {}}, embeddings)
     del local, tiles
 

@@ -10,12 +10,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import flop_registry
 
+from clipx import objectives
 from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models import clip
 from clipx.models.parallel import blocks
+from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
 from clipx.training.cost import COUNTED, count_step, flop_counter, single_process_cost, step_key
-from clipx.types import Progress
+from clipx.types import Embeddings, Progress
 from tests.bench.counted import COLUMNS, by_key, row
 
 
@@ -109,6 +111,25 @@ def test_a_term_that_depends_on_labels_counts_as_clip() -> None:
     one = count_step(tower).objective_flops
     both = count_step(replace(tower, objective={"clip": {}, "keyword": {"denominator": "same_label"}}))
     assert both.objective_flops == 2 * one == 2 * 8 * 64**2 * 128
+
+
+class ReadsValues(Term):
+    """A term of a plug-in that reads values of its embeddings."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        z = embeddings.image.sum()
+        return z * (z.item() if self.how == "item" else float(z.detach().numpy())), {}
+
+
+@pytest.mark.parametrize("how", ["item", "numpy"])
+def test_a_term_that_reads_values_counts_as_clip(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(objectives.TERMS, "reads_values", ReadsValues)
+    tower = config("open_clip:mini-48", 64)
+    reading = replace(tower, objective={"reads_values": {"how": how}})
+    assert count_step(reading).objective_flops == count_step(tower).objective_flops
 
 
 @pytest.mark.parametrize("tower", ["open_clip:mini-48", "open_clip:mini-vit-48"])
