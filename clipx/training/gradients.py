@@ -82,7 +82,7 @@ def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, l
     components.timer.end_phase("forward")
     outputs = torch.cat(images), torch.cat(texts), scales[0], biases[0]
     loss, (d_image, d_text, *d_others) = _loss_and_gradients(components, outputs, loss_fn)
-    assert d_image is not None and d_text is not None, "an objective uses both modalities"
+    assert d_image is not None and d_text is not None
     components.timer.end_phase("loss")
     restore_buffers = snapshot_buffers(components.state.model)
     d_pairs = zip(d_image.tensor_split(count), d_text.tensor_split(count), strict=True)
@@ -108,14 +108,21 @@ def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: P
 def _loss_and_gradients(components: TrainComponents, outputs: Outputs, loss_fn: LossFn) -> tuple[Loss, Gradients]:
     """Return the loss and its gradient with respect to the outputs; in fp16 it is multiplied by the scaler's factor.
 
+    The gradient is 0 for an output that no term uses: DDP needs one for every parameter.
+
     Separate from the towers' backward pass, because the objective has its own precision.
     """
-    image, text, scale, bias = (None if output is None else output.detach().requires_grad_() for output in outputs)
+    leaves = [None if output is None else output.detach().requires_grad_() for output in outputs]
+    image, text, scale, bias = leaves
     assert image is not None and text is not None and scale is not None
     with loss_precision(components.config.train.loss_precision):
         loss = loss_fn(image, text, scale, bias)
         components.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
-    return loss, (image.grad, text.grad, scale.grad, None if bias is None else bias.grad)
+    return loss, tuple(leaf if leaf is None else _gradient(leaf) for leaf in leaves)
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
 
 def _backward_towers(components: TrainComponents, outputs: Outputs, gradients: Gradients) -> None:

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clipx import objectives
 from clipx.errors import UserError
 from clipx.models import clip
+from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.run.checkpoint import AVERAGED, chosen_weights, load_weights
 from clipx.training import gradients
 from clipx.training.setup import TrainComponents, build_components
@@ -106,6 +108,30 @@ def test_micro_batches_give_the_same_weights_with_frozen_towers(frozen: str) -> 
         weights.append(tiny.train(components))
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, rtol=1e-4, atol=2e-6)
+
+
+class ImageOnly(Term):
+    """A term that does not use the texts."""
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        return embeddings.image.sum(), {}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_term_of_one_modality_gives_the_other_tower_a_gradient_of_zero(
+    accumulation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(objectives.TERMS, "image_only", ImageOnly)
+    config = tiny.settings({"image_only": {}})
+    config.train.accumulation = accumulation
+    components = tiny.components(config)
+    train_step(components, next(tiny.batches(config, 1)), AT)
+    has_gradient = {
+        tower: [p.grad is not None and bool(p.grad.any()) for p in getattr(components.state.model, tower).parameters()]
+        for tower in ("image", "text")
+    }
+    assert all(has_gradient["image"]) and not any(has_gradient["text"])
+    assert all(p.grad is not None for p in components.state.model.text.parameters())  # DDP waits for each of them
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
