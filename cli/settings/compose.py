@@ -41,6 +41,7 @@ from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, check_value
 from clipx.errors import Fault, UserError, most_severe
+from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added, load_plugins
 from clipx.utils.registry import lookup
 
@@ -58,8 +59,8 @@ def recipes() -> dict[str, Path]:
     folders = split_config_dir(sys.argv)[0]
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
         raise UserError(f"--config-dir={missing[0]} is not a folder")
-    installed = sorted(Path(str(files("recipes"))).glob("*.yaml"))
-    users = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    installed = recipe_files(Path(str(files("recipes"))))
+    users = [path for folder in folders for path in recipe_files(folder)]
     found = {p.stem: p for p in installed} | added(RECIPES) | {p.stem: p for p in users}
     return {name: path for name, path in found.items() if name != "base"}
 
@@ -142,7 +143,7 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     if "objective" not in choices or _sets_objective(choices["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
-    return others, _objectives(overrides)[choices["objective"]], values
+    return others, _objectives(_chosen_objectives(overrides))[choices["objective"]], values
 
 
 def _choices(overrides: list[str]) -> dict[str, Any]:
@@ -152,9 +153,7 @@ def _choices(overrides: list[str]) -> dict[str, Any]:
 
 def _sets_objective(name: str) -> bool:
     """Return True if a recipe, or one that it starts from, sets parameters of the objective."""
-    settings = recipe(name).settings
-    bases = [entry for entry in settings.get("defaults", []) if isinstance(entry, str) and entry in recipes()]
-    return "objective" in settings or any(map(_sets_objective, bases))
+    return any("objective" in found.settings for found in _with_bases(name))
 
 
 @cache
@@ -202,7 +201,7 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 def _register(overrides: list[str]) -> None:
     """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed ones are stored."""
     store = ConfigStore.instance()
-    data, objectives = _data_sets(), _objectives(overrides)
+    data, objectives = _data_sets(), _objectives(_chosen_objectives(overrides))
     presets = repr((data, objectives))
     if _stored.get("") != presets:
         _stored[""] = presets
@@ -227,10 +226,19 @@ def _data_sets() -> dict[str, dict[str, Any]]:
     return {name: {"source": name} for name in added("SOURCES")} | DATA
 
 
-def _objectives(overrides: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return name -> terms of the objectives: the presets and single terms."""
+def _chosen_objectives(overrides: list[str]) -> list[str]:
+    """Return the names after objective=, and those that the recipes after recipe= choose in their defaults."""
+    names = {
+        group: [name for o in overrides if key_of(o) == group for name in o.partition("=")[2].split(",")]
+        for group in ("objective", "recipe")
+    }
+    found = [base for name in names["recipe"] if name in recipes() for base in _with_bases(name)]
+    return [*names["objective"], *(objective for base in found for objective in base.objectives)]
+
+
+def _objectives(chosen: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return name -> terms of the objectives: the presets and single terms, `chosen` ones at least."""
     known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
-    chosen = [name for o in overrides if o.startswith("objective=") for name in o.partition("=")[2].split(",")]
     if all(name in known for name in chosen):
         return known
     from clipx.objectives import TERMS  # imports torch, so only for a term of the package that is not in OBJECTIVES
@@ -246,6 +254,19 @@ def recipe(name: str) -> Recipe:
         mistakes.check_recipe(name, path, found.settings)
         _checked[name] = found
     return found
+
+
+def _with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
+    """Return a recipe and those that it starts from; `below`: the recipes that start from it.
+
+    Raises UserError: as `recipe`, for each of them, or a recipe starts from itself.
+    """
+    if name in below:
+        raise UserError(f"recipe={below[0]}: its defaults lead back to {name}: {' -> '.join([*below, name])}")
+    found = recipe(name)
+    for base in found.bases:
+        lookup(recipes(), base, f"recipe={name}: defaults")
+    return [found, *(other for base in found.bases for other in _with_bases(base, (*below, name)))]
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
@@ -286,14 +307,15 @@ def _parse_one(override: str) -> list[Any]:
     return parsed
 
 
-def _choices_of_groups(overrides: list[str]) -> dict[str, Mapping[str, Any]]:
-    return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(overrides)), strict=True))
+def _choices_of_groups(objectives: list[str]) -> dict[str, Mapping[str, Any]]:
+    """Return group -> name -> content; `objectives`: as `chosen` of `_objectives`."""
+    return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(objectives)), strict=True))
 
 
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
     refuse_duplicates(overrides)
-    groups, parsed = _choices_of_groups(overrides), _parse(overrides)
+    groups, parsed = _choices_of_groups(_chosen_objectives(overrides)), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
@@ -343,5 +365,6 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
-        mistakes.refuse_unknown_choice(str(error), _choices_of_groups([]))
+        if (choice := mistakes.unknown_choice(error)) and (group := choice[0]) in GROUPS:
+            lookup(_choices_of_groups([choice[1]])[group], choice[1], group)
         raise UserError(mistakes.message_of(error, schema)) from error

@@ -1,7 +1,7 @@
 """One-line errors for wrong overrides: mistakes that Hydra accepts silently, and clearer texts for Hydra's errors."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key
 from clipx.errors import UserError
-from clipx.utils.registry import lookup, suggest
+from clipx.utils.registry import suggest
 
 OPTIONS = {  # of Hydra
     *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
@@ -61,11 +61,10 @@ def _keys(settings: DictConfig, prefix: str = "") -> list[str]:
     return keys
 
 
-def refuse_unknown_choice(message: str, groups: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise UserError if Hydra's message is about an unknown choice of a group, for example in a recipe's defaults."""
-    found = re.search(r"Could not find '(\w+)/([^']+)'", message)
-    if found and found[1] in groups:
-        lookup(groups[found[1]], found[2], found[1])
+def unknown_choice(error: Exception) -> tuple[str, str] | None:
+    """Return group and name if Hydra's error is about an unknown choice, for example in a recipe's defaults."""
+    found = re.search(r"Could not find '(\w+)/([^']+)'", str(error))
+    return (found[1], found[2]) if found else None
 
 
 def message_of(error: Exception, schema: type) -> str:

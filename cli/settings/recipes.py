@@ -29,6 +29,8 @@ class Recipe:
     """The content of a recipe file."""
 
     settings: DictConfig  # fields of RunConfig
+    bases: list[str]  # names of the recipes that it starts from
+    objectives: list[str]  # names of the objectives that its defaults choose
     arms: dict[str, list[str]]  # name -> overrides, in the file's order
     seeds: int
     evaluations: list[list[str]]  # overrides of each call of `clipx eval`
@@ -39,16 +41,22 @@ class Recipe:
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe file, from the cache if it has not changed.
 
-    Raises UserError if the YAML is invalid, or if arms, seeds, evaluations or scale do not have the required form.
+    Raises UserError if the file cannot be read, the YAML is invalid, or defaults, arms, seeds, evaluations or scale do
+    not have the required form.
     """
-    status = path.stat()
-    return _read(path, status.st_mtime_ns, status.st_size)
+    try:
+        status = path.stat()
+        return _read(path, status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        raise UserError(f"recipe {path} cannot be read: {error.strerror}") from error
 
 
 @cache
 def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
+    except OSError:
+        raise
     except Exception as error:  # from yaml or OmegaConf
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
@@ -66,7 +74,38 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     if not isinstance(plugins, list):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
     named = {str(name): list(overrides) for name, overrides in arms.items()}
-    return Recipe(OmegaConf.create(content), named, seeds, evaluations, [str(name) for name in plugins], scale)
+    return Recipe(
+        OmegaConf.create(content),
+        *_defaults(path, content.get("defaults", [])),
+        named,
+        seeds,
+        evaluations,
+        [str(name) for name in plugins],
+        scale,
+    )
+
+
+def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
+    """Return the recipes that a recipe starts from, and the objectives that it chooses.
+
+    Raises UserError: the list has another form. Hydra allows more forms, but answers many of them with a traceback.
+    """
+    if not isinstance(given, list) or not all(isinstance(entry, str) or _is_choice(entry) for entry in given):
+        raise UserError(
+            f"recipe {path}: defaults={given} must be a list of recipes and choices, such as [NAME, override /data: "
+            "NAME, override /objective: NAME]"
+        )
+    bases = [entry for entry in given if isinstance(entry, str) and entry != "_self_"]
+    choices = [choice for entry in given if isinstance(entry, dict) for choice in entry.items()]
+    return bases, [name for key, name in choices if key == "override /objective"]
+
+
+def _is_choice(entry: Any) -> bool:
+    """Return True for {override /GROUP: NAME}."""
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return False
+    (key, name), *_ = entry.items()
+    return isinstance(key, str) and key.startswith("override /") and isinstance(name, str)
 
 
 def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:

@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from clipx.config.ladder import AXES
 from clipx.training.devices import DEVICES
-from clipx.utils.files import cache_home, content_hash, write_text
+from clipx.utils.files import cache_home, content_hash, recipe_files, write_text
 from clipx.utils.registry import lookup
 
 SCRIPTS = {
@@ -173,8 +173,8 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
 def _own_recipes(words: list[str]) -> dict[str, list[str]]:
     from cli.settings.arguments import split_config_dir
 
-    files = [file for folder in split_config_dir(words)[0] for file in sorted(folder.glob("*.yaml"))]
-    return {file.stem: _arms(file) for file in files}
+    files = [file for folder in split_config_dir(words)[0] for file in recipe_files(folder)]
+    return {file.stem: _arms(file) for file in files if file.is_file()}
 
 
 def _arms(file: Path) -> list[str]:
@@ -234,7 +234,7 @@ def build_table() -> Completions:
     datasets = [*NAMED, HELD_OUT, *(f"{kind}:" for kind in LAYOUTS if kind != HELD_OUT)]
     evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}
     values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
-    recipes = {file.stem: _arms(file) for file in sorted((ROOT / "recipes").glob("*.yaml")) if file.stem != "base"}
+    recipes = {file.stem: _arms(file) for file in recipe_files(ROOT / "recipes") if file.stem != "base"}
     positional = {
         "init": list(KINDS),
         "cp": list(recipes),

@@ -69,12 +69,12 @@ def _recipes() -> dict[str, str]:
 
     rows = {}
     for name, path in recipes().items():
-        comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(), re.MULTILINE))
         try:
             arms = ", ".join(recipe(name).arms)
         except UserError as error:  # a broken recipe must not hide the others
             rows[name] = str(error)
             continue
+        comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE))
         rows[name] = re.split(r"(?<=\.) ", comment)[0] + (f" Arms: {arms}" if arms else "")
     return rows
 

@@ -1,4 +1,4 @@
-"""Atomic file and directory writes, safe against kills and power cuts; cache folder and content hash."""
+"""Atomic file and directory writes, safe against kills and power cuts; cache folder, content hash, recipe files."""
 
 import fcntl
 import hashlib
@@ -91,3 +91,8 @@ def cache_home() -> Path:
 def content_hash(content: object) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of JSON-serialisable content."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def recipe_files(folder: Path) -> list[Path]:
+    """Return the recipe files in a folder, without hidden ones: Emacs locks a file with the broken link .#NAME.yaml."""
+    return [file for file in sorted(folder.glob("*.yaml")) if not file.name.startswith(".")]

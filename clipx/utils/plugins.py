@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from clipx.errors import UserError, one_line
+from clipx.utils.files import recipe_files
 
 # table of a plug-in -> table of clipx. clipx's module is imported only if a plug-in adds rows to its table, because
 # most of these modules import torch.
@@ -111,7 +112,7 @@ def _tables(name: str, module: ModuleType) -> Rows:
 
 
 def _recipes(folder: Path) -> dict[str, Any]:
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in recipe_files(folder)}
 
 
 def _add(plugin: str, origin: str, tables: Rows) -> None:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run, recipe
+from cli.settings.compose import compose_run, recipe, recipes
 from cli.settings.recipes import expand_arm, load_recipe
+from cli.shell import ls
 from clipx.errors import UserError
 
+SMALL = "model: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\ntrain: {samples: 8, batch_size: 8}\n"
+SMALL += "schedule: {warmup_steps: 0}\n"
 ARMS = {"hot": ["temperature.kind=fixed", "temperature.tau=0.1"], "plain": []}
 
 
@@ -74,6 +77,12 @@ def test_a_choice_may_be_quoted() -> None:
         ("evaluations:", "evaluations must be a list"),
         ("scale: 3", "scale"),
         ("seeds: 0", "seeds=0 must be 1 or more"),
+        ("defaults: demo", r"defaults=demo must be a list of recipes and choices, such as \[NAME, override /data"),
+        ("defaults:", "defaults=None must be a list"),
+        ("defaults: [3]", r"defaults=\[3\] must be a list"),
+        ("defaults: [{3: x}]", "must be a list of recipes and choices"),
+        ("defaults: [{/recipe: demo}]", "must be a list of recipes and choices"),
+        ("defaults: [{override /data: 3}]", "must be a list of recipes and choices"),
         ("- a", "holds no settings"),
         ("a: [", "is not valid YAML"),
     ],
@@ -82,6 +91,47 @@ def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_recipe(tmp_path / "r.yaml")
+
+
+def test_recipes_that_start_from_themselves_or_from_an_unknown_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, base in (("one", "two"), ("two", "one"), ("self", "self"), ("lost", "dmo")):
+        (tmp_path / f"{name}.yaml").write_text(f"defaults: [{base}]\n")
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    for name, message in (
+        ("one", "recipe=one: its defaults lead back to one: one -> two -> one$"),
+        ("self", "recipe=self: its defaults lead back to self: self -> self$"),
+        ("lost", "recipe=lost: defaults=dmo is not known; did you mean 'demo'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            compose_run([f"recipe={name}"])
+
+
+def test_a_recipe_chooses_a_single_term_that_is_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "first.yaml").write_text(f"defaults: [override /objective: negative]\n{SMALL}")
+    (tmp_path / "second.yaml").write_text("defaults: [first]\n")
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    for name in ("first", "second"):
+        assert compose_run([f"recipe={name}"]).objective == {"negative": {}}
+        assert compose_run([f"recipe={name}", "objective=clip"]).objective == {"clip": {}}
+
+
+def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.yaml").write_text(SMALL)
+    for link in (".#mine.yaml", "gone.yaml"):  # the first is the lock that Emacs makes while it edits mine.yaml
+        (tmp_path / link).symlink_to("user@host.1234")
+    (tmp_path / "folder.yaml").mkdir()
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    assert compose_run(["recipe=mine"]).train.batch_size == 8
+    assert ".#mine" not in recipes()
+    for name, reason in (("gone", "No such file or directory"), ("folder", "Is a directory")):
+        with pytest.raises(UserError, match=rf"recipe .*/{name}.yaml cannot be read: {reason}"):
+            compose_run([f"recipe={name}"])
+    listed = ls._recipes()
+    assert "cannot be read" in listed["gone"] and "mine" in listed
 
 
 def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(

@@ -40,7 +40,6 @@ WRONG = {  # command line -> part of the message
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
     "train recipe=key": "recipe=key: train.smaples in own/key.yaml is not a setting; did you mean 'train.samples'",
     "train recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train.",
-    "train recipe=choice": "objective=foo is not known; allowed: clip, ",
     "train recipe=broken": "recipe own/broken.yaml is not valid YAML",
     "train": "recipe= is missing; allowed: ",
     "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
@@ -79,6 +78,7 @@ WRONG = {  # command line -> part of the message
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
 AFTER_TORCH = {  # the same, but some of them are refused after torch is imported
+    "train recipe=choice": "objective=foo is not known; allowed: align_clip, clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the folder that holds train/*.tar",
     "check recipe=demo data=flickr8k": "data.root is needed",
     "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
