@@ -367,4 +367,5 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             ) from error
         if (choice := mistakes.unknown_choice(error)) and (group := choice[0]) in GROUPS:
             lookup(_choices_of_groups([choice[1]])[group], choice[1], group)
+        mistakes.refuse_wrong_types(error, recipes())
         raise UserError(mistakes.message_of(error, schema)) from error

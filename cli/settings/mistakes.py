@@ -1,12 +1,15 @@
 """One-line errors for wrong overrides: mistakes that Hydra accepts silently, and clearer texts for Hydra's errors."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from cli.settings.recipes import load_recipe
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key
 from clipx.errors import UserError
@@ -47,18 +50,46 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
 
 def check_recipe(name: str, path: Path, settings: DictConfig) -> None:
     """Raise UserError if a key of a recipe is not a setting; the message names the key and the file."""
-    for key in _keys(settings):
-        if key.partition(".")[0] not in ("defaults", "hydra") and (near := suggest_key(RunConfig, key)):
+    for key, _ in _values(settings):
+        if near := suggest_key(RunConfig, key):
             raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
 
 
-def _keys(settings: DictConfig, prefix: str = "") -> list[str]:
-    keys = []
+def refuse_wrong_types(error: Exception, recipes: Mapping[str, Path]) -> None:
+    """Raise UserError if Hydra's error is about a value of the wrong type in a recipe; name the key and the file."""
+    found = re.match(r"In 'recipe/([^']+)': \w+ raised while composing", str(error))
+    if not found or found[1] not in recipes:
+        return
+    path = recipes[found[1]]
+    for key, value in _values(load_recipe(path).settings):
+        nested = reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value)
+        try:
+            OmegaConf.merge(RunConfig, nested)
+        except OmegaConfBaseException as wrong:
+            raise UserError(f"recipe={found[1]}, {path}: {_wrong_type(key, value, str(wrong))}") from wrong
+
+
+def _wrong_type(key: str, value: Any, reason: str) -> str:
+    text = "null" if value is None else str(value)
+    declared = settings_of(RunConfig).get(key)
+    if declared is None or key == "objective":
+        by_name = f"; for one with a name, defaults: [override /{key}: NAME]" if key in ("data", "objective") else ""
+        return _about_value(key, text, reason, RunConfig) or f"{key}={text} must be settings, KEY: VALUE{by_name}"
+    allowed = f"; allowed: {declared.allowed()}" if declared.allowed() else ""
+    return _about_value(key, text, reason, RunConfig) or f"{key}={text} has the wrong type{allowed}"
+
+
+def _values(settings: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return the dotted keys and the values of a recipe's settings."""
+    found = []
     for key in settings:
-        value = settings._get_node(key)
+        node = settings._get_node(key)
         full = f"{prefix}{key!s}"
-        keys += _keys(value, f"{full}.") if isinstance(value, DictConfig) and len(value) else [full]
-    return keys
+        if isinstance(node, DictConfig) and len(node):
+            found += _values(node, f"{full}.")
+        elif full.partition(".")[0] not in ("defaults", "hydra"):
+            found.append((full, OmegaConf.to_container(node) if isinstance(node, Container) else node._value()))
+    return found
 
 
 def unknown_choice(error: Exception) -> tuple[str, str] | None:
@@ -90,17 +121,21 @@ def of_value(message: str, schema: type) -> str:
     if not found:
         return message
     key, value, reason = found.groups()
-    key = key.lstrip("+~")
+    return _about_value(key.lstrip("+~"), value, reason, schema) or message
+
+
+def _about_value(key: str, value: str, reason: str, schema: type) -> str:
+    """Return `key=value must be ...` for OmegaConf's reason; "" if it is another one."""
     group, _, name = key.partition(".")
     if group == "objective" and name and "." not in name:
         return f"{key}={value}: write {key}.weight={value}, or another setting of the term (clipx ls terms)"
     declared = settings_of(schema).get(key)
     if declared is None:
-        return message
+        return ""
     if "is not a ListConfig" in reason:
         return f"{key}={value} must be a list: {key}=[{value}]"
     kind = re.search(r"could not be converted to (\w+)|is not a valid (\w+)", reason)
     words = KINDS.get((kind[1] or kind[2]) if kind else "", "")
     if not words:
-        return message
+        return ""
     return f"{key}={value} must be {words}" + (f"; allowed: {declared.allowed()}" if declared.allowed() else "")

@@ -117,6 +117,27 @@ def test_a_recipe_chooses_a_single_term_that_is_no_preset(tmp_path: Path, monkey
         assert compose_run([f"recipe={name}", "objective=clip"]).objective == {"clip": {}}
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: {samples: abc}", "train.samples=abc must be a whole number; allowed: samples, 0 or more"),
+        ("optimizer: {lr: null}", "optimizer.lr=null has the wrong type; allowed: 0 or more"),
+        ("data: {evaluation: x}", r"data.evaluation=x must be a list: data.evaluation=\[x\]"),
+        ("objective: {clip: 3}", "objective.clip=3: write objective.clip.weight=3"),
+        ("objective: clip", r"objective=clip must be settings.* defaults: \[override /objective: NAME\]"),
+        ("train: 3", "train=3 must be settings, KEY: VALUE"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_key_and_file(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"{text}\n")
+    (tmp_path / "mine.yaml").write_text("defaults: [wrong]\n")
+    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    with pytest.raises(UserError, match=rf"^recipe=wrong, {tmp_path}/wrong.yaml: {message}"):
+        compose_run(["recipe=mine"])
+
+
 def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
