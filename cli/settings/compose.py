@@ -16,6 +16,7 @@ from typing import Any
 
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -72,18 +73,18 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     any job failed.
     """
     mistakes.refuse_options(arguments)
-    arguments, from_arm, arms = _expand(arguments)
-    sys.argv = ["clipx train", *arguments]
-    _register(arguments)
-    is_sweep = bool({"-m", "--multirun"} & set(arguments))
-    if not any(a.startswith(("--hydra-help", "--info")) for a in arguments):
-        overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
+    given, options = _split_options(arguments)
+    overrides, from_arm, arms = _expand(given)
+    sys.argv = ["clipx train", *overrides, *options]
+    _register(overrides)
+    is_sweep = bool({"-m", "--multirun"} & set(options))
+    if not any(option.startswith(("--hydra-help", "--info", "-i")) for option in options):
         _check_overrides(overrides)
         if is_sweep:
             sweep.check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
         else:
             sweep.refuse(_parse(overrides))
-        if not is_sweep and shows_config(arguments):
+        if not is_sweep and shows_config(options):
             print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
             return
 
@@ -107,6 +108,18 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if failures:
         raise most_severe(failures)("; ".join(map(str, failures)))
+
+
+def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split overrides from Hydra's options with their values: Hydra refuses overrides on both sides of an option.
+
+    Raises UserError: an option lacks its value, or has a wrong one.
+    """
+    parser = get_args_parser()
+    parser.error = mistakes.refuse_arguments  # type: ignore[method-assign]
+    given = parser.parse_intermixed_args(arguments)
+    mistakes.refuse_together(given)
+    return given.overrides, [argument for argument in arguments if argument not in given.overrides]
 
 
 def compose_run(overrides: list[str]) -> RunConfig:

@@ -1,6 +1,7 @@
 """One-line errors for wrong overrides: mistakes that Hydra accepts silently, and clearer texts for Hydra's errors."""
 
 import re
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -30,6 +31,21 @@ def refuse_options(arguments: list[str]) -> None:
             name = option.lstrip("-").replace("-", "_")
             near = " or ".join(f"{key}=..." for key in settings_of(RunConfig) if key.split(".")[-1] == name)
             raise UserError(f"{option} is not an option; settings are written key=value" + (f": {near}" * bool(near)))
+
+
+def refuse_arguments(message: str) -> NoReturn:
+    """Raise UserError; in place of argparse's error, which prints the usage."""
+    raise UserError(message)
+
+
+def refuse_together(given: Namespace) -> None:
+    """Raise UserError for options that Hydra refuses together, with a traceback."""
+    values = {"--run": given.run, "-m": given.multirun, "--cfg": given.cfg, "--info": given.info}
+    several = [name for name, value in values.items() if value]
+    if len(several) > 1:
+        raise UserError(f"{' and '.join(several)} do not work together: leave one out")
+    if given.resolve and not given.cfg:
+        raise UserError("--resolve needs --cfg job")
 
 
 def refuse_unknown_recipe(recipe: str, known: Iterable[str]) -> NoReturn:

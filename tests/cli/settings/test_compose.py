@@ -30,11 +30,15 @@ def test_a_missing_launcher_is_named_with_the_command_that_installs_it() -> None
         compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
 
 
-def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["clipx"])
     found: list[RunConfig] = []
-    run_command(found.append, ["-m", "recipe=objectives_mini", "arm=distill", "seed=0,1"])
+    overrides = ["recipe=objectives_mini", "arm=distill", "seed=0,1"]
+    run_command(found.append, [*overrides[:place], "-m", *overrides[place:]])
     assert [(config.name, config.seed) for config in found] == [("objectives_mini-distill", seed) for seed in (0, 1)]
     assert earlier_runs(found[1]) == [Path("runs/objectives_mini-clip/s1")]
 
