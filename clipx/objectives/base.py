@@ -64,7 +64,7 @@ class Term:
         Return every column of `columns`. Do not modify the arguments. `embeddings.part` shares the work of the rows
         among the processes.
         """
-        raise NotImplementedError
+        raise UserError(f"the term {type(self).__name__} has no __call__(embeddings, rows, progress)")
 
     def end_step(self, table: SampleTable) -> None:
         """Update `state` after the new rows were written."""
@@ -98,7 +98,8 @@ class Objective:
         self.weights = dict(weights)
         self.columns: dict[str, float] = {}
         for term in terms.values():
-            assert not self.columns.keys() & term.columns.keys(), "two terms write one column"
+            if both := self.columns.keys() & term.columns.keys():
+                raise UserError(f"two terms of the objective {'+'.join(terms)} write the column {min(both)}")
             self.columns.update(term.columns)
         self.needs = {need for term in terms.values() for need in term.needs}
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
@@ -124,7 +125,7 @@ class Objective:
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
         for name, term in self.terms.items():
-            value, new = term(embeddings, rows, progress)
+            value, new = _checked_output(name, term, term(embeddings, rows, progress), len(embeddings.image))
             total = total + self.weights[name] * value
             values[name] = value.detach()
             new_rows.update(new)
@@ -166,6 +167,33 @@ def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows)
         )
 
 
+def _checked_output(name: str, term: Term, output: Any, B: int) -> TermOutput:
+    """Return the result of a term. Raises UserError: it has another form, which may happen in a plug-in."""
+    right = isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], Mapping)
+    if right:
+        value, new = output
+        sizes = [tuple(v.shape) if isinstance(v, Tensor) else None for v in (value, *new.values())]
+        right = sizes == [(), *[(B,)] * len(term.columns)] and new.keys() == term.columns.keys()
+    if not right:
+        columns = ", ".join(f"{column!r}: new values [{B}]" for column in term.columns)
+        raise UserError(
+            f"objective.{name}: the term must return a tensor without dimensions and a dict, (value, {{{columns}}}); "
+            f"it returned {_shapes(output)}"
+        )
+    return value, new
+
+
+def _shapes(output: Any) -> str:
+    """Describe the result of a term: types, shapes of tensors, keys."""
+    if isinstance(output, Tensor):
+        return f"tensor {list(output.shape)}"
+    if isinstance(output, tuple):
+        return f"({', '.join(map(_shapes, output))})"
+    if isinstance(output, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_shapes(value)}' for key, value in output.items())}}}"
+    return type(output).__name__
+
+
 def build_objective(
     table: Mapping[str, type[Term]], terms: Mapping[str, Mapping[str, object]], num_samples: int
 ) -> Objective:
@@ -186,11 +214,23 @@ def build_objective(
             if key not in allowed:
                 raise UserError(f"objective.{name}.{key} is not known; {suggest(key, allowed)}")
             _check_type(f"objective.{name}.{key}", value, allowed[key])
+        required = [key for key, p in signature.items() if p.default is p.empty and key != "num_samples"]
+        if missing := [key for key in required if key not in parameters]:
+            raise UserError(f"objective.{name}.{missing[0]} has no default: set it")
         weights[name] = float(parameters.pop("weight"))
         if "num_samples" in signature:
             parameters["num_samples"] = num_samples
         built[name] = term(**parameters)
+        _check_declarations(name, built[name])
     return Objective(built, weights)
+
+
+def _check_declarations(name: str, term: Term) -> None:
+    """Raise UserError if `needs` or `columns` of a term have another form, which may happen in a plug-in."""
+    if isinstance(term.needs, str) or not set(term.needs) <= NEEDS.keys():
+        raise UserError(f"objective.{name}: needs={term.needs!r} must be a tuple; allowed in it: {', '.join(NEEDS)}")
+    if not isinstance(term.columns, Mapping):
+        raise UserError(f"objective.{name}: columns={term.columns!r} must be a dict {{COLUMN: initial value}}")
 
 
 def _check_type(key: str, value: object, annotation: Any) -> None:

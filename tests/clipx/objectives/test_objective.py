@@ -7,8 +7,9 @@ import torch
 
 from clipx import objectives
 from clipx.errors import UserError
-from clipx.objectives.base import Term, build_objective
+from clipx.objectives.base import Rows, Term, TermOutput, build_objective
 from clipx.sample_table import SampleTable
+from clipx.types import Embeddings, Progress
 from tests.helpers.pairs import START, Terms, embed, random_pairs
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress
 
@@ -100,3 +101,62 @@ def test_parameters_of_the_wrong_type_are_refused() -> None:
     build_objective(table, {"listed": {"t": 1.5}}, 6)
     with pytest.raises(UserError, match=r"objective.listed.t='1' must be a whole number or a number or null"):
         build_objective(table, {"listed": {"t": "1"}}, 6)
+
+
+class Own(Term):
+    """A term of a plug-in that returns `output`, with other declarations if given."""
+
+    def __init__(self, output: object = None, needs: object = (), columns: object = None) -> None:
+        self.output = output
+        self.needs, self.columns = needs, columns or {}  # type: ignore[assignment]
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        return self.output  # type: ignore[return-value]
+
+
+VALUE, SIX = torch.tensor(1.0), torch.zeros(6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "output", "returned"),
+    [
+        ({}, VALUE, "tensor []"),
+        ({}, (SIX, {}), "(tensor [6], {})"),
+        ({}, (1.0, {}), "(float, {})"),
+        ({}, None, "NoneType"),
+        ({}, (VALUE, None), "(tensor [], NoneType)"),
+        ({"u": 0.0}, (VALUE, {}), "(tensor [], {})"),
+        ({"u": 0.0}, (VALUE, {"v": SIX}), "(tensor [], {'v': tensor [6]})"),
+        ({"u": 0.0}, (VALUE, {"u": VALUE}), "(tensor [], {'u': tensor []})"),
+    ],
+)
+def test_a_term_that_returns_something_else_is_named(columns: Terms, output: object, returned: str) -> None:
+    objective = build_objective({"own": Own}, {"own": {"output": output, "columns": columns}}, 6)
+    batch = embed(*random_pairs(6, 4), torch.tensor(10.0, dtype=torch.float64))
+    with pytest.raises(UserError, match=r"^objective.own: the term must return") as raised:
+        objective(batch, dict.fromkeys(columns, SIX))
+    assert str(raised.value).endswith(f"it returned {returned}")
+
+
+class Required(Term):
+    """A term with a parameter without default and without `__call__`."""
+
+    def __init__(self, x: float) -> None:
+        self.x = x
+
+
+def test_wrong_declarations_of_a_term_are_named() -> None:
+    table: dict[str, type[Term]] = {"own": Own, "other": Own, "required": Required}
+    wrong: list[tuple[Terms, str]] = [
+        ({"own": {"needs": "bias"}}, "objective.own: needs='bias' must be a tuple; allowed in it: bias, label"),
+        ({"own": {"needs": ("tau",)}}, "objective.own: needs=('tau',) must be a tuple; allowed in it: bias, label"),
+        ({"own": {"columns": ["u"]}}, "objective.own: columns=['u'] must be a dict"),
+        ({name: {"columns": {"u": 0.0}} for name in ("own", "other")}, "objective own+other write the column u"),
+        ({"required": {}}, "objective.required.x has no default: set it"),
+    ]
+    for terms, message in wrong:
+        with pytest.raises(UserError, match=re.escape(message)):
+            build_objective(table, terms, 6)
+    batch = embed(*random_pairs(6, 4), torch.tensor(10.0, dtype=torch.float64))
+    with pytest.raises(UserError, match=r"the term Required has no __call__"):
+        build_objective(table, {"required": {"x": 1.0}}, 6)(batch)
