@@ -8,9 +8,10 @@ It may also have RECIPES, a folder of recipes. An installed package can instead 
 groups `clipx.terms`, `clipx.tasks`, ... (the table's name in lower case), which are always loaded.
 """
 
+import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -39,6 +40,25 @@ TABLES = {
     "LAYOUTS": "evaluation.datasets.opening.LAYOUTS",
 }
 RECIPES = "RECIPES"
+FUNCTION = (callable, "a function")
+# table -> (returns True for a row of the right kind, the right kind in words)
+ROWS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "TERMS": (
+        lambda row: isinstance(row, type) and issubclass(row, _object("clipx.objectives.base.Term")),
+        "a Term class",
+    ),
+    "OBJECTIVES": (
+        lambda row: isinstance(row, dict) and all(isinstance(settings, dict) for settings in row.values()),
+        "a dict {TERM: {PARAMETER: VALUE}}",
+    ),
+    "DATA": (lambda row: isinstance(row, dict), "a dict of settings data.*"),
+    "TOWERS": (lambda row: isinstance(row, _object("clipx.models.towers.build.TowerKind")), "a TowerKind"),
+    "PARAMETERISATIONS": (lambda row: isinstance(row, tuple) and len(row) == 2, "two functions"),
+    "TASKS": (lambda row: not isinstance(row, type) and callable(getattr(row, "score", None)), "a task, not its class"),
+    "HEADLINE": (lambda row: isinstance(row, dict), "a dict {METRIC: TITLE}"),
+    **dict.fromkeys(("SOURCES", "TEMPERATURES", "FREQUENCIES", "MASKS", "LAYOUTS"), FUNCTION),
+    RECIPES: (lambda row: isinstance(row, Path), "a file"),
+}
 
 Rows = dict[str, dict[str, Any]]  # table -> name -> row
 _loaded: dict[str, Rows] = {}  # plug-in -> the rows that it added
@@ -72,7 +92,7 @@ def _load_installed() -> None:
             origin = f"entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'a package'}"
             try:
                 row = point.load()
-            except Exception as error:  # the package's code may raise any error
+            except (Exception, SystemExit) as error:  # the package's code may raise any error
                 raise UserError(f"{origin} cannot be loaded ({_describe(error)}): repair or uninstall it") from error
             _add(origin, origin, {table: {point.name: row}})
 
@@ -87,11 +107,11 @@ def _import(name: str) -> ModuleType:
                 "current folder is searched too)"
             ) from error
         raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
-    except Exception as error:  # the module's code may raise any error
+    except (Exception, SystemExit) as error:  # the module's code may raise any error
         raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Return type, message, file and line of an error."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     file, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (last.filename, last.lineno)
@@ -105,7 +125,10 @@ def _tables(name: str, module: ModuleType) -> Rows:
         if not isinstance(rows, dict):
             raise UserError(f'plugins={name}: {table} must be a dict, {{"name": row}}')
     if hasattr(module, RECIPES):
-        found[RECIPES] = _recipes(Path(getattr(module, RECIPES)))
+        folder = getattr(module, RECIPES)
+        if not isinstance(folder, str | os.PathLike) or not Path(folder).is_dir():
+            raise UserError(f"plugins={name}: RECIPES={folder} is not a folder")
+        found[RECIPES] = _recipes(Path(folder))
     if not found:
         raise UserError(f"plugins={name} adds nothing; a plug-in has one or more of {', '.join([*TABLES, RECIPES])}")
     return found
@@ -116,7 +139,17 @@ def _recipes(folder: Path) -> dict[str, Any]:
 
 
 def _add(plugin: str, origin: str, tables: Rows) -> None:
-    """Add the rows to clipx's tables. Raises UserError if a table has another row with the same name."""
+    """Add the rows to clipx's tables.
+
+    Raises UserError: a row is not of its table's kind, or a table has another row with the same name.
+    """
+    for table, rows in tables.items():
+        for name, row in rows.items():
+            is_right, words = ROWS[table]
+            if not isinstance(name, str) or not is_right(row):
+                raise UserError(
+                    f"{origin}: {table} has the row {name!r}: {row!r}; the name must be a string, the row {words}"
+                )
     ours = {table: _clipx_table(table) for table in tables}
     for table, rows in tables.items():
         for name, row in rows.items():
@@ -130,6 +163,11 @@ def _add(plugin: str, origin: str, tables: Rows) -> None:
 def _clipx_table(table: str) -> dict[str, Any]:
     if table == RECIPES:  # clipx has no such table: the commands read the rows with `added`
         return _recipes(Path(str(files("recipes")))) | added(RECIPES)
-    module, _, attribute = TABLES[table].rpartition(".")
-    rows: dict[str, Any] = getattr(import_module(module), attribute)
+    rows: dict[str, Any] = _object(TABLES[table])
     return rows
+
+
+def _object(location: str) -> Any:
+    """Import an object: `package.module.NAME`."""
+    module, _, attribute = location.rpartition(".")
+    return getattr(import_module(module), attribute)

@@ -63,16 +63,31 @@ def test_a_row_of_a_plugin_becomes_a_choice_of_its_setting(here: Path) -> None:
         ("import no_such", r"plugins=wrong cannot be imported: ModuleNotFoundError: .*no_such.*wrong\.py:1"),
         ("\n1 / 0", r"plugins=wrong cannot be imported: ZeroDivisionError: division by zero, .*wrong\.py:2"),
         ("def f(:", r"plugins=wrong cannot be imported: SyntaxError: .*wrong\.py:1"),
-        ('TERMS = {"clip": 1, "new": 2}', r"plugins=wrong: TERMS has a 'clip' already; choose another name"),
+        ('DATA = {"shards": {}, "new": {}}', r"plugins=wrong: DATA has a 'shards' already; choose another name"),
+        ("import sys\nsys.exit(5)", r"plugins=wrong cannot be imported: SystemExit: 5, .*wrong\.py:2"),
+        ('TERMS = {"new": int}', r"plugins=wrong: TERMS has the row 'new': <class 'int'>; .* the row a Term class"),
+        ('TASKS = {"new": int}', r"plugins=wrong: TASKS has the row 'new': .* the row a task, not its class"),
+        ("DATA = {3: {}}", r"plugins=wrong: DATA has the row 3: \{\}; the name must be a string"),
+        ("OBJECTIVES = {'new': ['clip']}", r"the row a dict \{TERM: \{PARAMETER: VALUE\}\}"),
+        ("LAYOUTS = {'new': 3}", r"plugins=wrong: LAYOUTS has the row 'new': 3; .* the row a function"),
+        ("RECIPES = 3", r"plugins=wrong: RECIPES=3 is not a folder"),
     ],
 )
 def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | None, message: str) -> None:
     if text is not None:
         (here / "wrong.py").write_text(text)
-    before = dict(objectives.TERMS)
+    tables = {table: plugins._object(location) for table, location in plugins.TABLES.items()}
+    before = {table: dict(rows) for table, rows in tables.items()}
     with pytest.raises(UserError, match=message) as raised:
         load_plugins(["wrong"])
-    assert "\n" not in str(raised.value) and before == objectives.TERMS
+    assert "\n" not in str(raised.value) and before == tables
+
+
+def test_the_rows_of_clipx_are_of_the_kind_that_plugins_must_give() -> None:
+    assert plugins.ROWS.keys() == {*plugins.TABLES, plugins.RECIPES}
+    for table, location in plugins.TABLES.items():
+        rows = [row for row in plugins._object(location).values() if row is not None]  # None: mixing.kind=none
+        assert rows and all(plugins.ROWS[table][0](row) for row in rows), table
 
 
 def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:
