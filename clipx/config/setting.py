@@ -16,6 +16,7 @@ from clipx.errors import UserError
 from clipx.utils import plugins
 from clipx.utils.registry import did_you_mean, one_of, suggest
 
+LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
 
@@ -115,6 +116,8 @@ def check_value(schema: type, key: str, value: Any) -> None:
 def _check_value(declared: Setting, key: str, value: Any) -> None:
     if value is None:
         return
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise UserError(f"{key}={value} is out of range; allowed: whole numbers up to 2^64 - 1")
     if declared.choices:
         one_of(value, declared.names(), key)
     if declared.rule and not declared.rule[0](value):

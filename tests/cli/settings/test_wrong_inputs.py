@@ -40,6 +40,7 @@ WRONG = {  # command line -> part of the message
     "train -m recipe=demo temperature.tau=0.3,0": "temperature.tau=0: temperature.tau=0.0 is out of range",
     "train -m recipe=demo temperature.tau=0.1,0.2 name=x": "would share the folder x/s0: leave name= out",
     "train recipe=demo model.init=arm:clip": "model.init=arm:clip: recipe=demo has no arms; give the path of a run",
+    f"train recipe=demo seed={2**64}": f"seed={2**64} is out of range; allowed: whole numbers up to 2^64 - 1",
     "train recipe=demo runs=": "runs= is out of range; allowed: a folder",
     "train recipe=own": "recipes of your own: --config-dir FOLDER",
     "check runs/mine/s0": "runs/mine/s0 is not of the form key=value",

@@ -35,6 +35,7 @@ BAD = {
     "train.save_every": 0,
     "train.keep": 0,
     "train.processes": 0,
+    "train.samples": 2**64,
 }
 TABLES: dict[str, Collection[str]] = {  # setting -> the table in which code looks up its value
     "data.clean": CLEANERS,
