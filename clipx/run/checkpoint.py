@@ -95,6 +95,8 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
     """
     if (path / MANIFEST).is_file():
         return path.parent / path.readlink() if path.is_symlink() else path
+    if STEP_FOLDER.fullmatch(path.name) and path.is_dir():
+        raise UserError(f"{key}={path} is no complete checkpoint: it has no {MANIFEST}; give another one of the run")
     found = checkpoints(path)
     if not found:
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"

@@ -238,6 +238,14 @@ def test_resolve_refuses_a_path_without_checkpoints_and_names_what_is_there(
         resolve(path)
 
 
+def test_resolve_refuses_a_checkpoint_without_its_manifest(tmp_path: Path) -> None:
+    path = state().save(tmp_path)
+    assert resolve(path) == path
+    (path / "checkpoint.json").unlink()
+    with pytest.raises(UserError, match=rf"^checkpoint={path} is no complete checkpoint: it has no checkpoint.json"):
+        resolve(path)
+
+
 def test_resolve_names_a_run_below_the_folder(tmp_path: Path) -> None:
     (tmp_path / "s0/checkpoints").mkdir(parents=True)
     with pytest.raises(UserError, match=f"give a run directory, such as {tmp_path}/s0, or its"):
