@@ -1,21 +1,27 @@
 """Reader of run directories: settings, log, result rows and artifacts, as a report needs them."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from evaluation.runs import results
+from evaluation.runs.artifacts import AGAIN, read_artifacts, read_object
 from evaluation.types import Result
 
 MARKS = ("config.yaml", results.RESULTS)  # a folder with one of them is a run; published weights have no config
 TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
+SECONDS = "evaluation_seconds"  # key of TIMING
+RESTORE = "restore it from a copy"
+N = TypeVar("N", int, float)
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 
 
@@ -81,24 +87,25 @@ def read(folder: Path, limited: bool = False) -> Run:
 
     Raises UserError: a file of the run is corrupt; the message names it.
     """
-    config = _config(folder / "config.yaml")
+    file, timing = folder / "config.yaml", folder / TIMING
+    config = _config(file)
     rows = results.read(folder / results.RESULTS)
     kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
     return Run(
         path=folder,
         name=str(config.get("name") or (folder.parent.name if is_seed_folder else folder.resolve().name)),
-        seed=int(config.get("seed", folder.name[1:] if is_seed_folder else 0)),
+        seed=_number(config.get("seed", int(folder.name[1:]) if is_seed_folder else 0), int, "seed", file, RESTORE),
         config=config,
         log=_log(folder / "log.jsonl"),
         results=kept,
         artifacts={
-            file.stem: _object(file)
-            for file in sorted((folder / "artifacts").glob("*.json"))
-            if limited or f", {results.LIMIT} " not in file.stem
+            stem: artifact
+            for stem, artifact in read_artifacts(folder / "artifacts").items()
+            if limited or f", {results.LIMIT} " not in stem
         },
-        environment=_object(folder / "environment.json", "restore it from a copy"),
-        evaluation_seconds=float(_object(folder / TIMING).get("evaluation_seconds", 0)),
+        environment=read_object(folder / "environment.json", RESTORE),
+        evaluation_seconds=_number(read_object(timing, AGAIN).get(SECONDS, 0.0), float, SECONDS, timing, AGAIN),
         limited_rows=len(rows) - len(kept),
     )
 
@@ -137,10 +144,22 @@ def _config(file: Path) -> dict[str, Any]:
         # ten times faster than OmegaConf.load; clipx writes these files, and they have no interpolations
         config = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an impossible date
-        raise UserError(f"{file} is not readable YAML ({_first_line(error)}); restore it from a copy") from error
+        raise UserError(f"{file} is not readable YAML ({_first_line(error)}); {RESTORE}") from error
     if not isinstance(config, dict):
-        raise UserError(f"{file} holds no settings (key: value lines); restore it from a copy")
+        raise UserError(f"{file} holds no settings (key: value lines); {RESTORE}")
+    for field in dataclasses.fields(RunConfig):
+        group = config.get(field.name)
+        if dataclasses.is_dataclass(field.default_factory) and not isinstance(group, dict | None):
+            raise UserError(f"{file}: {field.name}={group} holds no settings (key: value lines); {RESTORE}")
     return {str(key): value for key, value in config.items()}
+
+
+def _number(value: Any, kind: type[N], key: str, file: Path, advice: str) -> N:
+    """Convert a value of a file. Raises UserError: it is no number of this kind."""
+    try:
+        return kind(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{file}: {key}={value} is no number; {advice}") from error
 
 
 def _log(file: Path) -> list[dict[str, Any]]:
@@ -158,18 +177,6 @@ def _log(file: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict) and isinstance(step := line.get("step"), int):
             by_step[step] = {**by_step.get(step, {}), **line}
     return [by_step[step] for step in sorted(by_step)]
-
-
-def _object(file: Path, advice: str = "delete it and evaluate again") -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is corrupt ({_first_line(error)}); {advice}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} is corrupt (no JSON object); {advice}")
-    return content
 
 
 def _first_line(error: Exception) -> str:

@@ -68,7 +68,17 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
     [
         ("config.yaml", "a: [1"),
         ("config.yaml", "- 1\n"),
+        ("config.yaml", "seed: abc\n"),
+        ("config.yaml", "seed: [1]\n"),
+        ("config.yaml", "data: 3\n"),
         ("environment.json", "{"),
+        ("timing.json", '{"evaluation_seconds": "long"}'),
+        ("timing.json", '{"evaluation_seconds": null}'),
+        ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": []}'),
+        ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": 3, "text_to_image": []}'),
+        ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
+        ("artifacts/confusion-x.json", '{"kind": "confusion", "classnames": ["a"], "matrix": [["x"]]}'),
+        ("artifacts/pairs-x.json", '{"kind": "pairs", "categories": {"colour": {"value": 1.0}}}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
