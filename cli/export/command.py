@@ -23,6 +23,8 @@ KNOWN = {"soup": "", "out": "", "ema": "false", "hub": "", "licence": "", "priva
 def export(arguments: list[str]) -> None:
     """Run `clipx export`; print the files written, or the page on the hub, and how to load them."""
     soup = [a.removeprefix("soup=").strip("[]") for a in arguments if a.startswith("soup=")]
+    if any(not name.strip() for names in soup for name in names.split(",")):
+        raise UserError(f"soup=[{','.join(soup)}] lacks a run; allowed: soup=[RUN,RUN,...]")
     (source,), given = split([*arguments, *soup], KNOWN, "export", NEEDS)
     out, averaged = Path(given["out"]), flag(given["ema"], "ema")
     if bool(given["out"]) == bool(given["hub"]):
