@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from clipx.errors import UserError
+
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
@@ -84,8 +86,14 @@ def lock(name: str) -> Iterator[None]:
 
 
 def cache_home() -> Path:
-    """Return the cache folder (indices, rendered data, features): `$CLIPX_CACHE`, else `~/.cache/clipx`."""
-    return Path(os.environ.get("CLIPX_CACHE") or Path.home() / ".cache" / "clipx")
+    """Return the cache folder (indices, rendered data, features): `$CLIPX_CACHE`, else `~/.cache/clipx`.
+
+    Raises UserError: $CLIPX_CACHE is, or is below, a file.
+    """
+    given = os.environ.get("CLIPX_CACHE")
+    if given and any(path.is_file() for path in (Path(given), *Path(given).parents)):
+        raise UserError(f"the environment variable CLIPX_CACHE={given} cannot be used: give a folder")
+    return Path(given or Path.home() / ".cache" / "clipx")
 
 
 def content_hash(content: object) -> str:

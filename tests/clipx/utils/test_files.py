@@ -1,10 +1,11 @@
-"""new_folder keeps a folder that another process has created meanwhile, and leaves no files after an error."""
+"""new_folder keeps a folder that another process has created, and leaves no files after an error; cache folder."""
 
 from pathlib import Path
 
 import pytest
 
-from clipx.utils.files import new_folder
+from clipx.errors import UserError
+from clipx.utils.files import cache_home, new_folder
 
 
 def test_the_folder_of_a_faster_process_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +31,15 @@ def test_a_failed_rename_is_an_error_and_leaves_nothing_behind(tmp_path: Path, m
     with pytest.raises(OSError, match="no room"), new_folder(tmp_path / "made"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_folder_that_is_a_file_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("CLIPX_CACHE", str(place))
+        with pytest.raises(UserError, match=f"^the environment variable CLIPX_CACHE={place} cannot be used"):
+            cache_home()
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "new"))
+    assert cache_home() == tmp_path / "new"
