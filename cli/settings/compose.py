@@ -88,7 +88,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
             print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
             return
 
-    failures: list[UserError | Fault] = []
+    failures, system_errors = list[UserError | Fault](), list[OSError]()
     parent = os.getpid()
 
     def job(config: DictConfig) -> None:
@@ -103,9 +103,15 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
             if os.getpid() != parent:
                 raise  # Hydra's launcher sends it to the parent process
             failures.append(error)
+        except OSError as error:
+            if os.getpid() != parent:
+                raise
+            system_errors.append(error)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
+    if system_errors:
+        raise system_errors[0]
     if failures:
         raise most_severe(failures)("; ".join(map(str, failures)))
 

@@ -7,7 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings.recipes import load_recipe
@@ -100,6 +100,7 @@ def _values(settings: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
     found = []
     for key in settings:
         node = settings._get_node(key)
+        assert isinstance(node, Node)
         full = f"{prefix}{key!s}"
         if isinstance(node, DictConfig) and len(node):
             found += _values(node, f"{full}.")

@@ -43,6 +43,20 @@ def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(
     assert earlier_runs(found[1]) == [Path("runs/objectives_mini-clip/s1")]
 
 
+def test_a_system_error_of_a_run_is_raised_without_a_line_of_hydra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["clipx"])
+
+    def task(config: RunConfig) -> None:
+        (tmp_path / "missing" / "file").write_text("")
+
+    with pytest.raises(FileNotFoundError):
+        run_command(task, ["recipe=demo"])
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.slow
 def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
