@@ -6,6 +6,9 @@ held_out:RUN          the pairs that the run directory RUN holds out of training
 """
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL.Image import Image
@@ -55,7 +58,8 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
     if not path.is_file():
         raise UserError(f"datasets={spec}: no file {path}")
     config = source_config(settings, source=spec.partition(":")[0])
-    pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
+    with _columns_of_eval():
+        pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
     if pairs.problems:
         raise UserError(f"datasets={spec}: {pairs.problems[0]}")
     paths = [path.parent / pairs.where(i) for i in range(len(pairs))]
@@ -69,7 +73,8 @@ def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings
     Raises UserError: the folder is not a data set, the split or a column is missing, or a row has no caption.
     """
     split = split or _split(spec, place)
-    pairs = HFPairs(source_config(settings, source="hf", root=str(place), split=split), place)
+    with _columns_of_eval():
+        pairs = HFPairs(source_config(settings, source="hf", root=str(place), split=split), place)
     return Captioned(
         spec, short, split, SourceImages(spec, pairs, [*range(len(pairs))]), _all_captions(spec, pairs), settings
     )
@@ -136,6 +141,15 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
         image_column=settings.image_column,
         caption_column=settings.caption_column,
     )
+
+
+@contextmanager
+def _columns_of_eval() -> Iterator[None]:
+    """Name the columns in a UserError as `clipx eval` does: caption_column, in training data.caption_column."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(re.sub(r"\bdata\.(image|caption)_column\b", r"\1_column", str(error))) from error
 
 
 def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
