@@ -6,11 +6,8 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import torch
-
 from cli.launcher.spawn import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, run_workers
 from clipx.config.schema import RunConfig
-from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
 from clipx.run import directory
@@ -44,29 +41,19 @@ def _hold(run: Path) -> AbstractContextManager[None]:
 
 
 def _start(config: RunConfig, run: Path, started: float) -> None:
-    on_cpu, several = choose_device(config.train.device).type == "cpu", config.train.processes * config.launch.nodes > 1
-    if several:
-        check_gpus("train.processes", config.train.processes, config.train.device)
-    if several or on_cpu:
-        _check_data(config)
-    if on_cpu and config.train.samples != 0:
-        check_memory(config, torch.device("cpu"))
-    if not several:
+    device = choose_device(config.train.device)
+    if device.type == "cpu" and config.train.samples != 0:
+        check_memory(config, device)
+    if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)
         _print_next(config, run)
         return
+    check_gpus("train.processes", config.train.processes, config.train.device)
+    open_source(config.data)  # here, so that an error is printed once and not by each worker
     build_periodic_evaluator(config)
     run_workers(config.train.processes, "cli.train", [str(run), str(started)], str(run), config.launch)
     _print_next(config, run)
-
-
-def _check_data(config: RunConfig) -> None:
-    """Raise UserError if the data cannot be opened or hold less than one batch.
-
-    `fit` checks this too, but each worker would print the error, and the memory of a huge batch takes long to count.
-    """
-    Sampler(len(open_source(config.data)), config.train, config.seed, 0, 1, config.data.held_out)
 
 
 def _print_next(config: RunConfig, run: Path) -> None:

@@ -180,15 +180,6 @@ def test_a_run_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
 
 
-def test_a_batch_larger_than_the_data_is_refused_before_its_memory_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=4)
-    monkeypatch.setattr("cli.train.check_memory", lambda *_: pytest.fail("the memory is counted"))
-    done = clipx_here("train", *tiny(tmp_path / "shards"), "name=a", cwd=tmp_path, code=2)
-    assert done.stderr == "clipx: train.batch_size=8 is larger than the 4 samples to train on\n"
-
-
 @pytest.mark.slow
 def test_a_diverged_run_exits_with_code_3_each_time(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
