@@ -97,7 +97,9 @@ def configs(tmp_path: Path) -> list[RunConfig]:
 def checkpoint(run: Path, step: int, data: str = "10000:abc") -> None:
     folder = run / "checkpoints" / f"step_{step:08d}"
     folder.mkdir(parents=True)
-    (folder / "checkpoint.json").write_text(json.dumps({"step": step, "data": data}))
+    (folder / "checkpoint.json").write_text(
+        json.dumps({"step": step, "data": data, "sha256": {"model.safetensors": "a", "training.pt": "b"}})
+    )
 
 
 def test_a_run_is_finished_after_its_last_step_and_all_its_evaluations(tmp_path: Path) -> None:
