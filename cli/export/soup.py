@@ -7,7 +7,7 @@ from torch import Tensor
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.temperature import PREFIX, same_nu
+from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.run.initial_weights import replace_weights
@@ -32,7 +32,7 @@ def load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None
         if place != places[0]:
             _check_towers(model, places[0], place)
             if not mean_nu:  # the model still has the first one's temperature
-                weights = replace_weights(weights, model, (PREFIX,))
+                weights = replace_weights(weights, model, (TEMPERATURE_PREFIX,))
         checkpoints.set_weights(model, weights, place / name)
         for key, weight in model.state_dict().items():
             if weight.is_floating_point():

@@ -86,7 +86,7 @@ def _needs(runs: list[PlannedRun], looks: dict[str, tuple[int, ...]]) -> dict[Na
 
 
 def print_items(items: list[BudgetItem], budget: float | None) -> None:
-    """Print a line per item and the total."""
+    """Print each item of the budget, then the total."""
     total, count = 0.0, 0
     for item in items:
         total += item.gpu_hours

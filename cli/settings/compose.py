@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -24,46 +22,28 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings import mistakes, sweep
+from cli.settings import choices, mistakes, sweep
 from cli.settings.arguments import (
     key_of,
     plugin_names,
     refuse_duplicates,
     shows_config,
-    split_config_dir,
     split_positional,
     with_plugin_list,
 )  # fmt: skip
+from cli.settings.choices import GROUPS, chosen_objectives, data_sets, recipe, recipes, sets_objective
 from cli.settings.recipes import Recipe, expand_arm, load_recipe
 from cli.settings.run_name import run_name
 from clipx.config.combinations import check_combinations
 from clipx.config.eval_schema import EvalConfig
-from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, check_value
 from clipx.errors import Fault, UserError, most_severe
-from clipx.utils.files import recipe_files
-from clipx.utils.plugins import RECIPES, added, load_plugins
+from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
-_checked: dict[str, Recipe] = {}  # recipes whose keys were checked
-GROUPS = ("recipe", "data", "objective")
 Arms = dict[str, list[str]]  # name -> overrides
-
-
-def recipes() -> dict[str, Path]:
-    """Return name -> file of the installed recipes, the recipes of plug-ins and those of --config-dir.
-
-    Raises UserError: --config-dir is not a folder.
-    """
-    folders = split_config_dir(sys.argv)[0]
-    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-        raise UserError(f"--config-dir={missing[0]} is not a folder")
-    installed = recipe_files(Path(str(files("recipes"))))
-    users = [path for folder in folders for path in recipe_files(folder)]
-    found = {p.stem: p for p in installed} | added(RECIPES) | {p.stem: p for p in users}
-    return {name: path for name, path in found.items() if name != "base"}
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
@@ -158,21 +138,16 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     """
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
-    choices = _choices(groups)
-    if "objective" not in choices or _sets_objective(choices["recipe"]):
+    chosen = _choices(groups)
+    if "objective" not in chosen or sets_objective(chosen["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
-    return others, _objectives(_chosen_objectives(overrides))[choices["objective"]], values
+    return others, choices.objectives(chosen_objectives(overrides))[chosen["objective"]], values
 
 
 def _choices(overrides: list[str]) -> dict[str, Any]:
     """Return the chosen recipe, data and objective, without quotes; in a sweep, a choice is no string."""
     return {str(o.key_or_group): o.value() for o in _parse([o for o in overrides if key_of(o) in GROUPS])}
-
-
-def _sets_objective(name: str) -> bool:
-    """Return True if a recipe, or one that it starts from, sets parameters of the objective."""
-    return any("objective" in found.settings for found in _with_bases(name))
 
 
 @cache
@@ -220,7 +195,7 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 def _register(overrides: list[str]) -> None:
     """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed ones are stored."""
     store = ConfigStore.instance()
-    data, objectives = _data_sets(), _objectives(_chosen_objectives(overrides))
+    data, objectives = data_sets(), choices.objectives(chosen_objectives(overrides))
     presets = repr((data, objectives))
     if _stored.get("") != presets:
         _stored[""] = presets
@@ -238,54 +213,6 @@ def _register(overrides: list[str]) -> None:
                 store.store(group="recipe", name=name, node=found.settings, package="_global_")
                 _stored[name] = found
                 _compose_groups.cache_clear()
-
-
-def _data_sets() -> dict[str, dict[str, Any]]:
-    """Return name -> settings of the data sets: the presets, and the sources of plug-ins."""
-    return {name: {"source": name} for name in added("SOURCES")} | DATA
-
-
-def _chosen_objectives(overrides: list[str]) -> list[str]:
-    """Return the names after objective=, and those that the recipes after recipe= choose in their defaults."""
-    names = {
-        group: [name for o in overrides if key_of(o) == group for name in o.partition("=")[2].split(",")]
-        for group in ("objective", "recipe")
-    }
-    found = [base for name in names["recipe"] if name in recipes() for base in _with_bases(name)]
-    return [*names["objective"], *(objective for base in found for objective in base.objectives)]
-
-
-def _objectives(chosen: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return name -> terms of the objectives: the presets and single terms, `chosen` ones at least."""
-    known: dict[str, dict[str, dict[str, Any]]] = {**{name: {name: {}} for name in added("TERMS")}, **OBJECTIVES}
-    if all(name in known for name in chosen):
-        return known
-    from clipx.objectives import TERMS  # imports torch, so only for a term of the package that is not in OBJECTIVES
-
-    return {**{name: {name: {}} for name in TERMS}, **known}
-
-
-def recipe(name: str) -> Recipe:
-    """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
-    path = lookup(recipes(), name, "recipe")
-    found = load_recipe(path)
-    if _checked.get(name) is not found:
-        mistakes.check_recipe(name, path, found.settings)
-        _checked[name] = found
-    return found
-
-
-def _with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
-    """Return a recipe and those that it starts from; `below`: the recipes that start from it.
-
-    Raises UserError: as `recipe`, for each of them, or a recipe starts from itself.
-    """
-    if name in below:
-        raise UserError(f"recipe={below[0]}: its defaults lead back to {name}: {' -> '.join([*below, name])}")
-    found = recipe(name)
-    for base in found.bases:
-        lookup(recipes(), base, f"recipe={name}: defaults")
-    return [found, *(other for base in found.bases for other in _with_bases(base, (*below, name)))]
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
@@ -326,15 +253,10 @@ def _parse_one(override: str) -> list[Any]:
     return parsed
 
 
-def _choices_of_groups(objectives: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Return group -> name -> content; `objectives`: as `chosen` of `_objectives`."""
-    return dict(zip(GROUPS, (recipes(), _data_sets(), _objectives(objectives)), strict=True))
-
-
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
     refuse_duplicates(overrides)
-    groups, parsed = _choices_of_groups(_chosen_objectives(overrides)), _parse(overrides)
+    groups, parsed = choices.by_group(chosen_objectives(overrides)), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
@@ -385,6 +307,6 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
         if (choice := mistakes.unknown_choice(error)) and (group := choice[0]) in GROUPS:
-            lookup(_choices_of_groups([choice[1]])[group], choice[1], group)
+            lookup(choices.by_group([choice[1]])[group], choice[1], group)
         mistakes.refuse_wrong_types(error, recipes())
         raise UserError(mistakes.message_of(error, schema)) from error

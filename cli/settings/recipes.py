@@ -88,7 +88,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
 def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
     """Return the recipes that a recipe starts from, and the objectives that it chooses.
 
-    Raises UserError: the list has another form. Hydra allows more forms, but answers many of them with a traceback.
+    Raises UserError: `given` is another list. Hydra allows more, but many mistakes in it would give a traceback.
     """
     if not isinstance(given, list) or not all(isinstance(entry, str) or _is_choice(entry) for entry in given):
         raise UserError(

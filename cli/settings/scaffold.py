@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 
-from cli.settings.compose import recipes
+from cli.settings.choices import recipes
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup

@@ -65,7 +65,7 @@ def _plain(default: object) -> str:
 
 def _recipes() -> dict[str, str]:
     """Return name -> first sentence and arms of each recipe."""
-    from cli.settings.compose import recipe, recipes
+    from cli.settings.choices import recipe, recipes
 
     rows = {}
     for name, path in recipes().items():

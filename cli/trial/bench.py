@@ -13,7 +13,8 @@ import torch
 from rich.table import Table
 
 from cli.settings.arguments import count, key_of, number, split_given, split_positional
-from cli.settings.compose import compose_run, recipe
+from cli.settings.choices import recipe
+from cli.settings.compose import compose_run
 from cli.settings.run_name import LONGEST_NAME
 from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig

@@ -22,7 +22,7 @@ from clipx.errors import UserError
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
-PREFIX = "temperature."  # of the names of its weights in a model
+TEMPERATURE_PREFIX = "temperature."  # of the names of its weights in a model
 # 1/tau as a function of nu and s, and the inverse: nu as a function of 1/tau and s
 PARAMETERISATIONS: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[float, float], float]]] = {
     "exp": (lambda nu, s: nu.exp(), lambda scale, s: math.log(scale)),

@@ -15,7 +15,7 @@ from clipx.config.schema import PUBLISHED_PREFIXES, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.temperature import PREFIX, same_nu
+from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers.positions import fit_positions, has_text_positions
 from clipx.run import checkpoint, directory
 from clipx.types import Inputs
@@ -127,7 +127,7 @@ def _replace_temperature_and_bias(
     The bias continues if both runs have one.
     """
     ours, theirs = config.temperature, start.temperature
-    own: tuple[str, ...] = () if same_nu(ours, theirs) else (PREFIX,)
+    own: tuple[str, ...] = () if same_nu(ours, theirs) else (TEMPERATURE_PREFIX,)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
     return replace_weights(weights, model, own)
 

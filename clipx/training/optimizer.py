@@ -11,7 +11,7 @@ from torch import nn
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
 from clipx.models.parallel import BLOCK
-from clipx.models.temperature import PREFIX
+from clipx.models.temperature import TEMPERATURE_PREFIX
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
@@ -127,7 +127,7 @@ def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
         "text.": (model.text.lr_factor, decay if model.text.weight_decay is None else model.text.weight_decay),
         "image.projection.": projection,
         "text.projection.": projection,
-        PREFIX: (config.temperature.lr_factor, 0.0),
+        TEMPERATURE_PREFIX: (config.temperature.lr_factor, 0.0),
     }
 
 

@@ -18,46 +18,59 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from clipx.errors import UserError, one_line
 from clipx.utils.files import recipe_files
 
-# table of a plug-in -> table of clipx. clipx's module is imported only if a plug-in adds rows to its table, because
-# most of these modules import torch.
-TABLES = {
-    "TERMS": "clipx.objectives.TERMS",
-    "OBJECTIVES": "clipx.config.presets.OBJECTIVES",
-    "DATA": "clipx.config.presets.DATA",
-    "SOURCES": "clipx.data.sources.opening.SOURCES",
-    "TOWERS": "clipx.models.towers.build.TOWERS",
-    "TEMPERATURES": "clipx.models.temperature.TEMPERATURES",
-    "PARAMETERISATIONS": "clipx.models.temperature.PARAMETERISATIONS",
-    "FREQUENCIES": "clipx.models.kernels.FREQUENCIES",
-    "MASKS": "clipx.training.modality_mixing.MASKS",
-    "TASKS": "evaluation.tasks.TASKS",
-    "HEADLINE": "evaluation.tasks.rows.HEADLINE",
-    "LAYOUTS": "evaluation.datasets.opening.LAYOUTS",
-}
 RECIPES = "RECIPES"
-FUNCTION = (callable, "a function")
-# table -> (returns True for a row of the right kind, the right kind in words)
-ROWS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "TERMS": (
-        lambda row: isinstance(row, type) and issubclass(row, _object("clipx.objectives.base.Term")),
-        "a Term class",
+
+
+class Table(NamedTuple):
+    """A table that plug-ins may extend."""
+
+    location: str  # imported only if a plug-in adds rows, because most of these modules import torch
+    is_row: Callable[[Any], bool]
+    row: str  # the right kind of row, in words
+
+
+def _is_term(row: Any) -> bool:
+    return isinstance(row, type) and issubclass(row, _object("clipx.objectives.base.Term"))
+
+
+def _is_objective(row: Any) -> bool:
+    return isinstance(row, dict) and all(isinstance(settings, dict) for settings in row.values())
+
+
+def _is_tower(row: Any) -> bool:
+    return isinstance(row, _object("clipx.models.towers.build.TowerKind"))
+
+
+def _is_task(row: Any) -> bool:
+    return not isinstance(row, type) and callable(getattr(row, "score", None))
+
+
+def _is_dict(row: Any) -> bool:
+    return isinstance(row, dict)
+
+
+TABLES = {
+    "TERMS": Table("clipx.objectives.TERMS", _is_term, "a Term class"),
+    "OBJECTIVES": Table("clipx.config.presets.OBJECTIVES", _is_objective, "a dict {TERM: {PARAMETER: VALUE}}"),
+    "DATA": Table("clipx.config.presets.DATA", _is_dict, "a dict of settings data.*"),
+    "SOURCES": Table("clipx.data.sources.opening.SOURCES", callable, "a function"),
+    "TOWERS": Table("clipx.models.towers.build.TOWERS", _is_tower, "a TowerKind"),
+    "TEMPERATURES": Table("clipx.models.temperature.TEMPERATURES", callable, "a function"),
+    "PARAMETERISATIONS": Table(
+        "clipx.models.temperature.PARAMETERISATIONS",
+        lambda row: isinstance(row, tuple) and len(row) == 2,
+        "two functions",
     ),
-    "OBJECTIVES": (
-        lambda row: isinstance(row, dict) and all(isinstance(settings, dict) for settings in row.values()),
-        "a dict {TERM: {PARAMETER: VALUE}}",
-    ),
-    "DATA": (lambda row: isinstance(row, dict), "a dict of settings data.*"),
-    "TOWERS": (lambda row: isinstance(row, _object("clipx.models.towers.build.TowerKind")), "a TowerKind"),
-    "PARAMETERISATIONS": (lambda row: isinstance(row, tuple) and len(row) == 2, "two functions"),
-    "TASKS": (lambda row: not isinstance(row, type) and callable(getattr(row, "score", None)), "a task, not its class"),
-    "HEADLINE": (lambda row: isinstance(row, dict), "a dict {METRIC: TITLE}"),
-    **dict.fromkeys(("SOURCES", "TEMPERATURES", "FREQUENCIES", "MASKS", "LAYOUTS"), FUNCTION),
-    RECIPES: (lambda row: isinstance(row, Path), "a file"),
+    "FREQUENCIES": Table("clipx.models.kernels.FREQUENCIES", callable, "a function"),
+    "MASKS": Table("clipx.training.modality_mixing.MASKS", callable, "a function"),
+    "TASKS": Table("evaluation.tasks.TASKS", _is_task, "a task, not its class"),
+    "HEADLINE": Table("evaluation.tasks.rows.HEADLINE", _is_dict, "a dict {METRIC: TITLE}"),
+    "LAYOUTS": Table("evaluation.datasets.opening.LAYOUTS", callable, "a function"),
 }
 
 Rows = dict[str, dict[str, Any]]  # table -> name -> row
@@ -143,13 +156,11 @@ def _add(plugin: str, origin: str, tables: Rows) -> None:
 
     Raises UserError: a row is not of its table's kind, or a table has another row with the same name.
     """
-    for table, rows in tables.items():
-        for name, row in rows.items():
-            is_right, words = ROWS[table]
-            if not isinstance(name, str) or not is_right(row):
-                raise UserError(
-                    f"{origin}: {table} has the row {name!r}: {row!r}; the name must be a string, the row {words}"
-                )
+    for table in tables.keys() - {RECIPES}:  # recipes are files that were found in a folder
+        for name, row in tables[table].items():
+            if not isinstance(name, str) or not TABLES[table].is_row(row):
+                right = f"the name must be a string, the row {TABLES[table].row}"
+                raise UserError(f"{origin}: {table} has the row {name!r}: {row!r}; {right}")
     ours = {table: _clipx_table(table) for table in tables}
     for table, rows in tables.items():
         for name, row in rows.items():
@@ -163,7 +174,7 @@ def _add(plugin: str, origin: str, tables: Rows) -> None:
 def _clipx_table(table: str) -> dict[str, Any]:
     if table == RECIPES:  # clipx has no such table: the commands read the rows with `added`
         return _recipes(Path(str(files("recipes")))) | added(RECIPES)
-    rows: dict[str, Any] = _object(TABLES[table])
+    rows: dict[str, Any] = _object(TABLES[table].location)
     return rows
 
 

@@ -6,8 +6,7 @@ A score is read by the same readers as in the claims, and averaged over the data
 """
 
 import math
-from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from statistics import fmean
@@ -16,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run.directory import identity_keys
 from clipx.utils import plugins
 from evaluation.claims.measures import MetricReader, value_name, value_title
 from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
-from evaluation.runs.description import digits, flat, objective, unfinished
+from evaluation.runs.conditions import describe_methods, differing, settings_of_method, training_conditions
+from evaluation.runs.description import digits, unfinished
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
@@ -46,17 +44,6 @@ GEOMETRY: dict[str, MetricReader] = {
 MIN_SEEDS = 3  # fewest seeds that give an interval
 ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
-
-CONDITIONS = {  # settings that compared runs must share, in addition to those of the data
-    "model.embed_dim",
-    *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
-    "model.init",
-    "model.image.size",
-    "model.text.context_length",
-    *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),
-}
-KEYWORDS = ("data.keywords", "data.keyword_digits")  # not conditions: they label pairs without changing them
-NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor listed as settings of a method
 
 BySeed = dict[int, float]  # seed -> value
 
@@ -196,7 +183,7 @@ def compare(
     groups, left_out = _usable(groups)
     by_conditions: dict[tuple[tuple[str, str], ...], list[RunGroup]] = {}
     for group in groups:
-        by_conditions.setdefault(tuple(_conditions(group.runs[0]).items()), []).append(group)
+        by_conditions.setdefault(tuple(training_conditions(group.runs[0]).items()), []).append(group)
     comparable = {key: members for key, members in by_conditions.items() if len(members) > 1}
     if not comparable:
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
@@ -205,7 +192,7 @@ def compare(
     alone: dict[str, list[str]] = {}  # differing settings -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
-            differs = _differing(dict(key), compared)
+            differs = differing(dict(key), compared)
             values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:2])
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
@@ -227,7 +214,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
             elif text := unfinished(run):
                 early.append(f"{name} ({text})")
             else:
-                key = repr((settings_of_method(run), _conditions(run)))
+                key = repr((settings_of_method(run), training_conditions(run)))
                 labels.setdefault(key, group.label)
                 by_seed = merged.setdefault(key, {})
                 kept, dropped = by_seed.get(run.seed, (name, run)), (name, run)
@@ -260,34 +247,12 @@ def seed_mean(values: BySeed) -> SeedMean | None:
     return SeedMean(*t_interval(list(values.values())), len(values))
 
 
-def _conditions(run: Run) -> dict[str, str]:
-    settings = _all_settings(run)
-    found = {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
-    samples = run.environment.get("data")  # hash of the training data: the files in data.root may change
-    return found | ({"training samples": str(samples)} if samples else {})
-
-
-def _all_settings(run: Run) -> dict[str, str]:
-    """Return dotted name -> value of all settings; defaults for settings that an older run lacks."""
-    return dict(flat(asdict(RunConfig()))) | dict(flat(run.config))
-
-
-def _is_condition(key: str, settings: dict[str, str]) -> bool:
-    if key.startswith("data.scenes."):
-        return settings.get("data.source") == "scenes"
-    return key in CONDITIONS or (key.startswith("data.") and key not in KEYWORDS)
-
-
-def _differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    return [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-
-
 def _not_comparable(conditions: list[dict[str, str]], labels: list[str]) -> str:
     if len(conditions) < 2:
         one = f"{', '.join(labels)} is one method" if labels else "no run is finished"
         return f"nothing to compare: {one}; give runs of two or more methods"
     ours, theirs = conditions[:2]
-    differs = "; ".join(f"{k}: {ours.get(k, '-')}, not {theirs.get(k, '-')}" for k in _differing(ours, theirs))
+    differs = "; ".join(f"{k}: {ours.get(k, '-')}, not {theirs.get(k, '-')}" for k in differing(ours, theirs))
     return f"nothing to compare: no two of {', '.join(labels)} share towers, data and length ({differs})"
 
 
@@ -298,7 +263,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     measured = {name: shared_values(measure, groups) for name, measure in measures.items()}
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in scores)]
     tasks = [task for task in SCORES if scored and all(measured[task][at] for at in scored)]
-    settings = _method_settings(groups)
+    settings = describe_methods(groups)
     labels = short_names([group.label for group in groups])
     methods = []
     for at, group in enumerate(groups):
@@ -345,24 +310,3 @@ def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
         else {}
         for by_seed in scores
     ]
-
-
-def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
-    """Return the objective, and the other settings in which compared methods may differ."""
-    settings = _all_settings(run)
-    keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
-    return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)}
-
-
-def _method_settings(groups: list[RunGroup]) -> list[str]:
-    """Return each group's objective, and its settings that differ from the most common value."""
-    by_group = [settings_of_method(group.runs[0])[1] for group in groups]
-    all_keys = {key: None for settings in by_group for key in settings}
-    usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
-    return [
-        "; ".join([
-            objective(group.runs[0]),
-            *(f"{key}={value}" for key, value in settings.items() if value != usual[key]),
-        ])
-        for group, settings in zip(groups, by_group, strict=True)
-    ]  # fmt: skip

@@ -29,7 +29,7 @@ from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
-from clipx.models.temperature import PREFIX, build_temperature
+from clipx.models.temperature import TEMPERATURE_PREFIX, build_temperature
 from clipx.run import checkpoint as checkpoints
 from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.layouts.training import SourceImages
@@ -114,7 +114,11 @@ def final_tau(config: RunConfig, checkpoint: Path) -> float:
     """Return the temperature at the last step before a checkpoint."""
     temperature = build_temperature(config.temperature)
     weights = load_file(checkpoint / checkpoints.WEIGHTS)
-    state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    state = {
+        name.removeprefix(TEMPERATURE_PREFIX): value
+        for name, value in weights.items()
+        if name.startswith(TEMPERATURE_PREFIX)
+    }
     temperature.load_state_dict(state)
     return 1 / float(temperature(checkpoints.progress_of(checkpoint, config)).detach())
 

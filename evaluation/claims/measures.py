@@ -27,43 +27,43 @@ class MetricReader:
     per_class: tuple[str, ...] = ()  # data sets on which mean_per_class replaces top1
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return name -> value for each data set with every metric; the name tells split and choices, see `value_name`.
+        """Return name (see `value_name`) -> value of the data sets for which a run has all metrics.
 
         A data set has one value, because splits and other prompts must not be averaged: that of the split `test` with
         the default choices; if it has none, the first by name. The last of repeated evaluations counts.
         """
-        found: dict[str, dict[_Scored, dict[str, float]]] = {}  # data set -> split and choices -> metric -> value
+        found: dict[str, dict[_SplitParts, dict[str, float]]] = {}  # data set -> split and choices -> metric -> value
         for row in run.results:
             if row.task != self.task:
                 continue
-            dataset, scored = canonical_name(row.dataset), _scored(row.split)
+            dataset, parts = canonical_name(row.dataset), _parse_split(row.split)
             chance = row.chance if self.above_chance else 0.0
-            if chance is not None and row.metric in self._metrics(dataset) and self._selects(row, dataset, scored):
-                found.setdefault(dataset, {}).setdefault(scored, {})[row.metric] = row.value - chance
+            if chance is not None and row.metric in self._metrics(dataset) and self._selects(row, dataset, parts):
+                found.setdefault(dataset, {}).setdefault(parts, {})[row.metric] = row.value - chance
         chosen = {}
-        for dataset, by_scored in found.items():
-            complete = [scored for scored, values in by_scored.items() if len(values) == len(self.metrics)]
+        for dataset, by_split in found.items():
+            complete = [parts for parts, values in by_split.items() if len(values) == len(self.metrics)]
             if complete:
-                first = min(complete, key=_Scored.order)
-                chosen[first.name(self.task, dataset)] = statistics.fmean(by_scored[first].values())
+                first = min(complete, key=_SplitParts.order)
+                chosen[first.name(self.task, dataset)] = statistics.fmean(by_split[first].values())
         return chosen
 
     def _metrics(self, dataset: str) -> tuple[str, ...]:
         per_class = dataset in self.per_class
         return tuple(m.replace("top1", "mean_per_class") for m in self.metrics) if per_class else self.metrics
 
-    def _selects(self, row: Result, dataset: str, scored: "_Scored") -> bool:
+    def _selects(self, row: Result, dataset: str, parts: "_SplitParts") -> bool:
         if self.datasets:
-            included = dataset in self.datasets or _with_split(dataset, scored.split) in self.datasets
+            included = dataset in self.datasets or _with_split(dataset, parts.split) in self.datasets
         else:
             included = dataset not in (CANONICAL_HELD_OUT, *self.without)
-        same = scored.paper_protocol == self.paper_protocol and scored.pool == self.pool
+        same = parts.paper_protocol == self.paper_protocol and parts.pool == self.pool
         return included and same and math.isfinite(row.value)
 
 
 @dataclass(frozen=True)
-class _Scored:
-    """What a row scores: the parts of its split's name, such as `test, 1000 of 5000 images (seed 0), limit 20`."""
+class _SplitParts:
+    """The parts of a row's split, such as `test, 1000 of 5000 images (seed 0), limit 20`."""
 
     split: str
     choices: str  # prompts= and limit=, if they are not the defaults
@@ -80,30 +80,30 @@ class _Scored:
 
 
 @cache
-def _scored(split: str) -> _Scored:
-    """Return what a row with this split scores."""
+def _parse_split(split: str) -> _SplitParts:
+    """Separate the parts of a row's split."""
     name, _, rest = split.partition(", ")
     pool = re.match(r"(\d+) of \d+ images \(seed \d+\)(, )?", rest)
     rest = rest[pool.end() :] if pool else rest
     paper = re.match(r"paper protocol(, (?=limit )|$)", rest)
     choices = rest[paper.end() :] if paper else rest
-    return _Scored(name, choices, bool(paper), int(pool[1]) if pool else None)
+    return _SplitParts(name, choices, bool(paper), int(pool[1]) if pool else None)
 
 
 def value_name(row: Result) -> str:
-    """Return the name under which readers give a row's value: "zeroshot cifar10", "zeroshot cifar10, prompts simple".
+    """Return the name of a row's value: "zeroshot cifar10", "zeroshot cifar10, prompts simple".
 
-    A split other than `test` is part of it: "retrieval flickr8k/dev". So values of different splits or choices, which
-    are different quantities, never have the same name. Pool and protocol are left out: a reader reads only one of each.
+    The name contains the split, unless it is `test`, and other prompts and limits: "retrieval flickr8k/dev". So values
+    that cannot be compared have different names. Pool and protocol are left out: a reader reads only one of each.
     """
-    return _scored(row.split).name(row.task, canonical_name(row.dataset))
+    return _parse_split(row.split).name(row.task, canonical_name(row.dataset))
 
 
 def value_title(row: Result) -> str:
-    """Return the name of a row's value on a page: "retrieval flickr8k/dev", "zeroshot x (prompts simple)"."""
-    scored = _scored(row.split)
-    known = scored.split == TEST or row.dataset.endswith(f"/{scored.split}")
-    notes = [text for text in ("" if known else scored.split, scored.choices) if text]
+    """Return the title of a row's value in a report: "retrieval flickr8k/dev", "zeroshot x (prompts simple)"."""
+    parts = _parse_split(row.split)
+    known = parts.split == TEST or row.dataset.endswith(f"/{parts.split}")
+    notes = [text for text in ("" if known else parts.split, parts.choices) if text]
     return f"{row.task} {row.dataset}" + (f" ({', '.join(notes)})" if notes else "")
 
 

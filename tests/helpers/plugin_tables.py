@@ -11,7 +11,7 @@ from clipx.utils import plugins
 @contextmanager
 def restored() -> Iterator[None]:
     """On exit, restore the tables, the list of loaded plug-ins and sys.path; forget modules of temporary folders."""
-    locations = {table: location.rpartition(".") for table, location in plugins.TABLES.items()}
+    locations = {name: table.location.rpartition(".") for name, table in plugins.TABLES.items()}
     tables = {table: getattr(import_module(module), name) for table, (module, _, name) in locations.items()}
     before = {table: dict(rows) for table, rows in tables.items()}
     loaded, modules, path = dict(plugins._loaded), set(sys.modules), list(sys.path)

@@ -8,7 +8,8 @@ import pytest
 import torch
 import yaml
 
-from cli.settings.compose import compose_eval, compose_run, recipe, recipes
+from cli.settings.choices import recipe, recipes
+from cli.settings.compose import compose_eval, compose_run
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import temperature

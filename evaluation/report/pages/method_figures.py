@@ -2,10 +2,11 @@
 
 import re
 
-from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, paired, seed_mean, settings_of_method
+from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, paired, seed_mean
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
+from evaluation.runs.conditions import settings_of_method
 from evaluation.runs.description import digits, setting
 
 MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only

@@ -6,7 +6,7 @@ import pytest
 
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.compose import recipe
+from cli.settings.choices import recipe
 from cli.settings.recipes import load_recipe
 from clipx.config.ladder import AXES
 from clipx.config.schema import RunConfig

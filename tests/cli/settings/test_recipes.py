@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run, recipe, recipes
+from cli.settings.choices import recipe, recipes
+from cli.settings.compose import compose_run
 from cli.settings.recipes import expand_arm, load_recipe
 from cli.shell import ls
 from clipx.errors import UserError

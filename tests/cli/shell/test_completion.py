@@ -75,7 +75,7 @@ def test_own_recipes_and_their_arms(tmp_path: Path, table: completion.Completion
 
 
 def test_the_arms_of_the_installed_recipes_equal_those_of_the_yaml_parser(table: completion.Completions) -> None:
-    from cli.settings.compose import recipe, recipes
+    from cli.settings.choices import recipe, recipes
 
     assert table["arms"] == {name: list(recipe(name).arms) for name in recipes()}
 

@@ -10,7 +10,8 @@ import torch
 
 from cli.exit_codes import exit_code_of
 from cli.main import COMMANDS
-from cli.settings.compose import compose_run, recipe
+from cli.settings.choices import recipe
+from cli.settings.compose import compose_run
 from cli.trial import bench as command
 from cli.trial.bench import BENCHMARKS, Benchmark, bench, benchmarks_of
 from cli.trial.sizes import added_state, parameters

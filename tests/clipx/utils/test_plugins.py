@@ -76,7 +76,7 @@ def test_a_row_of_a_plugin_becomes_a_choice_of_its_setting(here: Path) -> None:
 def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | None, message: str) -> None:
     if text is not None:
         (here / "wrong.py").write_text(text)
-    tables = {table: plugins._object(location) for table, location in plugins.TABLES.items()}
+    tables = {name: plugins._object(table.location) for name, table in plugins.TABLES.items()}
     before = {table: dict(rows) for table, rows in tables.items()}
     with pytest.raises(UserError, match=message) as raised:
         load_plugins(["wrong"])
@@ -84,10 +84,9 @@ def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | N
 
 
 def test_the_rows_of_clipx_are_of_the_kind_that_plugins_must_give() -> None:
-    assert plugins.ROWS.keys() == {*plugins.TABLES, plugins.RECIPES}
-    for table, location in plugins.TABLES.items():
-        rows = [row for row in plugins._object(location).values() if row is not None]  # None: mixing.kind=none
-        assert rows and all(plugins.ROWS[table][0](row) for row in rows), table
+    for name, table in plugins.TABLES.items():
+        rows = [row for row in plugins._object(table.location).values() if row is not None]  # None: mixing.kind=none
+        assert rows and all(map(table.is_row, rows)), name
 
 
 def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:

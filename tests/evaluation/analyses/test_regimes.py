@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.settings.compose import recipes
+from cli.settings.choices import recipes
 from clipx.data.preprocess.keywords import Keywords
 from clipx.data.sampler import Sampler
 from clipx.data.scenes import folder as scenes_folder
