@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clipx.config.setting import Rule
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
-from clipx.theory.figure_style import STYLE, Figures
+from clipx.utils.figures import STYLE, Figures
 from clipx.utils.registry import lookup
 
 Array = NDArray[np.float64]

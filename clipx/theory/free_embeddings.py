@@ -27,10 +27,10 @@ from clipx.objectives.base import Objective
 from clipx.sample_table import SampleTable
 from clipx.theory.claims import Check, CheckedClaim
 from clipx.theory.experiment import OPEN_SHARE, Settings, TableRow, out_of_range
-from clipx.theory.figure_style import GREY, Figures, ordered_colours, panels
 from clipx.theory.paper5.information import mutual_information
 from clipx.theory.paper5.pmi import nce
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
+from clipx.utils.figures import GREY, Figures, ordered_colours, panels
 from clipx.utils.registry import lookup
 
 TAU: Rule = at_least(0.01)

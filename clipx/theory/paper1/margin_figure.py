@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from clipx.theory.figure_style import COLOURS, GREY, Figures, ordered_colours, panels, plain_ticks, reference_line
 from clipx.theory.paper1.margin import MarginResult
+from clipx.utils.figures import COLOURS, GREY, Figures, label_ticks, ordered_colours, panels, reference_line
 
 
 def draw(result: MarginResult) -> Figures:
@@ -32,8 +32,8 @@ def _against_tau(axes: Any, result: MarginResult) -> None:
     axes.plot(taus, guide, color=GREY, linestyle="--", linewidth=1, label=r"proportional to $\tau$")
     axes.set(xscale="log", yscale="log", xlabel=r"temperature $\tau$", ylabel="margin after training")
     axes.set_xlim(0.75 * taus.min(), 1.15 * taus.max())
-    plain_ticks(axes.xaxis, sorted(taus))
-    plain_ticks(axes.yaxis, [0.1, 0.2, 0.5, 1.0, 2.0])
+    label_ticks(axes.xaxis, sorted(taus))
+    label_ticks(axes.yaxis, [0.1, 0.2, 0.5, 1.0, 2.0])
     axes.legend(loc="upper left", bbox_to_anchor=(0, 0.999))
 
 

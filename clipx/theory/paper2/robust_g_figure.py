@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from clipx.theory.experiment import Array
-from clipx.theory.figure_style import BLUE, GREEN, GREY, RED, Figures, annotate, panels
 from clipx.theory.paper2.robust_g import LINE, SIGN, RobustGResult, X
+from clipx.utils.figures import BLUE, GREEN, GREY, RED, Figures, annotate, panels
 
 COLOUR = {"log1p": RED, "ratio": BLUE}
 NAME = {"log1p": r"$g_1 = \log(1+x)$", "ratio": r"$g_2 = x/(1+x)$"}

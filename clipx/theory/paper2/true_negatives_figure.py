@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from clipx.theory.experiment import Array
-from clipx.theory.figure_style import BLUE, GREY, RED, Figures, ordered_colours, panels, plain_ticks
 from clipx.theory.paper2.true_negatives import THETA, PerLoss, TrueNegativesResult
+from clipx.utils.figures import BLUE, GREY, RED, Figures, label_ticks, ordered_colours, panels
 
 ZERO = 1e-3  # height at which the logarithmic axis shows error 0
 
@@ -53,7 +53,7 @@ def _boundary(axes: Any, result: TrueNegativesResult) -> None:
     axes.plot(result.settings.p2, result.settings.theta0, "x", label="point of the landscapes", **cross)
     axes.set(xscale="log", xlim=(result.p2[0], 0.25), xlabel="$p_2$, probability of the rare class")
     axes.set(ylim=(0, np.pi / 10), ylabel=r"$\theta_0$ (radians)")
-    plain_ticks(axes.xaxis, [0.0002, 0.001, 0.005, 0.02, 0.1, 0.25])
+    label_ticks(axes.xaxis, [0.0002, 0.001, 0.005, 0.02, 0.1, 0.25])
     axes.set_title(
         "Left of a line: CLIP's minimum has error $\\geq p_2$, $L_g$'s has error 0.\nRight of it: both have error 0.",
         loc="left",

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from clipx.theory.figure_style import BLUE, GREEN, GREY, RED, Figure, Figures, panels, plain_ticks
 from clipx.theory.paper3.popularity import METHODS, PopularityResult, Sample, mean_error
+from clipx.utils.figures import BLUE, GREEN, GREY, RED, Figure, Figures, label_ticks, panels
 
 COLOUR = dict(zip(METHODS, (RED, BLUE, GREEN), strict=True))
 
@@ -60,7 +60,7 @@ def _errors(result: PopularityResult) -> Figure:
             right.plot(sizes, terms, "o-", color=COLOUR[method], label=method)
     for axes in (left, right):
         axes.set(xscale="log", yscale="log", xlabel="pairs n")
-        plain_ticks(axes.xaxis, [float(n) for n in sizes])
+        label_ticks(axes.xaxis, [float(n) for n in sizes])
     left.set_ylabel(r"$|\hat{L} - L|$ (mean, 95% interval of " + f"{result.settings.seeds} draws)")
     right.set_ylabel(r"error term $E(\tilde{q}, q)$ of Theorem 2")
     left.set_ylim(top=5 * left.get_ylim()[1])

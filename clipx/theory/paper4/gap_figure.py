@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from clipx.theory.claims import half_width
-from clipx.theory.figure_style import BLUE, COLOURS, GREY, RED, Figures, ordered_colours, panels, plain_ticks
 from clipx.theory.paper4.gap import GapResult, log_squared_fit
 from clipx.theory.paper4.gap_flow import beta_of_gamma, growth_rate
+from clipx.utils.figures import BLUE, COLOURS, GREY, RED, Figures, label_ticks, ordered_colours, panels
 
 
 def draw(result: GapResult) -> Figures:
@@ -56,8 +56,8 @@ def _invariant(axes: Any, result: GapResult) -> None:
     axes.plot(flow.gamma[::6], flow.beta[::6], "o", color=BLUE, markersize=4, label="integrated flow")
     deviation = np.abs(flow.beta / beta_of_gamma(flow.gamma, settings.gamma0, settings.beta0) - 1).max()
     axes.set(xscale="log", yscale="log", xlabel=r"$\gamma$, half the gap", ylabel=r"$\beta$, inverse temperature")
-    plain_ticks(axes.xaxis, [0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
-    plain_ticks(axes.yaxis, [10, 20, 50, 100])
+    label_ticks(axes.xaxis, [0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
+    label_ticks(axes.yaxis, [10, 20, 50, 100])
     axes.set_title(f"invariant of Lemma 3.1: deviation {deviation:.1e}")
     axes.legend()
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from clipx.theory.figure_style import BLUE, RED, Figure, Figures, panels, plain_ticks, reference_line
 from clipx.theory.paper5.pmi import PmiResult
+from clipx.utils.figures import BLUE, RED, Figure, Figures, label_ticks, panels, reference_line
 
 FLOOR = 1e-6  # nats; smaller distances to the bound are drawn here
 
@@ -34,8 +34,8 @@ def _excess(result: PmiResult) -> Figure:
         reference_line(axes, FLOOR, f"at most {FLOOR:g} above the bound")
     by_size.set_xlabel("dimension d, or number of points M")
     by_parameters.set_xlabel("parameters per instance")
-    plain_ticks(by_size.xaxis, [1, 2, 4, 8, 16])
-    plain_ticks(by_parameters.xaxis, [2, 4, 8, 16, 32])
+    label_ticks(by_size.xaxis, [1, 2, 4, 8, 16])
+    label_ticks(by_parameters.xaxis, [2, 4, 8, 16, 32])
     by_size.set_title(f"N = {settings.N} instances, $I(X;Y)$ = {result.mutual_information:.3f} nats")
     by_size.legend(loc="lower left", bbox_to_anchor=(0, 0.1))
     return figure

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from clipx.utils.figures import COLOURS
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.geometry import add_labels
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, drawing, short_all
+from evaluation.report.figures.svg import DASHED, FONT, INK, drawing, short_all
 
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
 MARKS = {  # verdict -> colour, marker

@@ -4,18 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from clipx.utils.figures import COLOURS, MAX_TICKS, plain_ticks
 from evaluation.report.blocks import Data, Figure
-from evaluation.report.figures.svg import (
-    COLOURS,
-    DASHED,
-    FONT,
-    INK,
-    MAX_X_TICKS,
-    Drawing,
-    drawing,
-    plain_ticks,
-    short_all,
-)
+from evaluation.report.figures.svg import DASHED, FONT, INK, Drawing, drawing, short_all
 
 MAX_POINT_LABELS = 30  # scatter plots with more points have no point labels
 PLACES = [((dx, dy), "right" if dx < 0 else "left") for dx in (5, -5) for dy in (0, 7, -7)]  # offset in px, alignment
@@ -71,7 +62,7 @@ def scatter_plot(
         axes.margins(0.12)
         for axis, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
             if scale == "linear":
-                axis.get_major_locator().set_params(nbins=MAX_X_TICKS)
+                axis.get_major_locator().set_params(nbins=MAX_TICKS)
             else:
                 plain_ticks(axis)
         axes.grid(alpha=0.15, color=INK)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from clipx.utils.figures import COLOURS, MAX_TICKS, plain_ticks
 from evaluation.report.blocks import Data, Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, MAX_X_TICKS, drawing, plain_ticks, short_all
+from evaluation.report.figures.svg import DASHED, FONT, INK, drawing, short_all
 
 MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
 MAX_POINTS_OF_ALL = 12_000  # per figure: with many lines, each has fewer points, so that the page stays small
@@ -82,7 +83,7 @@ def line_plot(
             axes.set_xscale("log")
             plain_ticks(axes.xaxis)
         else:
-            axes.locator_params(axis="x", nbins=MAX_X_TICKS, integer=whole_x)
+            axes.locator_params(axis="x", nbins=MAX_TICKS, integer=whole_x)
         axes.grid(alpha=0.15, color=INK)
         intervals = ["low", "high"] if any(line.spread for line in lines) else []
         return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)

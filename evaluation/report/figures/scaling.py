@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from clipx.utils.figures import COLOURS, plain_ticks
 from evaluation.analyses.comparison import SeedMean, seed_mean
 from evaluation.analyses.power_law import BEYOND, PowerLaw, common_range, difference, standard_error
 from evaluation.analyses.scaling import ArmErrors, Gain
 from evaluation.report.blocks import Data, Figure
-from evaluation.report.figures.svg import COLOURS, DASHED, FONT, INK, Drawing, drawing, plain_ticks
+from evaluation.report.figures.svg import DASHED, FONT, INK, Drawing, drawing
 from evaluation.statistics import t_quantile
 
 DOTTED = (0, (1, 2))  # line style

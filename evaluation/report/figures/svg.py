@@ -10,20 +10,17 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from clipx.utils.figures import COLOURS, STYLE
 from clipx.utils.files import content_hash
 from evaluation.report.blocks import Data, Figure
 from evaluation.types import printable_line
 
 INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
-# Contrast of at least 3 on white and on the dark page, and distinct for colour-blind readers (test_figures.py measures
-# both). Labels after the eighth repeat the colours with other dashes and markers.
-COLOURS = ("#1e5aff", "#d27800", "#007878", "#d21e2d", "#b42db4", "#879669", "#0096f0", "#ff3ca5")
+# Labels after the eighth repeat the colours with other dashes and markers.
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = "os^DvP"
 FONT = 10.0  # px
 DASHED = (0, (4, 3))  # line style
-LOGITS = (0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99)  # ticks of an axis for fractions
-MAX_X_TICKS = 6  # with more, labels such as -0.0425 would touch
 
 
 @dataclass(frozen=True)
@@ -113,16 +110,12 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
 
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK)
     options: Any = {
+        **STYLE,
         **ink,
-        "svg.fonttype": "none",
         "svg.hashsalt": name,  # ids are reproducible, and differ between the figures of a page
-        "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
         "text.parse_math": False,  # captions and names may hold a $
-        "axes.unicode_minus": False,
+        "axes.grid": False,
         "font.size": FONT,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.7,
     }
     unique = list(dict.fromkeys(labels))
     colours = {label: COLOURS[at % len(COLOURS)] for at, label in enumerate(unique)}
@@ -138,26 +131,6 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
 def _legend_columns(labels: list[str]) -> int:
     characters = max(map(len, short_all(labels))) + 4  # 4: the colour key and the spaces
     return max(1, min(len(labels), 56 // characters))  # 56 characters fit on a line of 340 px
-
-
-def plain_ticks(axis: Any) -> None:
-    """Label the ticks of a logarithmic or logit axis with plain numbers.
-
-    Logarithmic: powers of ten, and 2 and 5 times these if there is room.
-    Equal steps if the axis spans less than a factor of five.
-    """
-    from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    low, high = axis.get_view_interval()
-    if axis.get_scale() == "logit":
-        axis.set_major_locator(FixedLocator(LOGITS))
-    elif high < 5 * low:  # the logarithmic locator below could set one tick or none
-        axis.set_major_locator(MaxNLocator(MAX_X_TICKS))
-    else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
-    large = EngFormatter(sep="")  # 150k, 2M
-    axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if value >= 1e4 else f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def short_all(texts: Iterable[str], length: int = 24) -> list[str]:

@@ -1,5 +1,6 @@
 """The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
 
+from clipx.utils.figures import COLOURS
 from evaluation.analyses.comparison import (
     GEOMETRY,
     MEAN,
@@ -25,7 +26,6 @@ from evaluation.report.blocks import (
     Tone,
 )
 from evaluation.report.figures.geometry import scatter_plot
-from evaluation.report.figures.svg import COLOURS
 from evaluation.report.pages.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves, geometry_paths, score_curves

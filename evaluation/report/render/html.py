@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from clipx.utils.figures import COLOURS
 from evaluation.report.blocks import Cell, Data, Document, Figure, Table
-from evaluation.report.figures.svg import COLOURS
 from evaluation.report.render.latex import SPECIAL
 from evaluation.types import printable_line
 

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from statistics import fmean
 
+from clipx.utils.figures import COLOURS
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import EarlyChange, logged_gaps
 from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
@@ -14,7 +15,7 @@ from evaluation.claims.types import Measure, Outcome
 from evaluation.report.blocks import Block, Details, Figure, Figures, SvgFile, Text
 from evaluation.report.figures.geometry import Density, column_chart, density_plot, histogram, pca_plot, scatter_plot
 from evaluation.report.figures.plots import Line, line_plot
-from evaluation.report.figures.svg import COLOURS, slug
+from evaluation.report.figures.svg import slug
 from evaluation.report.sections.task_details import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import STATED

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from clipx.utils.figures import COLOURS
 from evaluation.report.figures.plots import (
     MAX_CLASS_LABELS,
     MAX_POINTS,
@@ -17,7 +18,7 @@ from evaluation.report.figures.plots import (
     confusion_matrix,
     line_plot,
 )
-from evaluation.report.figures.svg import COLOURS, slug
+from evaluation.report.figures.svg import slug
 from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)

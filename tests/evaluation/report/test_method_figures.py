@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from clipx.utils.figures import COLOURS
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Effect, Shade, forest_plot, heat_map, paths
-from evaluation.report.figures.svg import COLOURS
 from evaluation.report.pages.method_figures import method_figures
 from evaluation.statistics import t_interval
 from tests.helpers.method_runs import compare_all, runs_of
