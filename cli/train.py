@@ -6,14 +6,14 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from cli.launcher.spawn import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, run_workers
+from cli.launcher.torchrun import run_workers
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
 from clipx.run import directory
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
-from clipx.utils.device import choose_device
+from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, choose_device, explain_out_of_memory
 from clipx.utils.lock import hold
 from evaluation.during_training import build_periodic_evaluator
 
@@ -73,8 +73,7 @@ def _fit(config: RunConfig, run: Path, started: float) -> int:
         return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 
-if __name__ == "__main__":  # a worker, which reads its settings from config.yaml in the run directory
-    from cli.launcher.agent import run_worker
-
-    run_directory = Path(sys.argv[1])
-    run_worker(lambda: _fit(directory.load_config(run_directory), run_directory, float(sys.argv[2])))
+def work(arguments: list[str]) -> int:
+    """Train as one worker process; the settings are in config.yaml in the run directory. Return the exit code."""
+    run, started = Path(arguments[0]), float(arguments[1])
+    return _fit(directory.load_config(run), run, started)

@@ -129,8 +129,8 @@ def test_only_imports_of_higher_or_equal_levels_are_forbidden(module: str, impor
 @pytest.mark.parametrize(
     ("module", "statement"),
     [
-        ("cli.launcher.agent", "from cli.main import main"),
-        ("cli.launcher.agent", "def train():\n    from cli.train import train"),
+        ("cli.launcher.torchrun", "from cli.main import main"),
+        ("cli.launcher.torchrun", "def train():\n    from cli.train import train"),
         ("clipx.objectives.clip", "from clipx.objectives import siglip"),
         ("evaluation.tasks.rows", "from evaluation.tasks import retrieval"),
     ],

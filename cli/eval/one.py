@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from cli.launcher.spawn import check_gpus, explain_out_of_memory, run_workers
+from cli.launcher.torchrun import run_workers
 from clipx import distributed
 from clipx.config.eval_schema import EvalConfig
 from clipx.errors import UserError
@@ -15,7 +15,7 @@ from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run import directory
 from clipx.run.checkpoint_manager import best_or_last
-from clipx.utils.device import choose_device
+from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
 from evaluation import runner
@@ -151,14 +151,8 @@ def _settings(config: EvalConfig) -> Settings:
     return Settings(config.prompts, config.protocol, tuple(config.pools), config.limit, *columns)
 
 
-if __name__ == "__main__":  # a worker; its settings are the only argument
-    from cli.launcher.agent import run_worker
-
-    worker_config = EvalConfig(**json.loads(sys.argv[1]))
-
-    def evaluate_in_worker() -> None:
-        """Evaluate without returning the rows: `run_worker` takes a return value as the exit code."""
-        load_plugins(worker_config.plugins)
-        _run(worker_config)
-
-    run_worker(evaluate_in_worker)
+def work(arguments: list[str]) -> None:
+    """Evaluate as one worker process; the settings are the only argument."""
+    config = EvalConfig(**json.loads(arguments[0]))
+    load_plugins(config.plugins)
+    _run(config)

@@ -26,8 +26,8 @@ from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory
 from clipx.run.sinks import check_wandb
-from clipx.training.stop_signals import handled_signals
 from clipx.utils.files import write_text
+from clipx.utils.interrupts import handled_signals
 from clipx.utils.lock import hold
 from evaluation.claims.design import Design, refuse_another, store
 from evaluation.runs import reader, results

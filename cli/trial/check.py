@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from cli.launcher.spawn import TRAIN_MEMORY_HINT, explain_out_of_memory
 from clipx.config.eval_schema import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
@@ -19,7 +18,7 @@ from clipx.training.forecast import check_memory
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.trial import timed_step
 from clipx.types import Progress
-from clipx.utils.device import choose_device
+from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
 from evaluation.during_training import check_evaluation
 
 TRIED = 16  # number of training samples to decode

@@ -1,4 +1,4 @@
-"""Early end of a run: Ctrl-C, SIGTERM, SIGUSR1, or the time limit train.max_minutes."""
+"""Early end of a run: Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, or the time limit train.max_minutes."""
 
 import os
 import signal
@@ -8,13 +8,7 @@ from types import FrameType
 from typing import Any
 
 from clipx import distributed
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
-def handled_signals() -> list[signal.Signals]:
-    """Return the SIGNALS that this process does not ignore: a shell script starts `command &` with SIGINT ignored."""
-    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+from clipx.utils.interrupts import handled_signals
 
 
 class StopMonitor:

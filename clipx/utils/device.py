@@ -19,6 +19,8 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16":
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 LARGEST_REUSED = 64 * 2**20  # bytes of a tensor; small, because up to version 2.37 glibc may keep eight such blocks
 MOST_KEPT = 2**30  # bytes
+# settings with which a training step needs less memory
+TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"
 
 
 def choose_device(name: str, key: str = "train.device") -> torch.device:
@@ -90,3 +92,21 @@ def missing_compiler(device: torch.device) -> str:
         name = os.environ.get("CXX", "g++")
         return "" if shutil.which(name) else name
     return "" if os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") else "gcc or clang"
+
+
+def check_gpus(key: str, processes: int, device: str) -> None:
+    """Raise UserError if more processes than GPUs would run on this machine; without GPUs they run on the CPU."""
+    gpus = torch.cuda.device_count()
+    if device != "cpu" and 0 < gpus < processes:
+        raise UserError(
+            f"{key}={processes}, but this machine has {gpus} GPUs; allowed: 1..{gpus}, or set the device to cpu"
+        )
+
+
+@contextmanager
+def explain_out_of_memory(setting: str, less: str) -> Iterator[None]:
+    """Turn an out-of-memory error of the GPU into a UserError: `setting` does not fit, try `less`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(f"{setting} does not fit into the memory of the GPU; try {less} ({error})") from error

@@ -1,4 +1,4 @@
-"""Let the processes that a command starts ignore Ctrl-C, and end when their parent ends."""
+"""Signals of a command and its processes: which ones stop it, who ignores Ctrl-C, and who ends with its parent."""
 
 import os
 import signal
@@ -7,7 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PARENT = "CLIPX_PARENT"  # environment variable: the parent's process id, for commands that run_workers starts
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)  # a training run saves and stops
+
+
+def handled_signals() -> list[signal.Signals]:
+    """Return the SIGNALS that this process does not ignore: a shell script starts `command &` with SIGINT ignored."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
     monkeypatch.setattr(train, "train_step", signalled)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,15 @@
-"""On a CPU, memory of freed tensors stays with the process."""
+"""On a CPU, memory of freed tensors stays with the process; too few GPUs and too little memory are user errors."""
 
 import platform
 import resource
+from contextlib import nullcontext
 from multiprocessing import get_context
 
 import pytest
 import torch
 
-from clipx.utils.device import choose_device
+from clipx.errors import UserError
+from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
 
 SIZE = 40 * 2**20  # bytes of a tensor
 PAGES = SIZE // resource.getpagesize()
@@ -31,3 +33,19 @@ def test_a_new_tensor_takes_the_memory_of_a_freed_one() -> None:
         without, on_cpu = pool.map(new_pages, ["", "cpu"], chunksize=1)
     assert without >= 10 * PAGES
     assert on_cpu < PAGES
+
+
+@pytest.mark.parametrize(("device", "processes", "refused"), [("auto", 3, True), ("auto", 2, False), ("cpu", 3, False)])
+def test_more_processes_than_gpus_are_refused(
+    device: str, processes: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    message = r"train.processes=3, but this machine has 2 GPUs; allowed: 1..2, or set the device to cpu"
+    with pytest.raises(UserError, match=message) if refused else nullcontext():
+        check_gpus("train.processes", processes, device)
+
+
+def test_an_out_of_memory_error_becomes_a_user_error_that_names_smaller_settings() -> None:
+    message = "batch_size=8 does not fit into the memory of the GPU; try bf16"
+    with pytest.raises(UserError, match=message), explain_out_of_memory("batch_size=8", "bf16"):
+        raise torch.OutOfMemoryError("out of memory")

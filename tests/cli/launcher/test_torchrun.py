@@ -1,0 +1,197 @@
+"""Exit codes, restarts and signals of worker processes: a user error is printed once and ends all of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.launcher import worker as worker_process
+from cli.launcher.torchrun import run_workers
+from clipx.config.schema import LaunchConfig
+from clipx.errors import REQUEUE, Fault, UserError
+from tests.helpers.ports import free_ports
+
+# A worker without torch: records its start, then ends as its second argument says. `wait`: exit code 75 at SIGUSR1 or
+# SIGHUP; `ignore`: SIGTERM does not end it, like a worker that is saving; `save`: rank 0 saves for 33 s after SIGTERM.
+WORKER = """
+import os, pathlib, signal, sys, time
+
+def work(arguments):
+    folder, how = pathlib.Path(arguments[0]), arguments[1]
+    started = folder / f"{os.environ['RANK']}.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    received = []
+    if how == "wait":
+        for number in (signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: received.append(number))
+    if how == "save":
+        signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    if how == "ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    started.touch()
+    if how in ("wait", "ignore", "save"):
+        end = time.monotonic() + 60
+        while not received and time.monotonic() < end:
+            time.sleep(0.05)
+        if how == "save" and os.environ["RANK"] == "0":
+            end = time.monotonic() + 33
+            while time.monotonic() < end:
+                time.sleep(0.1)
+            (folder.parent / "saved").touch()
+        return 75
+    if how == "killed":  # rank 1 is killed once, while rank 0 sleeps
+        started.rename(f"{started}.{os.getpid()}")
+        killed = folder.parent / "killed"
+        if not killed.exists() and os.environ["RANK"] == "1":
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not killed.exists() or len(list(folder.iterdir())) < 3:
+            time.sleep(60)
+    if how.isdigit():
+        # wait for both workers: after the first exit torchrun ends the other
+        group = f"*.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+        while len(list(folder.glob(group))) < int(os.environ["WORLD_SIZE"]):
+            time.sleep(0.02)
+        print("error of the worker", file=sys.stderr)
+        return int(how)
+    time.sleep(0.3)
+"""
+
+
+def test_a_process_ends_if_its_parent_ended_before_it_started() -> None:
+    code = "import os, time; from clipx.utils.interrupts import end_with_parent; "
+    code += "end_with_parent(os.getppid() + 1); time.sleep(600)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == 1
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "tiny_worker.py").write_text(WORKER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "starts").mkdir()
+    return "tiny_worker"
+
+
+def starts(folder: Path) -> list[str]:
+    """Return `rank.world.restart` of all starts."""
+    return sorted(path.name for path in (folder / "starts").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("code", "raised", "report", "expected"),
+    [
+        (2, UserError, False, ["0.2.0", "1.2.0"]),  # a user error
+        (REQUEUE, SystemExit, False, ["0.2.0", "1.2.0"]),
+        (1, Fault, True, ["0.2.0", "0.2.1", "1.2.0", "1.2.1"]),
+    ],
+)
+def test_only_a_fault_is_restarted_and_gets_the_torchruns_report(
+    code: int,
+    raised: type[BaseException],
+    report: bool,
+    expected: list[str],
+    worker: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(raised) as ended:
+        run_workers(2, worker, [str(tmp_path / "starts"), str(code)], "eval", LaunchConfig(max_restarts=1))
+    assert str(ended.value) == ("75" if code == REQUEUE else "eval: one of the processes failed; its message is above")
+    printed = capfd.readouterr().err
+    assert "error of the worker" in printed
+    assert ("exitcode" in printed) == report and "Traceback" not in printed
+    assert starts(tmp_path) == expected
+
+
+@pytest.mark.long
+def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path) -> None:
+    """Two launchers on this machine, connected at a port."""
+    (port,) = free_ports(1)
+    code = "import sys; from cli.launcher.torchrun import run_workers; from clipx.config.schema import LaunchConfig; "
+    code += f"l = LaunchConfig(nodes=2, rendezvous='localhost:{port}', max_restarts=1); "
+    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'runs/two/s0', l)"
+    nodes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "starts")]) for _ in range(2)]
+    assert [node.wait(timeout=120) for node in nodes] == [0, 0]
+    assert [name[:4] for name in starts(tmp_path)] == ["0.2.", "0.2.", "1.2.", "1.2."]
+
+
+def begin(call: str, folder: Path, workers: int = 2) -> "subprocess.Popen[str]":
+    """Start `run_workers(call)` in another process and wait until its workers run."""
+    (folder / "starts").mkdir(parents=True, exist_ok=True)
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from cli.launcher.torchrun import run_workers\n"
+    code += f"try: run_workers({call})\nexcept KeyboardInterrupt: sys.exit(130)"
+    command = [sys.executable, "-c", code, str(folder / "starts")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 200
+    while len(starts(folder)) < workers and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.long
+def test_two_launches_at_once_use_different_ports_and_a_signal_reaches_the_workers(worker: str, tmp_path: Path) -> None:
+    both = [begin("2, 'tiny_worker', [sys.argv[1], 'wait'], 'x'", tmp_path / name) for name in ("a", "b")]
+    for process, number in zip(both, (signal.SIGUSR1, signal.SIGHUP), strict=True):
+        process.send_signal(number)
+    assert [process.wait(timeout=100) for process in both] == [REQUEUE, REQUEUE]
+    assert [process.communicate()[1] for process in both] == ["", ""]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the command", "all its processes, as SLURM does"])
+def test_a_save_that_takes_longer_than_torchruns_30_seconds_survives_sigterm(
+    whole_group: bool, worker: str, tmp_path: Path
+) -> None:
+    process = begin("2, 'tiny_worker', [sys.argv[1], 'save'], 'x'", tmp_path)
+    if whole_group:
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        process.terminate()
+    assert process.wait(timeout=100) == REQUEUE
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("saves", "presses"), [(False, 1), (True, 2)])
+def test_ctrl_c_kills_workers_at_once_unless_they_save(saves: bool, presses: int, worker: str, tmp_path: Path) -> None:
+    process = begin(f"2, 'tiny_worker', [sys.argv[1], 'ignore'], 'x', saves={saves}", tmp_path)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        time.sleep(0.5)
+    printed = process.communicate(timeout=30)[1]  # a worker that still lives would hold stderr open
+    assert process.returncode == 130, printed
+    assert printed.splitlines()[-1] == "clipx: stopped" and ("saving and ending" in printed) == saves
+
+
+@pytest.mark.parametrize(
+    ("rank", "error", "waits"),
+    [
+        ("0", UserError("tau"), False),
+        ("0", Fault("disk"), False),
+        ("1", UserError("tau"), True),
+        ("0", OSError(), True),
+    ],
+)
+def test_errors_wait_so_that_a_user_error_or_fault_of_rank_0_is_printed_first(
+    rank: str, error: Exception, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr("cli.launcher.worker.time.sleep", slept.append)
+
+    def job() -> int:
+        raise error
+
+    with pytest.raises(type(error)):
+        worker_process._rank0_fails_first(job)
+    assert slept == [worker_process.GRACE] * waits
+
+
+@pytest.mark.parametrize("rendezvous", [None, "node0", "node0:", "node0:http"])
+def test_several_machines_need_a_rendezvous(rendezvous: str | None) -> None:
+    with pytest.raises(UserError, match=f"launch.rendezvous={rendezvous} must be HOST:PORT, one of the 2 machines"):
+        run_workers(1, "x", [], "x", LaunchConfig(nodes=2, rendezvous=rendezvous))
