@@ -93,11 +93,8 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 
 # The targets reproduce-* train every arm and seed, then write a report with the verdicts. A second call skips finished
 # runs. DRY=1 only lists the runs with their cost, JOBS=N trains N runs at a time, SET="key=value ..." changes settings of
-# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N. BUDGET=N
-# trains only the arms and seeds that decide the most claims within N GPU-hours. DRY=1 SORT=claims lists the claims,
-# most claims per GPU-hour first.
-until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS)) \
-  $(if $(BUDGET),budget=$(BUDGET)) $(if $(SORT),sort=$(SORT))
+# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N.
+until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
 mini = $(REPRODUCE) $(if $(JOBS),,jobs=2) recipe=

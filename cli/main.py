@@ -113,8 +113,6 @@ def reproduce(arguments: list[str]) -> None:
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
-    budget=HOURS trains only the arms that decide the most claims within HOURS GPU-hours, with the seeds of the first
-    look. dry=true sort=claims lists the claims with their GPU-hours, the most claims per GPU-hour first.
     dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
     H200, L40S, RTX4090) at share=0.35 of its peak FLOP/s.
     """

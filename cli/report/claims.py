@@ -1,4 +1,4 @@
-"""`clipx report claims`: print the verdicts on the papers' claims and on our own."""
+"""`clipx report claims`: print the verdicts on the papers' claims."""
 
 import math
 from pathlib import Path

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
-from cli.reproduce.budget import print_items, rank_by_claims_per_gpu_hour, runs_of
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
@@ -29,7 +28,9 @@ from clipx.run.sinks import check_wandb
 from clipx.utils.files import write_text
 from clipx.utils.interrupts import handled_signals
 from clipx.utils.lock import hold
+from clipx.utils.registry import one_of
 from evaluation.claims.design import Design, refuse_another, store
+from evaluation.claims.table import CLAIMS
 from evaluation.runs import reader, results
 
 
@@ -46,15 +47,14 @@ def reproduce(arguments: list[str]) -> None:
     if len({directory.run_directory(config) for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     runs = [PlannedRun(overrides, config) for overrides, config in zip(plan.overrides, configs, strict=True)]
+    for config in configs:
+        for claim in config.claims:
+            one_of(claim, [known.id for known in CLAIMS], f"recipe={config.recipe}: claims")
     designs = designs_of(plan)
     for design in designs:
         refuse_another(plan.runs, design)
-    if plan.by_claims_per_gpu_hour:
-        runs = _within_budget(plan, runs)
-        configs = [run.config for run in runs]
     if plan.dry:
-        if not plan.by_claims_per_gpu_hour:
-            _print_costs(plan, runs, designs)
+        _print_costs(plan, runs, designs)
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
@@ -92,16 +92,6 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         counts = [f"{len(batch.failures)} of {len(batch.finished) + len(batch.failures)} runs"] * bool(batch.failures)
         counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] * bool(benchmarks)
         raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
-
-
-def _within_budget(plan: Plan, runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Print the claims by their worth (claims decided per GPU-hour); return the runs of those within the budget."""
-    from cli.reproduce.cost import hours_left
-
-    budget = float("inf") if plan.budget is None else plan.budget
-    items = rank_by_claims_per_gpu_hour(runs, plan.looks, hours_left(plan.device, plan.share), budget)
-    print_items(items, plan.budget)
-    return runs_of(items, budget)
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
@@ -151,7 +141,6 @@ def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
     Also print the verdicts on claims of the same papers that other commands test, such as `clipx theory`.
     """
     from cli.report.claims import print_verdicts
-    from evaluation.claims.table import CLAIMS
     from evaluation.report.writer import write_report
 
     written = write_report(paths, plan.out, command=plan.command)

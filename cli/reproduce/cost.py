@@ -4,12 +4,10 @@ The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from cli.reproduce.plan import PlannedRun
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
@@ -71,26 +69,6 @@ def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
 def moment_bytes(step: StepCost) -> int:
     """Return the size of AdamW's moments in float32."""
     return 2 * FLOAT32_BYTES * step.num_trainable
-
-
-def hours_left(device: str, share: float) -> Callable[[PlannedRun], float]:
-    """Return a function that estimates the GPU-hours of a run: 0 for a trained run, else those of the whole
-    run, even if it is partly trained.
-
-    Raises UserError if the device is unknown. The returned function raises it if a run's number of pairs is unknown.
-    """
-    estimator = Estimator(device, share)
-
-    def hours(run: PlannedRun) -> float:
-        if state_of(run.config) in TRAINED:
-            return 0.0
-        cost = estimator.cost(run.config)
-        if cost is None:
-            name = run.config.data.name
-            raise UserError(f"pairs of {name}: unknown; sort= and budget= need train.samples=N train.epochs=null")
-        return cost.gpu_hours
-
-    return hours
 
 
 def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, out: Path) -> None:

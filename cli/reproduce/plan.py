@@ -20,7 +20,6 @@ from evaluation.claims.types import Claim
 # argument -> default
 OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
-BUDGET_OPTIONS = {"sort": "", "budget": ""}
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
 
 
@@ -75,8 +74,6 @@ class Plan:
     settings: list[str]  # of all runs
     looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
     until: Until | None  # None: a fixed number of seeds
-    by_claims_per_gpu_hour: bool  # sort=claims or budget=: order the runs by claims decided per GPU-hour
-    budget: float | None  # GPU-hours
     scale: list[str]  # axes of the ladders; []: every run once, as the recipe says
 
 
@@ -85,9 +82,9 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL | BUDGET_OPTIONS)
+    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL)
     roots, settings = split_given(others, DATA)
-    options = OPTIONS | COSTS | UNTIL | BUDGET_OPTIONS | {key: value.strip("[]") for key, value in given.items()}
+    options = OPTIONS | COSTS | UNTIL | {key: value.strip("[]") for key, value in given.items()}
     for key in given:
         if not options[key]:
             raise UserError(f"{key}= has no value")
@@ -101,9 +98,9 @@ def make_plan(arguments: list[str]) -> Plan:
     dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
     one_of(options["device"], DEVICES, "device")
     share = number(options["share"], "share", 0.01, 1)
-    if (cost := next((key for key in COSTS if key in given), "")) and not (dry or options["sort"] or options["budget"]):
+    if (cost := next((key for key in COSTS if key in given), "")) and not dry:
         runs_take = "; runs take train.device=" * (cost == "device")
-        raise UserError(f"{cost}={given[cost]} needs dry=true, sort= or budget={runs_take}")
+        raise UserError(f"{cost}={given[cost]} needs dry=true{runs_take}")
     data_roots = _data_roots(names, roots, settings)
     folder = next((text_of(s) for s in settings if s.startswith("runs=")), "runs")
     looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
@@ -128,8 +125,6 @@ def make_plan(arguments: list[str]) -> Plan:
         settings=settings,
         looks={} if scale else looks,  # claims are about the recipe's own scale
         until=until,
-        by_claims_per_gpu_hour=bool(options["sort"] or options["budget"]),
-        budget=_budget(options, dry, until),
         scale=scale,
     )
 
@@ -229,22 +224,11 @@ def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until 
     return Until(max_seeds, number(options["hours"], "hours", 0.01, 10_000) if options["hours"] else None)
 
 
-def _budget(options: dict[str, str], dry: bool, until: Until | None) -> float | None:
-    given = next((f"{key}={options[key]}" for key in BUDGET_OPTIONS if options[key]), "")
-    if given and until:
-        raise UserError(f"{given} cannot be combined with until=decided: run {given} first, then until=decided")
-    if options["sort"]:
-        one_of(options["sort"], ("claims",), "sort")
-    if options["sort"] and not (dry or options["budget"]):
-        raise UserError("sort=claims needs dry=true or budget=HOURS")
-    return number(options["budget"], "budget", 0.01, 1e9) if options["budget"] else None
-
-
 def _axes(options: dict[str, str], names: list[str]) -> list[str]:
     axes = [axis.strip() for axis in options["scale"].split(",") if axis.strip()]
-    if axes and (other := next((f"{key}={options[key]}" for key in ("until", *BUDGET_OPTIONS) if options[key]), "")):
+    if axes and options["until"]:
         raise UserError(
-            f"scale={options['scale']} contradicts {other}, which is about claims at the recipe's own scale"
+            f"scale={options['scale']} contradicts until=decided, which is about claims at the recipe's own scale"
         )
     for name in names if axes else ():
         known = recipe(name).scale

@@ -85,9 +85,8 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "private": FLAGS,
     },
     "reproduce": {
-        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "budget")},
+        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
         "until": ["decided"],
-        "sort": ["claims"],
         "scale": list(AXES),
         "dry": FLAGS,
         "device": list(DEVICES),

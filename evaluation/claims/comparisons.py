@@ -31,18 +31,6 @@ def more_or_diverged(better: str, worse: str, measure: Measure, least: float, qu
     return replace(more(better, worse, measure, least, quantity, recipe), diverging_arm=worse)
 
 
-def differs(
-    one: str, other: str, measures: tuple[Measure, ...], least: float, quantity: str, sign: int = 1
-) -> Comparison:
-    """Effect: `sign` * (`one` minus `other`), each the sum of its measures; must exceed `least` in either direction."""
-    label = f"{one} − {other}, {quantity}"
-
-    def effect(values: Values) -> float:
-        return sign * (math.fsum(values[0]) - math.fsum(values[1]))
-
-    return Comparison(label, (one, other), measures, effect, least, contrast=(sign, -sign), two_sided=True)
-
-
 def extra_gain(gain: tuple[str, str], other: tuple[str, str], measure: Measure, least: float = 0.0) -> Comparison:
     """Effect: (gain[0] - gain[1]) - (other[0] - other[1]); must exceed `least`."""
     label = f"({gain[0]} − {gain[1]}) − ({other[0]} − {other[1]})"

@@ -82,8 +82,7 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
     """Return claim id -> label of each part -> its arms, measures and bound as text, for all claims of the recipe."""
     return {
         claim.id: {
-            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {_text(part.measures)} "
-            f"{'beyond ±' if part.two_sided else 'above '}{part.least:g}"
+            part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {_text(part.measures)} above {part.least:g}"
             for part in claim.parts(recipe)
         }
         for claim in claims

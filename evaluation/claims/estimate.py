@@ -31,7 +31,7 @@ def mean_estimate(comparison: Comparison, effects: list[float], error: float) ->
     spread, df = float(np.std(effects, ddof=1)), n - 1
     half = float(special.stdtrit(df, 1 - error)) * spread / math.sqrt(n)
     p_above, p_below, p_inside = t_test(mean, spread / math.sqrt(n), df, comparison)
-    return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread, comparison.two_sided)
+    return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread)
 
 
 def t_test(mean: float, se: float, df: float, comparison: Comparison) -> tuple[float, float, float]:
@@ -46,8 +46,6 @@ def t_test(mean: float, se: float, df: float, comparison: Comparison) -> tuple[f
     p_below = 1 - p_at_most(least) if se or mean != least else 1.0
     is_difference = bool(comparison.contrast) and least > 0
     p_inside = max(p_below, p_at_most(-least)) if is_difference else 1.0
-    if comparison.two_sided:
-        return min(p_at_most(least), 1 - p_at_most(-least)), p_inside, p_inside
     return p_at_most(least), p_below, p_inside
 
 

@@ -20,6 +20,7 @@ from evaluation.types import Result, first_names
 
 Seeds = dict[int, Run]
 VERDICTS = get_args(Verdict)
+KNOWN = {claim.id for claim in CLAIMS}
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
 
@@ -52,6 +53,8 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
     Runs and results are left out, with a message, if they could change a verdict unnoticed: unfinished runs, runs with
     overrides or on other data, results on sets outside the stored design or scored in another way than most.
 
+    Ids in the runs' settings that are not in the table, such as those of an older version, are named in a message.
+
     Raises UserError: a claims.json or a stored design is corrupt.
     """
     designs = find_designs(paths) if designs is None else designs
@@ -71,6 +74,8 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
             if overrides != chosen and recipe in RECIPES:
                 paths_of_same = [str(run.path) for run in same]
                 left_out.append(f"left out, recipe={recipe} with other settings: {first_names(paths_of_same)}")
+    if unknown := sorted({str(claim) for run in runs for claim in run.config.get("claims") or ()} - KNOWN):
+        left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
     return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs)

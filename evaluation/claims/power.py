@@ -43,8 +43,7 @@ def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> 
 
     None: more than 10,000 seeds are needed, the spread is unknown or 0, or the effect equals `least`.
     """
-    effect = abs(estimate.effect) if estimate.two_sided else estimate.effect
-    distance, spread = abs(effect - least), estimate.spread
+    distance, spread = abs(estimate.effect - least), estimate.spread
     if not spread or not distance:
         return None
     n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))

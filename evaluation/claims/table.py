@@ -1,6 +1,6 @@
-"""Table of all claims, collected from one file per paper and from the file of our own claims."""
+"""Table of all claims, collected from one file per paper."""
 
-from evaluation.claims.papers import ours, paper1, paper2, paper3, paper4, paper5
+from evaluation.claims.papers import paper1, paper2, paper3, paper4, paper5
 from evaluation.claims.types import Claim
 
 CLAIMS: tuple[Claim, ...] = (
@@ -9,7 +9,6 @@ CLAIMS: tuple[Claim, ...] = (
     *paper3.CLAIMS,
     *paper4.CLAIMS,
     *paper5.CLAIMS,
-    *ours.CLAIMS,
 )
 
 

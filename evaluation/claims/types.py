@@ -9,7 +9,6 @@ from evaluation.runs.reader import Run
 Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
 OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
-OWN = "own"  # first part of the id of a claim of our own; a paper's claim has the number of the paper there
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -44,14 +43,13 @@ class Comparison:
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
-    two_sided: bool = False  # kind `mean`: an effect below -`least` supports the claim too
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, or of our own. It holds if all of its comparisons hold."""
+    """A statement of a paper. It holds if all of its comparisons hold."""
 
-    id: str  # "paper.number", "own.number"
+    id: str  # "PAPER.NUMBER"
     statement: str
     published: str  # the paper's numbers and their place in the paper
     recipes: tuple[str, ...] = ()  # each recipe has its own verdict: scales are never mixed
@@ -61,8 +59,8 @@ class Claim:
 
     @property
     def paper(self) -> int:
-        """1..5; 0 for a claim of our own."""
-        return int(self.id.partition(".")[0].replace(OWN, "0"))
+        """1..5."""
+        return int(self.id.partition(".")[0])
 
     def parts(self, recipe: str) -> list[Comparison]:
         """Return the comparisons that apply to a recipe."""
@@ -80,7 +78,6 @@ class Estimate:
     p_below: float  # p-value of "the true effect is at least s"
     p_inside: float = 1.0  # p-value of "the true effect is at most -s or at least s"; 1 where -s has no meaning
     spread: float | None = None  # standard deviation of the effect over seeds
-    two_sided: bool = False  # as in Comparison; if True, p_above and p_below are about the effect's absolute value
 
 
 @dataclass(frozen=True)

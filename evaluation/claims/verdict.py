@@ -9,8 +9,7 @@ A larger effect supports the claim. The smallest effect of interest s is fixed w
     not run         there is nothing to measure
 
 s = 0 requires a gain of any size. A negative s allows a loss, if it is smaller than |s|. Only differences between arms
-with s > 0 can be `equivalent`. A two-sided claim (as all claims of our own are) holds if the effect is larger than s or
-smaller than -s; each side has the error rate of one direction. It is refuted only by `equivalent`.
+with s > 0 can be `equivalent`.
 
 Looks: a claim is judged at 3, 5, 8, 12 and 20 seeds (by default) and at no other number, so that a user may add seeds
 until the claim is decided. Each of the five looks has an error rate of 0.5% in each direction, together 2.5% at most.

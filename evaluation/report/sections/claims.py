@@ -5,7 +5,7 @@ import math
 from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.power import MOST_SEEDS
-from evaluation.claims.types import OWN, Finding, Outcome, Verdict
+from evaluation.claims.types import Finding, Outcome, Verdict
 from evaluation.claims.verdict import DECIDED, survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
@@ -25,8 +25,7 @@ RULE = (
     "default claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals: these looks share an error rate of 2.5% "
     "per direction. "
     'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5%, else '
-    '"lost". Claims own.1, own.2, ... are ours, of no paper: such a claim holds if the interval lies above s or below '
-    "-s."
+    '"lost".'
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
@@ -85,7 +84,7 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
     figures: list[Figure] = []
     for paper, of_paper in sorted(effects.items()):
         if of_paper:
-            of = "" if together else f" of paper {paper}" if paper else " of our own"
+            of = "" if together else f" of paper {paper}"
             title = f"Effects of the claims{of}"
             caption = f"{title} with their intervals; tick: smallest effect of interest; at the right: seeds and look"
             name = "forest" if together else f"forest-{paper}"
@@ -127,7 +126,7 @@ def _fits_one_row(outcome: Outcome) -> bool:
 
 
 def _id(claim_id: str) -> Cell:
-    paper, _, number = claim_id.replace(OWN, "0").partition(".")
+    paper, _, number = claim_id.partition(".")
     return Cell(claim_id, int(paper) + int(number) / 100)
 
 

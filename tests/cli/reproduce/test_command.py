@@ -86,6 +86,11 @@ def test_runs_that_would_share_a_directory_are_refused() -> None:
         reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
 
 
+def test_a_claim_that_is_not_in_the_table_is_refused() -> None:
+    with pytest.raises(UserError, match=r"recipe=gap_mini: claims=4\.13 is not known; did you mean .*allowed: 1\.1, "):
+        reproduce(["recipe=gap_mini", "arms=base", 'claims=["4.13"]', "dry=true"])
+
+
 def broken(overrides: list[str]) -> tuple[str, float]:
     """Raise an error for arm=base; kill this process for arm=softplus."""
     if "arm=base" in overrides:

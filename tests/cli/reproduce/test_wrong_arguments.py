@@ -22,12 +22,8 @@ WRONG = {  # arguments -> part of the message
     f"{GAP} share=1.5": "share=1.5 must be a number from 0.01 to 1",
     f"{GAP} share=much": "share=much must be a number from 0.01 to 1",
     f"{GAP} device=H10 dry=true": "device=H10 is not known",
-    f"{GAP} device=H200": "device=H200 needs dry=true, sort= or budget=; runs take train.device=",
+    f"{GAP} device=H200": "device=H200 needs dry=true; runs take train.device=",
     f"{GAP} seeds=2 seeds=5": "seeds is given twice",
-    f"{GAP} sort=cost dry=true": "sort=cost is not known",
-    f"{GAP} sort=claims": "sort=claims needs dry=true or budget=HOURS",
-    f"{GAP} budget=0": "budget=0 must be a number from 0.01",
-    f"{GAP} budget=5 until=decided": "budget=5 cannot be combined with until=decided: run budget=5 first",
     f"{GAP} until=foo": "until=foo is not known; allowed: decided",
     f"{GAP} until=decided seeds=5": "seeds=5 contradicts until=decided, which adds seeds: use max_seeds=N",
     f"{GAP} until=decided max_seeds=2": "max_seeds=2 is below the first look, at 3 seeds",
@@ -44,7 +40,6 @@ WRONG = {  # arguments -> part of the message
     "recipe=demo until=decided": "until=decided: recipe=demo tests no claim; use seeds=N",
     "recipe=gap_mni until=decided": "did you mean 'gap_mini'",
     "recipe=scaling_mini scale=depth": "recipe=scaling_mini: scale=depth is not known; allowed: samples",
-    "recipe=scaling_mini scale=samples sort=claims": "scale=samples contradicts sort=claims",
     "recipe=scaling_mini scale=": "scale= has no value",
 }
 

@@ -18,12 +18,11 @@ from evaluation.statistics import spearman
 from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
 from tests.helpers.synthetic import Values, evidence, result, run
 
-NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11, "own": 6}  # by paper
+NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 
 
 def test_every_claim_is_listed_once_and_can_be_tested() -> None:
     assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBER_OF_CLAIMS.items() for n in range(1, most + 1)]
-    assert [c.paper for c in CLAIMS if c.id.startswith("own.")] == [0] * 6
     for one in CLAIMS:
         assert bool(one.program) != bool(one.comparisons and one.recipes), one.id
         assert one.statement and one.published
@@ -42,17 +41,6 @@ def test_a_known_gain_is_measured() -> None:
     assert found.verdict == "holds" and only(found).effect == pytest.approx(0.1, abs=0.002)
     loss = {"clip": zeroshot(0.6), "clip_reg": zeroshot(0.5)}
     assert outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", loss)).verdict == "does not hold"
-
-
-def test_gain_and_loss_of_fine_tuning_are_read_by_the_settings_of_the_runs() -> None:
-    def fine_tuned(new: float, kept: float) -> Values:
-        return zeroshot(new, "new_shape") | zeroshot(kept, "scenes_shape")
-
-    arms = {"tau_07": fine_tuned(0.9, 0.3), "tau_01": fine_tuned(0.7, 0.5)}
-    runs = seeds("finetune_mini", arms, count=8, settings={"data": {"kept": ["scenes_shape"]}})
-    found = [outcome(f"own.{number}", "finetune_mini", runs) for number in (1, 2, 3)]
-    assert [only(one).effect for one in found] == [pytest.approx(e, abs=0.002) for e in (0.2, 0.2, 0.0)]
-    assert [one.verdict for one in found] == ["holds", "holds", "equivalent"]
 
 
 def test_only_paired_seeds_count() -> None:

@@ -72,6 +72,11 @@ def test_another_split_of_a_set_of_the_design_does_not_count(spec: str, other: s
     assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: {other}"]
 
 
+def test_claims_that_only_an_older_version_knew_are_named() -> None:
+    found = [replace(one, config=one.config | {"claims": ["own.2", "1.5", "own.1"]}) for one in runs()]
+    assert collect_evidence(found, []).left_out == ["not judged, because this version has no such claims: own.1, own.2"]
+
+
 def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
     found = runs()
     first = found[0].results[0]
