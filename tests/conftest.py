@@ -1,8 +1,13 @@
-"""Fixtures for all tests: a cache folder per test, no hub, real data, worker processes."""
+"""Fixtures for all tests.
+
+Made once in a test run, shared by its workers, and only read: `cache`, `shards`, `scenes`, `trained_run`. A test
+that changes a run takes `copied_run`; a test of a cache takes `empty_cache`.
+"""
 
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +15,13 @@ import pytest
 # As in cli.main, set before torch is imported: threads that wait must not spin while worker processes compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import RunConfig
+from clipx.data.scenes.folder import ensure_rendered
 from evaluation.embedding.kept_inputs import forget
+from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
+from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
 
 
 def pytest_configure() -> None:
@@ -24,11 +34,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "long")))
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Return the folder of what is made once in a test run."""
+    return folder_of_test_run(tmp_path_factory, worker_id)
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test empty caches, so that it cannot read an index, inputs or features that another test cached."""
+def cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests share rendered scenes, indexes and embeddings. Their keys contain the content, or path and time."""
     forget()
+    monkeypatch.setenv("CLIPX_CACHE", str(shared / "cache"))
+
+
+@pytest.fixture
+def empty_cache(cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a cache folder of its own, which does not exist yet, and return it."""
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def shards(shared: Path) -> Path:
+    """Return a folder whose `train` has a shard of 16 samples: `data.root` of a run."""
+    return once(shared / "shards", lambda folder: write_shards(folder / "train", 16))
+
+
+@pytest.fixture
+def scenes(shared: Path, cache: None) -> ScenesConfig:
+    """Return the settings of the smallest rendered data set, which lies in the shared cache."""
+    ensure_rendered(SCENES, None)
+    return replace(SCENES)
+
+
+@pytest.fixture(scope="session")
+def trained_run(shared: Path) -> Path:
+    """Return a run of `tests.helpers.runs.prepared`: 16 samples, two epochs of two steps, mini-48 towers."""
+    return once(shared / "trained", train) / "runs/test/s0"
+
+
+@pytest.fixture
+def copied_run(trained_run: Path, tmp_path: Path) -> tuple[RunConfig, Path]:
+    """Return settings and folder of a copy of `trained_run` in tmp_path/runs, for a test that changes it."""
+    return copy_of(trained_run, tmp_path)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import random
 import struct
 import tarfile
 import zlib
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
@@ -17,6 +18,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 COLOURS = ["red", "green", "blue", "yellow", "white", "black"]
 
 
+@cache
 def jpeg(colour: str, size: int = 48) -> bytes:
     """Return a JPEG of one colour, with one pixel of another colour that depends on the size."""
     image = Image.new("RGB", (size, size), colour)

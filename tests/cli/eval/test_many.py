@@ -25,6 +25,8 @@ from evaluation.types import DEFAULTS, Result
 from tests.helpers import fakes
 from tests.helpers.folder import settings, write_shards
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
+
 
 def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path:
     """Write a run with a checkpoint of random weights."""

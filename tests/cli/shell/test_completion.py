@@ -98,6 +98,7 @@ def test_bash_gets_only_the_part_after_the_last_separator(
         assert capsys.readouterr().out == expected
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_commands_complete_while_the_table_is_missing_and_one_process_builds_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

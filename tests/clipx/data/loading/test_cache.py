@@ -26,6 +26,8 @@ from tests.helpers import loading
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
 from tests.helpers.runs import trained, weights
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
+
 
 @pytest.fixture(autouse=True)
 def empty_caches() -> Iterator[None]:

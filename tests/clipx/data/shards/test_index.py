@@ -15,6 +15,8 @@ from clipx.data.shards.index import COLUMNS, INDEX_FOLDER, build_index, load, op
 from clipx.data.shards.reader import Shards
 from tests.helpers.folder import add, jpeg, write_shards
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
+
 
 def names(folder: Path) -> list[str]:
     shards = Shards.open(folder, ("image", "txt"))

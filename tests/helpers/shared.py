@@ -1,0 +1,53 @@
+"""What several tests read and none changes: made once in a test run, for all of its workers."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from omegaconf import OmegaConf
+
+from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import RunConfig
+from clipx.run import directory
+
+# the smallest data set that has every split of `scenes`
+SCENES = ScenesConfig(image_size=32, num_train=256, test_images=24, test_pairs=8)
+SCENES_SETTINGS = [f"data.scenes.{name}={getattr(SCENES, name)}" for name in ("num_train", "test_images", "test_pairs")]
+
+
+def folder_of_test_run(factory: pytest.TempPathFactory, worker: str) -> Path:
+    """Return a folder that all workers of pytest-xdist share. `worker`: "master" without pytest-xdist."""
+    base = factory.getbasetemp()
+    return (base if worker == "master" else base.parent) / "shared"
+
+
+def once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return the folder. The first worker that asks lets `make` fill it; the others wait until it is complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
+
+
+def train(root: Path) -> None:
+    """Write data and a finished run into a folder."""
+    from tests.helpers.runs import prepared, trained  # imports open_clip, which takes seconds
+
+    trained(prepared(root))
+
+
+def copy_of(run: Path, root: Path) -> tuple[RunConfig, Path]:
+    """Copy a run to `root`/runs; return its settings and its folder. The data stay where they are."""
+    config = directory.load_config(run)
+    config.runs = str(root / "runs")
+    copied = directory.run_directory(config)
+    shutil.copytree(run, copied)
+    (copied / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return config, copied

@@ -1,0 +1,45 @@
+"""What the tests of a run share: made once, and a copy of a run is a run of its own."""
+
+from pathlib import Path
+
+from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import RunConfig
+from clipx.run import directory
+from clipx.train import Outcome, fit
+from clipx.utils.files import cache_home
+from tests.helpers.runs import log, weights
+from tests.helpers.shared import once
+
+
+def test_a_folder_is_filled_once_and_again_after_a_failure(tmp_path: Path) -> None:
+    made = []
+
+    def make(folder: Path) -> None:
+        (folder / "file").touch(exist_ok=False)
+        made.append(folder)
+        assert len(made) > 1
+
+    for _ in range(3):
+        try:
+            once(tmp_path / "a", make)
+        except AssertionError:
+            continue
+    assert len(made) == 2 and (tmp_path / "a" / "file").exists()
+
+
+def test_a_copied_run_is_finished_and_a_longer_one_leaves_the_shared_run_as_it_is(
+    trained_run: Path, copied_run: tuple[RunConfig, Path]
+) -> None:
+    config, run = copied_run
+    assert directory.create(config) == run and fit(config, run) is Outcome.FINISHED
+    assert log(run) == log(trained_run)
+    (run / "log.jsonl").write_text("")
+    assert log(trained_run) and weights(run).keys() == weights(trained_run).keys()
+
+
+def test_scenes_lie_in_the_shared_cache(scenes: ScenesConfig, shared: Path) -> None:
+    assert cache_home() == shared / "cache" and any((shared / "cache" / "scenes").iterdir())
+
+
+def test_an_empty_cache_is_not_the_shared_one(empty_cache: Path, shared: Path) -> None:
+    assert cache_home() == empty_cache != shared / "cache" and not empty_cache.exists()
