@@ -158,7 +158,7 @@ def bench(arguments: list[str]) -> None:
     All arms must fit in memory. On a GPU, the recipe's batch size is halved until a step fits. On a CPU, the
     default is train.batch_size=16 train.precision=fp32.
     """
-    from cli.trial.bench import bench as start
+    from cli.bench import bench as start
 
     start(arguments)
 
@@ -183,11 +183,11 @@ def check(arguments: list[str]) -> None:
         processes = processes or config.train.processes * config.launch.nodes
         check_batch_size(config, processes)
         _announce_torch()
-        from cli.trial.forecast import print_forecast
+        from cli.check import print_forecast
 
         print_forecast(config, processes, name)
         return
-    from cli.trial.check import check as start
+    from cli.check import check as start
 
     start(config)
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from cli.bench import BENCHMARKS
 from cli.data.command import data
 from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.arguments import split_forecast_options
 from cli.settings.compose import compose_evals, compose_run
 from cli.shell import ls
-from cli.trial.bench import BENCHMARKS
 from clipx.run import directory
 from clipx.theory import THEORY
 from tests.helpers import plugin_tables

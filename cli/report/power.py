@@ -11,12 +11,13 @@ from rich.text import Text
 from cli.settings.arguments import count, split
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
+from clipx.verdict import DECIDED
 from evaluation.claims.assess import looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
-from evaluation.claims.verdict import DECIDED, no_help
+from evaluation.claims.verdict import no_help
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
 

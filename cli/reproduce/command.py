@@ -163,7 +163,7 @@ def _report_scaling(folders: list[Path], plan: Plan) -> None:
 
 def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
     """Return the output folders that have no claims.json yet, for all benchmarks of the recipes' papers."""
-    from cli.trial.bench import benchmarks_of
+    from cli.bench import benchmarks_of
 
     names = benchmarks_of({claim for config in configs for claim in config.claims})
     folders = [Path(configs[0].runs) / "bench" / name for name in names]

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from cli.report.power import Arm, mean_seconds, print_needs
 from cli.reproduce.plan import PlannedRun, Until, with_parents
+from clipx.verdict import DECIDED
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.power import open_parts
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import ANY, Claim, Comparison, Outcome
-from evaluation.claims.verdict import DECIDED
 from evaluation.runs import reader
 
 

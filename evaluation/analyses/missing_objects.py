@@ -16,8 +16,8 @@ import torch
 
 from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.verdict import within
 from evaluation.claims.evidence import HISTOGRAM, write_stated
-from evaluation.claims.types import Verdict
 from evaluation.metrics import bootstrap_interval, weighted_mean
 
 LEAST = 0.5  # the claim's "many" means more than this share of the pairs
@@ -99,13 +99,12 @@ def _summarise(missing: list[list[set[str]]]) -> MissingObjects:
 
 def write(counted: MissingObjects, out: Path) -> list[Path]:
     """Write claims.json with the verdict, and the counts that the report draws; return both paths."""
-    verdict: Verdict = "holds" if counted.low > LEAST else "does not hold" if counted.high < LEAST else "undecided"
     entry = {
         "claim": "1.12",
         "statement": "share of image-caption pairs in which an annotated object's name is missing",
         "measured": f"{counted.share:.3f} ({counted.low:.3f} .. {counted.high:.3f})",
         "expected": f"more than {LEAST:g}",
-        "verdict": verdict,
+        "verdict": within(counted.low, counted.high, LEAST),
     }
     write_text(out / HISTOGRAM, json.dumps(vars(counted)) + "\n")
     return [write_stated(out, [entry], {}), out / HISTOGRAM]

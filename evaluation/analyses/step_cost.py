@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from evaluation.claims.types import Verdict
+from clipx.verdict import Verdict, within
 
 FIRST_LOOK = 10  # blocks
 ERROR = 0.05  # probability that any interval at any look misses its true ratio; without a bound: for each arm
@@ -38,7 +38,7 @@ class RelativeStepTime:
 
     def verdict(self, bound: float) -> Verdict:
         """Return the verdict on "ratio <= bound"; undecided if the interval contains the bound or is missing."""
-        return "holds" if self.high <= bound else "does not hold" if self.low > bound else "undecided"
+        return within(self.low, self.high, most=bound)
 
     @property
     def interval(self) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
+from clipx.verdict import overall
 from evaluation.claims.design import LOOKS, changed_claims, describe_claims, error_of_each_look, look_after, look_at
 from evaluation.claims.estimate import (
     RELIABLE,
@@ -19,7 +20,7 @@ from evaluation.claims.estimate import (
 )
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, OVER_ARMS, Claim, Comparison, Estimate, Finding, Outcome
-from evaluation.claims.verdict import adjust, joined, judge, no_help, overall, p_value
+from evaluation.claims.verdict import adjust, joined, judge, no_help, p_value
 
 FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges

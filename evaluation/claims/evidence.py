@@ -10,10 +10,11 @@ from typing import Any, get_args
 
 from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.verdict import Verdict
 from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Finding, Measure, Verdict
+from evaluation.claims.types import Finding, Measure
 from evaluation.runs.description import setting, settings_text, unfinished
 from evaluation.runs.reader import STATED, Run
 from evaluation.types import Result, first_names

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from clipx.verdict import Verdict
 from evaluation.runs.reader import Run
 
-Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
 OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
 ANY = "*"  # as a comparison's only arm: every run of the recipe

@@ -30,12 +30,10 @@ seeds with five looks).
 from collections.abc import Sequence
 from dataclasses import replace
 
+from clipx.verdict import DECIDED, REFUTED, Verdict
 from evaluation.claims.design import ERROR
 from evaluation.claims.power import detectable, seeds_needed
-from evaluation.claims.types import Comparison, Estimate, Finding, Outcome, Verdict
-
-REFUTED = ("does not hold", "equivalent")
-DECIDED = ("holds", *REFUTED)
+from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
 
 
 def judge(
@@ -71,17 +69,6 @@ def adjust(findings: list[Finding], error: float) -> list[Finding]:
             finding = replace(finding, verdict="does not hold")
         found.append(finding)
     return found
-
-
-def overall(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict on a claim from the verdicts on its parts."""
-    if all(verdict == "not run" for verdict in verdicts):
-        return "not run"
-    if "does not hold" in verdicts:
-        return "does not hold"
-    if "equivalent" in verdicts:
-        return "equivalent"
-    return "holds" if all(verdict == "holds" for verdict in verdicts) else "undecided"
 
 
 def p_value(findings: list[Finding], error: float) -> float | None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from scipy.stats import linregress, t
 
+from clipx.training.forecast import generated_batch
 from clipx.training.step import log_row, train_step
-from clipx.training.trial import generated_batch
 from clipx.types import Progress
 from tests.bench.train import CPU, our_components
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from clipx.verdict import Verdict
 from evaluation.claims.comparisons import less_variable, more, rises_over_arms, unrelated_over_arms
 from evaluation.claims.design import ERROR, LOOKS, error_of_each_look
 from evaluation.claims.estimate import (
@@ -34,7 +35,7 @@ from evaluation.claims.estimate import (
 from evaluation.claims.names import GAP, RECALL_1
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Comparison, Estimate, Verdict
+from evaluation.claims.types import Comparison, Estimate
 from evaluation.claims.verdict import holm, verdict_of
 from evaluation.statistics import spearman
 

@@ -34,9 +34,9 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.models.towers import open_clip_towers
 from clipx.training.cost import flop_counter
 from clipx.training.devices import DEVICES
+from clipx.training.forecast import generated_batch
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, train_step
-from clipx.training.trial import generated_batch
 from clipx.types import Batch, Progress
 from clipx.utils.device import choose_device
 from clipx.utils.files import cache_home

@@ -28,7 +28,7 @@ def test_one_failed_check_fails_the_claim_and_one_undecided_check_leaves_it_unde
     assert CheckedClaim("1.1", "", [good, good]).verdict == HOLDS
     assert CheckedClaim("1.1", "", [good, undecided]).verdict == UNDECIDED
     assert CheckedClaim("1.1", "", [good, undecided, bad]).verdict == FAILS
-    assert CheckedClaim("1.1", "", []).verdict == UNDECIDED
+    assert CheckedClaim("1.1", "", []).verdict == "not run"
 
 
 def test_a_number_that_is_not_finite_becomes_null() -> None:

@@ -36,7 +36,7 @@ from cli.settings.compose import compose_run
 from clipx.models.clip import build_model
 from clipx.training.cost import count_step
 from clipx.training.setup import build_components
-from clipx.training.trial import timed_step
+from clipx.training.forecast import timed_step
 from clipx.types import Progress
 config = compose_run([*sys.argv[1:], "data.root=x", "train.device=cpu"])
 predicted = count_step(config).peak

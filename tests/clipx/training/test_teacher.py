@@ -16,10 +16,10 @@ from clipx.models.clip import build_model
 from clipx.objectives import TERMS
 from clipx.run import checkpoint, directory
 from clipx.train import fit
+from clipx.training.forecast import generated_batch
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.training.teacher import load_teacher
-from clipx.training.trial import generated_batch
 from clipx.types import Batch, Progress
 from tests.helpers import tiny
 from tests.helpers.folder import settings, write_shards

@@ -5,13 +5,14 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from clipx.verdict import Verdict, overall
 from evaluation.claims.assess import assess
 from evaluation.claims.comparisons import less_variable, level, more, often
 from evaluation.claims.design import Design, describe_claims
 from evaluation.claims.estimate import mean_estimate, share_estimate, variance_estimate
 from evaluation.claims.names import GAP
-from evaluation.claims.types import Estimate, Finding, Outcome, Verdict
-from evaluation.claims.verdict import adjust, holm, judge, overall, p_value, survives_holm
+from evaluation.claims.types import Estimate, Finding, Outcome
+from evaluation.claims.verdict import adjust, holm, judge, p_value, survives_holm
 from evaluation.runs.reader import Run
 from tests.helpers.synthetic import claim, evidence, run
 

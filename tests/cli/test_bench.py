@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from cli import bench as command
+from cli.bench import BENCHMARKS, Benchmark, added_state, bench, benchmarks_of, parameters
 from cli.exit_codes import exit_code_of
 from cli.main import COMMANDS
 from cli.settings.choices import recipe
 from cli.settings.compose import compose_run
-from cli.trial import bench as command
-from cli.trial.bench import BENCHMARKS, Benchmark, bench, benchmarks_of
-from cli.trial.sizes import added_state, parameters
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.training.trial import timed_steps
+from clipx.training.forecast import timed_steps
 from clipx.types import Progress
 from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.table import CLAIMS
@@ -116,7 +115,7 @@ def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: 
         seen.append(progress)
         return 0.0, 1.0
 
-    monkeypatch.setattr("clipx.training.trial.timed_step", record)
+    monkeypatch.setattr("clipx.training.forecast.timed_step", record)
     timed_steps(compose_run(["recipe=tiny", "arm=nuclr"]), torch.device("cpu"))()
     (progress,) = seen
     assert (progress.epoch, progress.total_epochs) == (5, 10)

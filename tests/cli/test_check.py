@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.trial.check import _read_some
+from cli.check import _read_some
 from clipx.training.setup import build_components
 from tests.helpers.runs import prepared
 
