@@ -6,11 +6,15 @@ Every subcommand raises UserError for wrong input and Fault for an external fail
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
-from cli.settings.arguments import plugin_names, split_config_dir
+from cli.settings.arguments import plugin_names, split_config_dir, take_options
 from cli.shell.help import HELP, print_main_settings
+from clipx.config.setting import AT_LEAST_1, setting
+from clipx.errors import UserError
+from clipx.training.devices import DEVICES
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
@@ -163,6 +167,14 @@ def bench(arguments: list[str]) -> None:
     start(arguments)
 
 
+@dataclass(kw_only=True)
+class CheckOptions:
+    """The options of `clipx check`."""
+
+    device: str | None = setting(None, "GPU for which memory and time are calculated", choices=tuple(DEVICES))
+    processes: int | None = setting(None, "number of these GPUs; null: train.processes x launch.nodes", AT_LEAST_1)
+
+
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
     clipx check recipe=NAME device=H100 [processes=64] [key=value ...]
@@ -173,19 +185,20 @@ def check(arguments: list[str]) -> None:
     N such GPUs, which this machine need not have; N is train.processes x launch.nodes by default. Exit code 2 if a step
     does not fit; the message names settings with which it fits.
     """
-    from cli.settings.arguments import split_forecast_options
     from cli.settings.compose import compose_run
     from clipx.config.combinations import check_batch_size
 
-    arguments, name, processes = split_forecast_options(arguments)
-    config = compose_run(arguments)  # before torch is imported
-    if name:
-        processes = processes or config.train.processes * config.launch.nodes
+    options, settings = take_options(arguments, CheckOptions, "check")
+    if options.processes and not options.device:
+        raise UserError(f"processes={options.processes} needs device=NAME; without it, set train.processes=N")
+    config = compose_run(settings)  # before torch is imported
+    if options.device:
+        processes = options.processes or config.train.processes * config.launch.nodes
         check_batch_size(config, processes)
         _announce_torch()
         from cli.check import print_forecast
 
-        print_forecast(config, processes, name)
+        print_forecast(config, processes, options.device)
         return
     from cli.check import check as start
 

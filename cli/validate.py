@@ -5,14 +5,23 @@ Exit code 1 if a number differs, 3 if nothing was compared because weights or da
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from cli.exit_codes import exit_code_of
-from cli.settings.arguments import split_given
+from cli.settings.arguments import parse_options
+from clipx.config.setting import setting
 from clipx.errors import UserError
 
-ALLOWED = {"root": "data", "out": "runs/validation"}
 NOTHING_COMPARED = 3  # exit code
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of the validation."""
+
+    root: str = setting("data", "folder of the data sets")
+    out: str = setting("runs/validation", "folder of the results")
 
 
 def validate(arguments: list[str]) -> None:
@@ -30,22 +39,21 @@ def validate(arguments: list[str]) -> None:
     from evaluation.runner import evaluate
     from evaluation.types import Result
 
-    given, others = split_given(arguments, ALLOWED)
-    chosen = ALLOWED | given
-    if others or not all(chosen.values()):
+    others, options = parse_options(arguments, Options, "validate")
+    if others:
         raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
     device = choose_device("auto")
 
     def run(model: str, task: str, specs: list[str]) -> list[Result]:
         encoder = from_open_clip(model, device)
-        out = Path(chosen["out"]) / folder_name(model)
+        out = Path(options.out) / folder_name(model)
         workers = min(8, os.cpu_count() or 1)
         return evaluate(
             encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
         )
 
     published = {model: published_numbers(model) for model in MODELS}
-    lines = compare(published, Path(chosen["root"]), fetch_command, run)
+    lines = compare(published, Path(options.root), fetch_command, run)
     if not lines:
         sys.exit(NOTHING_COMPARED)
     if any(line.verdict == "differs" for line in lines):

@@ -11,9 +11,9 @@ import torch
 
 from cli.bench import BENCHMARKS
 from cli.data.command import data
-from cli.main import COMMANDS
+from cli.main import COMMANDS, CheckOptions
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.arguments import split_forecast_options
+from cli.settings.arguments import take_options
 from cli.settings.compose import compose_evals, compose_run
 from cli.shell import ls
 from clipx.run import directory
@@ -73,7 +73,7 @@ def test_settings_of_train_and_check_commands_exist(words: list[str]) -> None:
     given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
     if "-m" in words:  # keep the first value of each swept setting
         given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
-    given, _, _ = split_forecast_options(given)
+    _, given = take_options(given, CheckOptions, "check")
     assert f"recipe={compose_run(given).recipe}" in given
 
 

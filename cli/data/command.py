@@ -3,11 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cli.data.download import make, pull
 from cli.data.verify import PRINTED, text_column, verify
-from cli.settings.arguments import flag, split
+from cli.settings.arguments import NoOptions, parse_arguments
+from clipx.config.setting import setting
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.keywords import Keywords
 from clipx.data.shards import index as indices
@@ -29,7 +31,7 @@ def data(arguments: list[str]) -> None:
 
 def index(arguments: list[str]) -> None:
     """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
-    folder = Path(split(arguments, {}, "data index", "FOLDER")[0][0])
+    folder = Path(parse_arguments(arguments, NoOptions, "data index", "FOLDER")[0][0])
     found = indices.open_index(folder)
     index_folder = indices.publish(found, folder)
     problems = list(Shards(folder, found, ("image", text_column(found))).problems)
@@ -45,13 +47,20 @@ def index(arguments: list[str]) -> None:
     print(f"{len(problems):,} problems, all in {index_folder / 'report.txt'}")
 
 
+@dataclass(kw_only=True)
+class KeywordOptions:
+    """The options of `clipx data keywords`."""
+
+    keywords: list[str] = setting(["numbers"], "words, or names of word lists: numbers, colours, directions")
+    captions: str = setting("first", "captions to read", choices=("first", "random"))
+    digits: bool = setting(False, 'read digits as number words: "2" as "two"')
+
+
 def keywords(arguments: list[str]) -> None:
     """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per keyword."""
-    known = {"keywords": "numbers", "captions": "first", "digits": "false"}
-    (folder,), settings = split(arguments, known, "data keywords", "FOLDER")
-    digits = flag(settings["digits"], "digits")
-    label = Keywords(settings["keywords"].strip("[]").split(","), digits)
-    pairs = ShardPairs(Path(folder), settings["captions"], block=0)
+    (folder,), options = parse_arguments(arguments, KeywordOptions, "data keywords", "FOLDER")
+    label = Keywords(options.keywords, options.digits)
+    pairs = ShardPairs(Path(folder), options.captions, block=0)
     counts: Counter[int] = Counter()
     for i in range(len(pairs)):
         try:

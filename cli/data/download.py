@@ -14,7 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from cli.settings.arguments import count, flag, number, split
+from cli.settings.arguments import parse_arguments
+from clipx.config.setting import AT_LEAST_1, between, setting
 from clipx.errors import UserError
 from clipx.utils.files import new_file
 from clipx.utils.registry import lookup
@@ -54,20 +55,38 @@ URL_LISTS: dict[str, Published] = {
         options=DATACOMP_OPTIONS,
     ),
 }
-SETTINGS = {"urls": "", "root": "", "size": "", "processes": "", "threads": "64", "dry": "false"}
+
+
+@dataclass(kw_only=True)
+class MakeOptions:
+    """The options of `clipx data make`."""
+
+    urls: str | None = setting(None, "the published list")
+    root: str | None = setting(None, "folder of the data set")
+    size: int | None = setting(None, "of the resized side; null: as published", between(16, 4096), unit="pixels")
+    processes: int | None = setting(None, "of img2dataset; null: one per processor", AT_LEAST_1)
+    threads: int = setting(64, "of each process", AT_LEAST_1)
+    dry: bool = setting(False, "only print img2dataset's command line")
+
+
+@dataclass(kw_only=True)
+class PullOptions:
+    """The options of `clipx data pull`."""
+
+    root: str | None = setting(None, "folder of the evaluation sets")
 
 
 def make(arguments: list[str]) -> None:
     """Run `clipx data make NAME urls=LIST root=DIR`: download shards with img2dataset."""
-    (name,), settings = split(arguments, SETTINGS, "data make", f"one of {', '.join(URL_LISTS)}")
+    (name,), options = parse_arguments(arguments, MakeOptions, "data make", f"one of {', '.join(URL_LISTS)}")
     published = lookup(URL_LISTS, name, "clipx data make")
-    if not settings["urls"] or not settings["root"]:
+    if not options.urls or not options.root:
         raise UserError(f"clipx data make {name} needs root=DIR for the shards and urls=LIST: {published.get}")
-    urls, root = Path(settings["urls"]), Path(settings["root"])
+    urls, root = Path(options.urls), Path(options.root)
     img2dataset_list = root / f"{name}_img2dataset.tsv" if published.columns else urls
-    line = command(published, img2dataset_list, root, settings)
+    line = command(published, img2dataset_list, root, options)
     print(shlex.join(line), flush=True)
-    if flag(settings["dry"], "dry"):
+    if options.dry:
         return
     if not urls.exists():
         raise UserError(f"urls={urls} is missing; to get the list: {published.get}")
@@ -84,18 +103,22 @@ def make(arguments: list[str]) -> None:
     _print_result(name, root / published.split)
 
 
-def command(published: Published, urls: Path, root: Path, settings: dict[str, str]) -> list[str]:
-    """Return the command line of img2dataset; raise UserError for an invalid number."""
-    size = number(settings["size"] or str(published.size), "size", 16, 4096)
-    processes = count(settings["processes"] or str(len(os.sched_getaffinity(0))), "processes")
-    threads = count(settings["threads"], "threads")
+def command(published: Published, urls: Path, root: Path, options: MakeOptions) -> list[str]:
+    """Return the command line of img2dataset."""
+    processes = options.processes or len(os.sched_getaffinity(0))
     return [
         "img2dataset",
         *("--url_list", str(urls), "--input_format", "tsv" if published.columns else "parquet"),
         *("--url_col", "url", "--caption_col", published.caption),
         *("--output_format", "webdataset", "--output_folder", str(root / published.split)),
-        *("--number_sample_per_shard", "10000", "--image_size", f"{size:.0f}", *published.options),
-        *("--processes_count", str(processes), "--thread_count", str(threads)),
+        *(
+            "--number_sample_per_shard",
+            "10000",
+            "--image_size",
+            str(options.size or published.size),
+            *published.options,
+        ),
+        *("--processes_count", str(processes), "--thread_count", str(options.threads)),
     ]
 
 
@@ -194,11 +217,11 @@ def pull(arguments: list[str]) -> None:
     from evaluation.datasets import named
     from evaluation.datasets.layouts.vision import DOWNLOADS
 
-    (name,), settings = split(arguments, {"root": ""}, "data pull", f"one of {', '.join(DOWNLOADS)}")
-    if not settings["root"]:
+    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(DOWNLOADS)}")
+    if not options.root:
         raise UserError(f"clipx data pull {name} needs root=DIR")
     try:
-        named.pull(name, Path(settings["root"]))
+        named.pull(name, Path(options.root))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{name} was not downloaded: {error}") from error
-    print(f"clipx eval RUN datasets=[{name}] root={settings['root']}")
+    print(f"clipx eval RUN datasets=[{name}] root={options.root}")

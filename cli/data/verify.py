@@ -4,30 +4,39 @@ import json
 import os
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-from cli.settings.arguments import count, number, split
+from cli.settings.arguments import parse_arguments
+from clipx.config.setting import AT_LEAST_0, SHARE, setting
 from clipx.data.loading.bad_samples import check_bad_rate
 from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.verify import verify as read_all
 from clipx.utils.files import write_text
 from clipx.utils.progress import ProgressBar
-from clipx.utils.registry import lookup
 
 PRINTED = 20  # number of problems printed; verify.txt lists all
-SETTINGS = {"captions": "auto", "max_bad_rate": "0.05", "workers": "0", "out": ""}
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx data verify`."""
+
+    captions: str = setting("auto", "captions to read; auto: those there are", choices=("auto", "first", "random"))
+    max_bad_rate: float = setting(0.05, "share of bad samples above which the exit code is 2", SHARE)
+    workers: int = setting(0, "processes; 0: one per processor", AT_LEAST_0)
+    out: str | None = setting(None, "folder of the report; null: that of the shards")
 
 
 def verify(arguments: list[str]) -> None:
     """Run `clipx data verify FOLDER`: write counts to verify.json and bad samples to verify.txt."""
-    (given_folder,), settings = split(arguments, SETTINGS, "data verify", "FOLDER")
+    (given_folder,), options = parse_arguments(arguments, Options, "data verify", "FOLDER")
     folder = Path(given_folder)
-    limit = number(settings["max_bad_rate"], "max_bad_rate", 0, 1)
-    workers = count(settings["workers"], "workers") if settings["workers"] != "0" else len(os.sched_getaffinity(0))
+    workers = options.workers or len(os.sched_getaffinity(0))
     index = open_index(folder)
-    choices = {"auto": text_column(index), "first": "txt", "random": "json"}
-    shards = Shards.open(folder, ("image", lookup(choices, settings["captions"], "captions")))
+    columns = {"auto": text_column(index), "first": "txt", "random": "json"}
+    shards = Shards.open(folder, ("image", columns[options.captions]))
     started, samples, size = time.perf_counter(), 0, 0
     damage: dict[str, str] = {}
     with ProgressBar() as progress:
@@ -50,7 +59,7 @@ def verify(arguments: list[str]) -> None:
         "seconds": round(seconds, 1),
         "images_per_s": round(samples / seconds, 1),
     }
-    out = Path(settings["out"] or folder)
+    out = Path(options.out or folder)
     write_text(out / "verify.txt", "".join(f"{line}\n" for line in lines))
     write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
     print(f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s")
@@ -59,7 +68,7 @@ def verify(arguments: list[str]) -> None:
     for line in lines[:PRINTED]:
         print(f"  {line}")
     print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")
-    check_bad_rate(limit, len(lines), samples + len(shards.problems), lines)
+    check_bad_rate(options.max_bad_rate, len(lines), samples + len(shards.problems), lines)
 
 
 def text_column(index: Index) -> str:

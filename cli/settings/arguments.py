@@ -2,11 +2,55 @@
 
 import re
 from collections.abc import Container
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
+from clipx.config.setting import parse
 from clipx.errors import UserError
-from clipx.training.devices import DEVICES
-from clipx.utils.registry import lookup, one_of
+from clipx.utils.registry import lookup
+
+S = TypeVar("S")
+
+
+@dataclass(kw_only=True)
+class NoOptions:
+    """For commands without options."""
+
+
+def parse_arguments(
+    arguments: list[str], schema: type[S], command: str, needs: str, exactly: int = 1
+) -> tuple[list[str], S]:
+    """Return the positional arguments (paths or names) and the options of a command.
+
+    Args:
+        schema: the options, a dataclass of clipx.config.setting.
+        needs: the positional arguments that the command needs, for the message; a trailing "..." allows several.
+        exactly: how many they are, unless several are allowed.
+
+    Raises UserError: an unknown, repeated or wrong option, or a wrong number of positional arguments.
+    """
+    positional, options = parse_options(arguments, schema, command)
+    if not positional or (len(positional) != exactly and not needs.endswith("...")):
+        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
+        help_command = f"clipx {command.split()[0]} --help"
+        raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments")
+    return positional, options
+
+
+def parse_options(arguments: list[str], schema: type[S], command: str) -> tuple[list[str], S]:
+    """Return the positional arguments, any number of them, and the options; raise UserError for a wrong option."""
+    positional, given = split_positional(arguments)
+    return positional, parse(schema, split_given(given)[0], command)
+
+
+def take_options(arguments: list[str], schema: type[S], command: str) -> tuple[S, list[str]]:
+    """Return the options of a command that also takes settings of a run, and all other arguments.
+
+    Raises UserError: a repeated or wrong option.
+    """
+    given, others = split_given(arguments, {f.name for f in fields(schema)})  # type: ignore[arg-type]
+    return parse(schema, given, command), others
 
 
 def split(
@@ -83,20 +127,6 @@ def shows_config(arguments: list[str]) -> bool:
     if {"-p", "--package", "--resolve"} & set(arguments):
         return False
     return re.search(r"(^| )(--cfg|-c)[ =]job( |$)", " ".join(arguments)) is not None
-
-
-def split_forecast_options(arguments: list[str]) -> tuple[list[str], str, int | None]:
-    """Split off device=NAME and processes=N; return the other arguments, NAME (default "") and N (default None).
-
-    Raises UserError: an unknown device, processes= without device=, or a key that is given twice.
-    """
-    given, others = split_given(arguments, ("device", "processes"))
-    processes = count(given["processes"], "processes") if "processes" in given else None
-    if "device" in given:
-        return others, one_of(given["device"], DEVICES, "device"), processes
-    if given:
-        raise UserError(f"processes={processes} needs device=NAME; without it, set train.processes=N")
-    return others, "", None
 
 
 def plugin_names(arguments: list[str]) -> list[str] | None:

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings.recipes import load_recipe
 from clipx.config.schema import RunConfig
-from clipx.config.setting import settings_of, suggest_key
+from clipx.config.setting import settings_of, suggest_key, wrong_type
 from clipx.errors import UserError
 from clipx.utils.registry import suggest
 
@@ -21,7 +21,7 @@ OPTIONS = {  # of Hydra
     *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
     *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
 }
-KINDS = {"Float": "a number", "Integer": "a whole number", "Boolean": "true or false", "bool": "true or false"}
+KINDS: dict[str, type] = {"Float": float, "Integer": int, "Boolean": bool, "bool": bool}  # in OmegaConf's messages
 
 
 def refuse_options(arguments: list[str]) -> None:
@@ -152,7 +152,5 @@ def _about_value(key: str, value: str, reason: str, schema: type) -> str:
     if "is not a ListConfig" in reason:
         return f"{key}={value} must be a list: {key}=[{value}]"
     kind = re.search(r"could not be converted to (\w+)|is not a valid (\w+)", reason)
-    words = KINDS.get((kind[1] or kind[2]) if kind else "", "")
-    if not words:
-        return ""
-    return f"{key}={value} must be {words}" + (f"; allowed: {declared.allowed()}" if declared.allowed() else "")
+    expected = KINDS.get((kind[1] or kind[2]) if kind else "")
+    return wrong_type(key, value, expected, declared) if expected else ""

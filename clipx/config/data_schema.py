@@ -1,5 +1,4 @@
 """The settings `data.*` of a run: training pairs and their preprocessing. clipx.config.schema has the others."""
-# ruff: noqa: RUF009 - `setting` returns a dataclass field
 
 from dataclasses import dataclass, field
 

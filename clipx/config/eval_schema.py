@@ -1,5 +1,4 @@
 """The settings of `clipx eval`."""
-# ruff: noqa: RUF009 - `setting` returns a dataclass field
 
 from dataclasses import dataclass
 

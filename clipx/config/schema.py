@@ -2,7 +2,6 @@
 
 Plain dataclasses. This module imports no torch, so that the command line starts fast.
 """
-# ruff: noqa: RUF009 - `setting` returns a dataclass field
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,22 +1,31 @@
-"""A setting: a dataclass field with its default, meaning, unit and allowed values in one place.
+"""The one way to declare a parameter: a dataclass field with default, meaning, unit and allowed values in one place.
 
-`setting` declares one in schema.py, data_schema.py and eval_schema.py of this folder, `check` validates the values of a
-config, and `settings_of` lists the settings of a schema by dotted key.
+Settings of a run (schema.py), options of a command and parameters of a theory problem are all declared so:
+
+    @dataclass(kw_only=True)
+    class Options:
+        jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
+
+`parse(Options, {"jobs": "4"}, "report power")` returns Options(jobs=4) and `check` validates the values of a config;
+both name key, value and allowed values in one line. `settings_of` lists the settings of a schema by dotted key.
 """
 
 import copy
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from clipx.errors import UserError
 from clipx.utils import plugins
-from clipx.utils.registry import did_you_mean, one_of, suggest
+from clipx.utils.registry import did_you_mean, lookup, one_of, suggest
 
+S = TypeVar("S")
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
+WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false"}  # types in messages
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
 
@@ -28,6 +37,11 @@ def at_least(low: float) -> Rule:
 def between(low: float, high: float) -> Rule:
     """Return the rule that allows numbers in low..high, both included."""
     return lambda v: low <= v <= high, f"{low:g}..{high:g}"
+
+
+def each(rule: Rule) -> Rule:
+    """Return the rule that allows one or more values, each of which `rule` allows."""
+    return lambda values: bool(values) and all(rule[0](v) for v in values), rule[1]
 
 
 AT_LEAST_0, AT_LEAST_1 = at_least(0), at_least(1)
@@ -108,20 +122,62 @@ def check(config: Any, prefix: str = "") -> None:
         _check_value(declared, prefix + key, attrgetter(key)(config))
 
 
+def parse(schema: type[S], given: Mapping[str, str], command: str) -> S:
+    """Return an instance of `schema` from the arguments KEY=TEXT of a command; other settings have their defaults.
+
+    A list is written a,b or [a,b]. `command` is its name in messages, such as `report compare`.
+
+    Raises UserError: an unknown key, an empty text, a text of the wrong type, or a value that is not allowed.
+    """
+    known, types = settings_of(schema), get_type_hints(schema)
+    values = {}
+    for key, text in given.items():
+        declared = lookup(known, key, f"clipx {command}:")
+        if not text:
+            raise UserError(f"{key}= has no value" + _allowed(declared))
+        values[key] = _convert(declared, key, text, types[key])
+        _check_value(declared, key, values[key], text)
+    return schema(**values)
+
+
+def _convert(declared: Setting, key: str, text: str, hint: Any) -> Any:
+    """Return the value of a text; `hint`: bool, int, float or str, a list or tuple of them, or one of these | None."""
+    if isinstance(hint, UnionType):  # TYPE | None
+        (hint,) = set(get_args(hint)) - {NoneType}
+    if several := get_origin(hint):
+        parts = text.strip("[]()").split(",") if text.strip("[]()") else []
+        return several(_convert(declared, key, part.strip(" '\""), get_args(hint)[0]) for part in parts)
+    try:
+        return {"true": True, "false": False}[text] if hint is bool else hint(text)
+    except (KeyError, ValueError) as error:
+        raise UserError(wrong_type(key, text, hint, declared)) from error
+
+
+def wrong_type(key: str, text: str, kind: type, declared: Setting) -> str:
+    """Return the message about a text that is no `kind`."""
+    return f"{key}={text} must be {WORDS[kind]}" + _allowed(declared)
+
+
+def _allowed(declared: Setting) -> str:
+    return f"; allowed: {declared.allowed()}" if declared.allowed() else ""
+
+
 def check_value(schema: type, key: str, value: Any) -> None:
     """Check the value of one setting. Raises UserError like `check`."""
     _check_value(settings_of(schema)[key], key, value)
 
 
-def _check_value(declared: Setting, key: str, value: Any) -> None:
+def _check_value(declared: Setting, key: str, value: Any, text: str = "") -> None:
+    """Raise UserError if a value is not allowed; the message has the `text` that the user gave, if it is known."""
     if value is None:
         return
     if isinstance(value, int) and abs(value) > LARGEST:
         raise UserError(f"{key}={value} is out of range; allowed: whole numbers up to 2^64 - 1")
     if declared.choices:
-        one_of(value, declared.names(), key)
+        for name in value if isinstance(value, list | tuple) else [value]:
+            one_of(name, declared.names(), key)
     if declared.rule and not declared.rule[0](value):
-        raise UserError(f"{key}={value} is out of range; allowed: {declared.rule[1]}")
+        raise UserError(f"{key}={text or value} is out of range; allowed: {declared.rule[1]}")
 
 
 def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:

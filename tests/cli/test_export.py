@@ -147,7 +147,7 @@ def test_runs_with_other_towers_give_no_soup(tower: str, size: int | None, part:
         export([f"soup=[{runs[0]},{runs[1]}]", f"out={tmp_path}/x.pt"])
     assert "\n" not in str(error.value)
     for empty in ("soup=[]", f"soup=[{runs[0]},]"):
-        with pytest.raises(UserError, match=r"^soup=\[.*\] lacks a run; allowed: soup=\[RUN,RUN,...\]"):
+        with pytest.raises(UserError, match=r"^soup=\[.*\] is out of range; allowed: \[RUN,RUN,...\]"):
             export([empty, f"out={tmp_path}/x.pt"])
     with pytest.raises(UserError, match=r"`clipx export` needs RUN_OR_CHECKPOINT or soup=\[RUN,...\]"):
         export([str(runs[0]), f"soup=[{runs[1]}]", f"out={tmp_path}/x.pt"])

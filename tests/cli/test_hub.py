@@ -44,7 +44,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr(f"{constants}.HF_HUB_CACHE", str(tmp_path / "hf/hub"))
         monkeypatch.setattr(f"{constants}.HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", server.url)
-        monkeypatch.setattr("cli.export.hub.reachable", lambda: True)
+        monkeypatch.setattr("cli.export.command.reachable", lambda: True)
         monkeypatch.setattr("clipx.utils.hub.reachable", lambda: True)
         yield server
 
