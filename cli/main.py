@@ -246,7 +246,7 @@ def data(arguments: list[str]) -> None:
     shards with img2dataset from the published list; dry=true only prints its command line.
     pull NAME root=DIR: downloads an evaluation set into DIR, where clipx eval with the same root= finds it.
     """
-    from cli.data.command import data as start
+    from cli.data import data as start
 
     start(arguments)
 

@@ -13,9 +13,8 @@ import torch
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.data.loading.bad_samples import BadSampleFile, listed_bad_samples
+from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
-from clipx.data.loading.watchdog import explain_ended_worker
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource

@@ -218,7 +218,7 @@ def build_table() -> Completions:
     from clipx.config.schema import RunConfig
     from clipx.config.setting import settings_of
     from clipx.objectives import TERMS
-    from evaluation.datasets.layouts.training import HELD_OUT
+    from evaluation.datasets.captioned import HELD_OUT
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
     from evaluation.tasks import TASKS

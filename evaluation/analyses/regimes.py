@@ -17,7 +17,7 @@ import torch
 
 import evaluation.claims.papers
 from clipx.config.schema import RunConfig
-from clipx.data.preprocess.keywords import Keywords
+from clipx.data.preprocess.captions import Keywords
 from clipx.data.sampler import Sampler, num_train
 from clipx.data.scenes.captions import fits
 from clipx.data.scenes.samples import concept_frequencies, training_sample

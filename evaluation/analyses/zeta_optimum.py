@@ -31,8 +31,8 @@ from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.models.temperature import TEMPERATURE_PREFIX, build_temperature
 from clipx.run import checkpoint as checkpoints
+from evaluation.datasets.captioned import SourceImages
 from evaluation.datasets.kinds import Captioned
-from evaluation.datasets.layouts.training import SourceImages
 from evaluation.embedding.features import Loading, extract
 from evaluation.types import DEFAULTS, Encoder, FeatureRequest, View
 

@@ -11,7 +11,7 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
-from evaluation.datasets.images import Images, SomeImages
+from evaluation.datasets.files import Images, SomeImages
 from evaluation.types import Kind, Settings, View
 
 Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
@@ -49,7 +49,7 @@ class Labelled:
         settings: Settings,
         metric: str = "",
     ) -> None:
-        """`spec`: KIND:PLACE; `short`: name in tables; `readers`: split -> function that opens it, called on first use.
+        """`spec`: LAYOUT:PLACE; `short`: name in tables; `readers`: split -> function that opens it on first use.
 
         `metric`: the set's own zero-shot metric, MACRO_F1 or a key of WORST_GROUP in tasks/zeroshot.py; "": none.
 

@@ -7,16 +7,19 @@ from pathlib import Path
 
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
-from evaluation.datasets import prompts
+from evaluation.datasets import labelled, prompts
+from evaluation.datasets.captioned import open_eccv, open_karpathy
+from evaluation.datasets.composition import (
+    open_mmvp,
+    open_order,
+    open_sugar_crepe,
+    open_visual_genome,
+    open_winogavil,
+    open_winoground,
+)
 from evaluation.datasets.kinds import AnyDataset, Labelled, Split
-from evaluation.datasets.layouts import folders, vision
-from evaluation.datasets.layouts.aro import open_order, open_visual_genome
-from evaluation.datasets.layouts.clevr import open_clevr
-from evaluation.datasets.layouts.composition import open_sugar_crepe, open_winoground
-from evaluation.datasets.layouts.karpathy import open_eccv, open_karpathy
-from evaluation.datasets.layouts.mmvp import open_mmvp
-from evaluation.datasets.layouts.shards import open_wds
-from evaluation.datasets.layouts.winogavil import open_winogavil
+from evaluation.datasets.labelled import open_clevr
+from evaluation.datasets.shards import open_wds
 from evaluation.types import Settings
 
 Reader = Callable[[str, str, Path, str, int], Split]  # name, spec, root, own name of the split, number of classes
@@ -42,7 +45,7 @@ class Classes:
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
         """Open the set. Raises UserError: the test split is missing, or the set's class names cannot be read."""
         require(spec, name, root, self.place, self.get)
-        names = prompts.classnames(self.names) if self.names else vision.classnames(spec, root, name)
+        names = prompts.classnames(self.names) if self.names else labelled.classnames(spec, root, name)
         readers = {
             split: partial(self.read, name, spec, root, self.own_names.get(split, split), len(names))
             for split, marker in self.markers.items()
@@ -76,7 +79,7 @@ def _splits(path: str, names: str = "train test") -> dict[str, str]:
 def _variant(what: str, classes: int, place: str) -> Placed:
     berkeley = f"people.eecs.berkeley.edu/~hendrycks/{place}.tar, unpacked"
     get = "ImageNet-Sketch.zip of github.com/HaohanWang/ImageNet-Sketch, unpacked" if place == "sketch" else berkeley
-    return Placed(f"{classes:,} classes, {what}", place, partial(folders.open_variant, classes), get)
+    return Placed(f"{classes:,} classes, {what}", place, partial(labelled.open_variant, classes), get)
 
 
 def _hub(repository: str, place: str) -> str:
@@ -110,7 +113,7 @@ NAMED: dict[str, Classes | Placed] = {
     "imagenet": Classes(
         "1,000 classes, tested on the 50,000 validation images",
         {"train": "imagenet/train", "test": "imagenet/val"},
-        folders.imagenet,
+        labelled.imagenet,
         "imagenet1k",
         "imagenet1k",
         {"test": "val"},
@@ -118,8 +121,8 @@ NAMED: dict[str, Classes | Placed] = {
     ),
     "imagenetv2": Classes(
         "10,000 matched-frequency images",
-        {"test": folders.IMAGENETV2},
-        folders.imagenetv2,
+        {"test": labelled.IMAGENETV2},
+        labelled.imagenetv2,
         "imagenet1k",
         "imagenet1k",
         get="`hf download vaishaal/ImageNetV2 imagenetv2-matched-frequency.tar.gz --repo-type dataset`, unpacked",
@@ -131,31 +134,33 @@ NAMED: dict[str, Classes | Placed] = {
     "caltech101": Classes(
         "102 classes (metric: mean per class); split drawn by us, 30 images a class for training",
         _splits("caltech101/101_ObjectCategories"),
-        folders.caltech101,
+        labelled.caltech101,
         "caltech101",
         "caltech101",
     ),
-    "cifar10": Classes("10 classes, 32 px", _splits("cifar-10-batches-py"), vision.arrays, "cifar10"),
-    "cifar100": Classes("100 classes, 32 px", _splits("cifar-100-python"), vision.arrays, "cifar100"),
-    "stl10": Classes("10 classes, 96 px", _splits("stl10_binary"), vision.arrays, "stl10"),
-    "food101": Classes("101 dishes", _splits("food-101/meta/{}.json"), vision.files, "food101"),
-    "cars": Classes("196 models", _splits("stanford_cars/cars_{}"), vision.files, "cars", get=CARS),
-    "aircraft": Classes("100 variants (metric: mean per class)", _splits(AIRCRAFT, ALL), vision.files, "fgvc_aircraft"),
+    "cifar10": Classes("10 classes, 32 px", _splits("cifar-10-batches-py"), labelled.arrays, "cifar10"),
+    "cifar100": Classes("100 classes, 32 px", _splits("cifar-100-python"), labelled.arrays, "cifar100"),
+    "stl10": Classes("10 classes, 96 px", _splits("stl10_binary"), labelled.arrays, "stl10"),
+    "food101": Classes("101 dishes", _splits("food-101/meta/{}.json"), labelled.listed, "food101"),
+    "cars": Classes("196 models", _splits("stanford_cars/cars_{}"), labelled.listed, "cars", get=CARS),
+    "aircraft": Classes(
+        "100 variants (metric: mean per class)", _splits(AIRCRAFT, ALL), labelled.listed, "fgvc_aircraft"
+    ),
     "flowers102": Classes(
-        "102 flowers (metric: mean per class)", _splits("flowers-102/jpg", ALL), vision.files, "flowers", "flowers"
+        "102 flowers (metric: mean per class)", _splits("flowers-102/jpg", ALL), labelled.listed, "flowers", "flowers"
     ),
     "eurosat": Classes(
-        "10 kinds of land use; split drawn by us", _splits("eurosat/2750"), vision.drawn, "eurosat", "eurosat"
+        "10 kinds of land use; split drawn by us", _splits("eurosat/2750"), labelled.drawn, "eurosat", "eurosat"
     ),
-    "dtd": Classes("47 textures", _splits("dtd/dtd/labels/{}1.txt", ALL), vision.files, "dtd"),
+    "dtd": Classes("47 textures", _splits("dtd/dtd/labels/{}1.txt", ALL), labelled.listed, "dtd"),
     "pets": Classes(
         "37 breeds (metric: mean per class)",
         {"train": "oxford-iiit-pet/annotations/trainval.txt", "test": "oxford-iiit-pet/annotations/test.txt"},
-        vision.pets,
+        labelled.pets,
         "pets",
         "pets",
     ),
-    "sun397": Classes("397 scenes; split drawn by us", _splits("SUN397", ALL), vision.drawn, "sun397"),
+    "sun397": Classes("397 scenes; split drawn by us", _splits("SUN397", ALL), labelled.drawn, "sun397"),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
     "clevr_distance": _shards(
         "distance of the nearest object in CLEVR, 6 ranges", "wds_vtab-clevr_closest_object_distance"
@@ -275,7 +280,7 @@ def pull(name: str, root: Path) -> None:
     catch torchvision's errors of a failed download.
     """
     known = lookup(NAMED, name, "clipx data pull")
-    if name not in vision.DOWNLOADS:
+    if name not in labelled.DOWNLOADS:
         raise UserError(f"{name} cannot be pulled; it comes from {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
-    vision.DOWNLOADS[name](str(root))
+    labelled.DOWNLOADS[name](str(root))

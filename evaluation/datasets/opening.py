@@ -1,4 +1,4 @@
-"""Open an evaluation set from its specification, `NAME:ROOT` or `KIND:PLACE`."""
+"""Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,14 +9,11 @@ from pathlib import Path
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 from evaluation.datasets import prompts
+from evaluation.datasets.captioned import HELD_OUT, open_coco, open_held_out, open_hub, open_karpathy, open_table
 from evaluation.datasets.kinds import AnyDataset
-from evaluation.datasets.layouts.clevr import open_clevr
-from evaluation.datasets.layouts.coco import open_coco
-from evaluation.datasets.layouts.hub import open_hub
-from evaluation.datasets.layouts.karpathy import open_karpathy
-from evaluation.datasets.layouts.shards import open_captions, open_pairs, open_wds
-from evaluation.datasets.layouts.training import HELD_OUT, open_held_out, open_table
+from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.named import NAMED
+from evaluation.datasets.shards import open_captions, open_pairs, open_wds
 from evaluation.types import DEFAULTS, Settings
 
 LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
@@ -41,7 +38,7 @@ PROTOCOLS = {
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
-    """Open `KIND:PLACE` or `NAME:ROOT`, where the folder ROOT holds all named sets.
+    """Open `LAYOUT:PLACE` or `NAME:ROOT`, where the folder ROOT holds all named sets.
 
     Raises UserError: unknown kind, name, protocol or prompts; or a missing file, split, caption or class name.
     """

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
-from clipx.data.loading.watchdog import start_process_group
+from clipx.data.loading.faults import start_process_group
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash, new_file
 from clipx.utils.progress import ProgressBar

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from clipx.utils.terminal import stdout_console
 from evaluation.claims.measures import canonical_name
-from evaluation.datasets.folder import short_name
+from evaluation.datasets.files import short_name
 from evaluation.datasets.named import present
 from evaluation.reference.columns import COLUMNS
 from evaluation.reference.models import find

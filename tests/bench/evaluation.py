@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.tasks.linear_probe.regression import GRID, STRIDES, Regression, search
+from evaluation.tasks.linear_probe import GRID, STRIDES, Regression, search
 from tests.bench.measure import extra_memory, seconds
 
 IMAGES, TEXTS, WIDTH, CLASSES = 5_000, 25_000, 512, 10

@@ -13,6 +13,6 @@ from tests.helpers.runs import prepared
 def test_a_few_samples_are_decoded_without_filling_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = prepared(tmp_path, samples=32)
     config.data.cache = "memory"
-    monkeypatch.setattr("clipx.data.loading.cached.open_pixels", None)  # a call would fail
+    monkeypatch.setattr("clipx.data.loading.cache.open_pixels", None)  # a call would fail
     components = build_components(config, torch.device("cpu"), 32, "generated")
     assert _read_some(config, components) == "32 pairs, 16 decoded"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from timm.data.imagenet_info import ImageNetInfo
 
+from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.kinds import AnyDataset
-from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
@@ -34,7 +34,7 @@ def of_pairs(folder: Path) -> str:
 
 
 def of_sugar_crepe(folder: Path) -> str:
-    replicas.sugar_crepe(folder, dict.fromkeys(KINDS, 60))
+    replicas.sugar_crepe(folder, dict.fromkeys(CHANGES, 60))
     return f"sugar_crepe:{folder}"
 
 

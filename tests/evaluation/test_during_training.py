@@ -22,7 +22,7 @@ from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
 from clipx.training.setup import build_components
 from evaluation import runner
-from evaluation.datasets.layouts.composition import KINDS
+from evaluation.datasets.composition import CHANGES
 from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
 from evaluation.runs import results
 from evaluation.runs.reader import read
@@ -50,7 +50,7 @@ def evaluated_config(root: Path) -> RunConfig:
         fakes.labelled(root / "things", train=9, test=60)
         fakes.captioned(root / "shots" / "test", counts=(2, 1, 3) * 10)
         fakes.pairs(root / "minimal", categories=("colour", "count") * 5)
-        replicas.sugar_crepe(root / "sets", dict.fromkeys(KINDS, 2))
+        replicas.sugar_crepe(root / "sets", dict.fromkeys(CHANGES, 2))
     config = settings(root, epochs=1)
     config.train.device = "cpu"
     config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal", "sugar_crepe:sets"]

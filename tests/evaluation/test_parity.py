@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.metrics import accuracy, mean_per_class, recall_at_k
-from evaluation.tasks.linear_probe.regression import Regression
+from evaluation.tasks.linear_probe import Regression
 from evaluation.tasks.zeroshot import classifier
 from tests.helpers.fakes import embeddings
 from tests.helpers.linear_probe import CLASSES, problem

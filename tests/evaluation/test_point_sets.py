@@ -20,8 +20,7 @@ from evaluation.runner import evaluate as run_tasks
 from evaluation.runs import results
 from evaluation.runs.reader import read
 from evaluation.tasks import TASKS
-from evaluation.tasks.zeroshot import ZeroShot, classifier
-from evaluation.tasks.zeroshot_draws import ZeroShotDraws
+from evaluation.tasks.zeroshot import ZeroShot, ZeroShotDraws, classifier
 from evaluation.types import Features, Settings
 from tests.helpers import fakes
 from tests.helpers.runs import prepared_point_sets, trained

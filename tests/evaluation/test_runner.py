@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from clipx.errors import UserError
+from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.kinds import Labelled
-from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.runs import results
 from evaluation.tasks import TASKS
-from evaluation.tasks.linear_probe.task import LinearProbe
+from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.types import Features, Score, Settings
 from tests.helpers import fakes, replicas
 from tests.helpers.evaluation import run
@@ -58,7 +58,7 @@ def test_rows_of_minimal_pairs_name_prompts_that_are_not_the_default(tmp_path: P
 
 def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
-    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
     assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants} - {
         "many_to_many",

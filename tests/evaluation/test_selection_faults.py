@@ -16,8 +16,7 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.runs import groups, results
 from evaluation.runs import reader as report_runs
-from evaluation.tasks.linear_probe.regression import Regression, search
-from evaluation.tasks.linear_probe.task import LinearProbe
+from evaluation.tasks.linear_probe import LinearProbe, Regression, search
 from evaluation.types import DEFAULTS, Encoder, Features, Result
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings

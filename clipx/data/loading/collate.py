@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from clipx.config.data_schema import DataConfig
+from clipx.data.preprocess.captions import Keywords
 from clipx.data.preprocess.images import BadSample, open_image
-from clipx.data.preprocess.keywords import Keywords
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.types import Inputs

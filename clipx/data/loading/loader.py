@@ -16,10 +16,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.data_schema import DataConfig
-from clipx.data.loading.bad_samples import BadSampleCounter, TooManyBadSamples, check_bad_rate
-from clipx.data.loading.cached import CachedSamples
+from clipx.data.loading.cache import CachedSamples
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
-from clipx.data.loading.watchdog import WorkerActivity, start_process_group, with_timeout
+from clipx.data.loading.faults import (
+    BadSampleCounter,
+    TooManyBadSamples,
+    WorkerActivity,
+    check_bad_rate,
+    start_process_group,
+    with_timeout,
+)
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise

@@ -1,9 +1,17 @@
-"""Captions from the text members of a shard or the cells of a table."""
+"""Captions from the text members of a shard or the cells of a table, and their keyword labels.
+
+A label says which keyword of a list a caption contains (paper 2). Keywords match whole words in any case. A hyphen
+joins words, so "twenty-one" and "two-storey" do not match. A caption with different keywords gets label 0, like a
+caption without keywords, because it is unclear which of them describes the image. Number words are not combined:
+"two hundred" matches "two".
+"""
 
 import json
 import random
+import re
 
 from clipx.data.preprocess.images import BadSample
+from clipx.errors import UserError
 
 MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt has one caption, .json a list of captions
 
@@ -53,3 +61,48 @@ def stripped(caption: str) -> str:
 def plain(caption: str) -> str:
     """Return the caption without surrounding white space; half of a surrogate pair, which tokenizers refuse, is "?"."""
     return caption.encode(errors="replace").decode().strip()
+
+
+CARDINALS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+PRESETS = {  # name of a list -> its words
+    "numbers": CARDINALS[2:],  # paper 2, section 6
+    "colours": ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
+    "directions": ("left", "right", "above", "below"),
+}
+SPELLINGS = {"gray": "grey"}  # spelling -> keyword
+HYPHENS = "-\u2010\u2011"  # ASCII, Unicode and non-breaking hyphen
+LETTER = r"[\w\u0300-\u036f]"  # also digits and combining accents
+# A match must not be part of a longer word, a hyphenated word, a decimal, a time or a fraction.
+BEFORE = rf"(?<!{LETTER})(?<!{LETTER}[{HYPHENS}])(?<!\d[.,:/])"
+AFTER = rf"(?!{LETTER})(?![{HYPHENS}]{LETTER})(?![.,:/]\d)"
+
+
+class Keywords:
+    """Labels captions with the 1-based index of their keyword."""
+
+    def __init__(self, keywords: list[str], digits: bool) -> None:
+        """Accept words, phrases and names of PRESETS as `keywords`. With `digits`, "2" matches like "two".
+
+        Raises UserError for an empty or a repeated keyword.
+        """
+        expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
+        self.words = [" ".join(word.casefold().split()) for word in expanded]
+        if "" in self.words or len(set(self.words)) < len(self.words):
+            raise UserError(f"data.keywords={keywords} holds an empty word, or the same word twice")
+        self._label = {word: i for i, word in enumerate(self.words, start=1)}
+        self._label |= {s: self._label[w] for s, w in SPELLINGS.items() if w in self._label and s not in self._label}
+        if digits:
+            self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
+        longest_first = sorted(self._label, key=len, reverse=True)
+        alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
+        self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}")
+
+    def __call__(self, caption: str) -> int:
+        """Return the label of a caption: 1 for the first keyword, ...; 0 for no keyword or for different keywords."""
+        if not self._label:
+            return 0
+        found = {self._label[" ".join(word.split())] for word in self._pattern.findall(caption.casefold())}
+        return found.pop() if len(found) == 1 else 0

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clipx.config.data_schema import ScenesConfig
-from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
-from clipx.data.scenes.pairs import pair_samples
+from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, lock, new_folder

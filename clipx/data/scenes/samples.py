@@ -13,9 +13,8 @@ from PIL import Image
 
 from clipx.config.data_schema import ScenesConfig
 from clipx.config.setting import check
-from clipx.data.scenes.captions import Description
+from clipx.data.scenes.captions import Description, fault_rates, named_shares, training_captions
 from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribution, content_set, popularity
-from clipx.data.scenes.faults import fault_rates, named_shares, training_captions
 from clipx.data.scenes.render import Scene, render, sample_scene
 from clipx.errors import UserError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.data.command import data
+from cli.data import data
 from clipx.data.shards import tar
 from clipx.data.shards.reader import Shards
 from clipx.errors import UserError

@@ -12,10 +12,10 @@ from urllib.error import URLError
 import pytest
 from pyarrow import csv as arrow
 
-from cli.data import download
-from cli.data.command import data
+import cli.data as download
+from cli.data import data
 from clipx.errors import UserError
-from evaluation.datasets.layouts import vision
+from evaluation.datasets import labelled
 from evaluation.datasets.named import NAMED
 
 ROWS = [
@@ -139,8 +139,8 @@ def _no_network(*_: object, **__: object) -> None:
 def test_the_documentation_lists_the_sets_that_can_be_pulled() -> None:
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
     sentence = page.partition("`pull` downloads")[2].partition(".")[0]
-    assert re.findall(r"`(\w+)`", sentence) == sorted(vision.DOWNLOADS)
-    assert set(vision.DOWNLOADS) < set(NAMED)
+    assert re.findall(r"`(\w+)`", sentence) == sorted(labelled.DOWNLOADS)
+    assert set(labelled.DOWNLOADS) < set(NAMED)
 
 
 def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
@@ -149,11 +149,11 @@ def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
     def offline(root: str) -> None:
         raise URLError("Name or service not known")
 
-    monkeypatch.setitem(vision.DOWNLOADS, "cifar10", offline)
+    monkeypatch.setitem(labelled.DOWNLOADS, "cifar10", offline)
     with pytest.raises(UserError, match=r"cifar10 was not downloaded: .*Name or service not known"):
         data(["pull", "cifar10", f"root={tmp_path}"])
     got: list[str] = []
-    monkeypatch.setitem(vision.DOWNLOADS, "cifar10", got.append)
+    monkeypatch.setitem(labelled.DOWNLOADS, "cifar10", got.append)
     data(["pull", "cifar10", f"root={tmp_path}"])
     assert got == [str(tmp_path)] and "datasets=[cifar10]" in capsys.readouterr().out
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.data.command import data
+from cli.data import data
 from clipx.errors import UserError
 from tests.helpers.folder import add, add_bad_samples, jpeg, write_shards
 

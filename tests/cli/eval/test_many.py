@@ -19,7 +19,7 @@ from clipx.errors import Fault, UserError
 from clipx.run import directory
 from clipx.training import setup
 from evaluation.claims.measures import MetricReader
-from evaluation.datasets.layouts.training import open_held_out
+from evaluation.datasets.captioned import open_held_out
 from evaluation.runs import reader, results
 from evaluation.types import DEFAULTS, Result
 from tests.helpers import fakes

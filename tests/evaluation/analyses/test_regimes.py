@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.settings.choices import recipes
-from clipx.data.preprocess.keywords import Keywords
+from clipx.data.preprocess.captions import Keywords
 from clipx.data.sampler import Sampler
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.sources.opening import open_pair_source

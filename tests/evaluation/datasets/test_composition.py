@@ -10,14 +10,14 @@ import pytest
 from clip_benchmark.datasets import builder, sugar_crepe
 
 from evaluation.datasets import prompts
+from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.kinds import Choices, Labelled, MinimalPairs
-from evaluation.datasets.layouts.composition import KINDS
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import replicas
 from tests.helpers.layout_faults import edit, error_of
 
-COUNTS = dict.fromkeys(KINDS, 2) | {"swap_att": 3}
+COUNTS = dict.fromkeys(CHANGES, 2) | {"swap_att": 3}
 IDS = list(builder.all_imagenet_wordnet_ids)
 
 
@@ -27,7 +27,7 @@ def test_sugar_crepe_equals_the_set_that_clip_benchmark_reads(tmp_path: Path) ->
     assert isinstance(data, Choices) and data.answers == 2
     images, captions, categories = data.images("test"), data.texts("test", "captions"), data.categories("test")
     number = 0
-    for kind in KINDS:
+    for kind in CHANGES:
         reader = sugar_crepe.SugarCrepe(str(folder / "val2017"), str(folder / f"{kind}.json"))
         for image, texts in (reader[i] for i in range(len(reader))):
             np.testing.assert_array_equal(np.asarray(images[number]), np.asarray(image))

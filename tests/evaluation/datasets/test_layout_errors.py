@@ -10,7 +10,7 @@ import torch
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.images import ArrayImages
+from evaluation.datasets.files import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas

@@ -12,7 +12,7 @@ import webdataset
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.kinds import Captioned, Labelled
-from evaluation.datasets.layouts.vision import DOWNLOADS, SHARES, share
+from evaluation.datasets.labelled import DOWNLOADS, SHARES, share
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings

@@ -9,10 +9,9 @@ import torch
 from clip_benchmark.metrics import image_caption_selection
 from torch import Tensor
 
-from evaluation.datasets.layouts.composition import KINDS
+from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.choices import CaptionChoice
-from evaluation.tasks.pairs import PairAccuracy
+from evaluation.tasks.composition import CaptionChoice, PairAccuracy
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
@@ -46,14 +45,14 @@ def near(images: Tensor, noise: float, seed: int) -> Tensor:
 
 
 def test_choices_are_scored_as_clip_benchmark_scores_them(tmp_path: Path) -> None:
-    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 20))
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 20))
     data = open_dataset(f"sugar_crepe:{tmp_path}")
     image = fakes.embeddings(140, 0).view(140, 1, -1)
     text = torch.cat([near(image, 3.0, 1), near(image, 4.0, 2)], dim=1)
     rows = score(data, CaptionChoice(), image, text)
     assert 0.5 < rows["accuracy"].value < 1
     assert rows["accuracy"].value == pytest.approx(clip_benchmark(image, text)["text_acc"])
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(CHANGES):
         part = slice(20 * number, 20 * number + 20)
         assert rows[f"accuracy/{kind}"].value == pytest.approx(clip_benchmark(image[part], text[part])["text_acc"])
         assert (rows[f"accuracy/{kind}"].n, rows[f"accuracy/{kind}"].chance) == (20, 0.5)
@@ -73,7 +72,7 @@ def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> Non
 
 
 def test_ties_and_nan_count_as_wrong(tmp_path: Path) -> None:
-    replicas.sugar_crepe(tmp_path, dict.fromkeys(KINDS, 1))
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     replicas.winoground(tmp_path, ["Object"] * 4)
     for name, task, n in (("sugar_crepe", CaptionChoice(), 7), ("winoground", PairAccuracy(), 4)):
         same = torch.ones(n, 2, 8) / 8**0.5

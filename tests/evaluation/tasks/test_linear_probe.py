@@ -6,7 +6,7 @@ import torch
 
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.linear_probe.task import LinearProbe
+from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.types import Features
 from tests.helpers import fakes
 

@@ -15,8 +15,8 @@ from evaluation.datasets.kinds import Associations, ManyToMany
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.runs import items
-from evaluation.tasks.associations import CueAssociations, chance_jaccard
-from evaluation.tasks.many_to_many import ManyToManyRetrieval
+from evaluation.tasks.composition import CueAssociations, chance_jaccard
+from evaluation.tasks.retrieval import ManyToManyRetrieval
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 

@@ -6,7 +6,7 @@ import torch
 
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.pairs import PairAccuracy
+from evaluation.tasks.composition import PairAccuracy
 from tests.helpers import fakes
 
 TASK = PairAccuracy()

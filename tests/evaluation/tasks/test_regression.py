@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evaluation.tasks.linear_probe.regression import GRID, Regression, search
+from evaluation.tasks.linear_probe import GRID, Regression, search
 from tests.helpers.linear_probe import CLASSES, problem
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import RunConfig, TrainConfig
-from clipx.data.loading import cached, pixel_cache
+from clipx.data.loading import cache
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 @pytest.fixture(autouse=True)
 def empty_caches() -> Iterator[None]:
     """Remove the cached captions of other tests, and the cached images of this test."""
-    cached._captions.clear()
+    cache._captions.clear()
     yield
-    pixel_cache._release()
+    cache._release()
 
 
 def write_noise(folder: Path, samples: int) -> None:
@@ -115,13 +115,13 @@ def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: 
 
 def test_filling_the_cache_may_take_longer_than_stall_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_shards(tmp_path / "train", samples=16)
-    tokenize = cached._tokenize
+    tokenize = cache._tokenize
 
     def slow(*given: Any) -> Any:
         time.sleep(1.5)
         return tokenize(*given)
 
-    monkeypatch.setattr(cached, "_tokenize", slow)
+    monkeypatch.setattr(cache, "_tokenize", slow)
     assert len(load(tmp_path, "memory", stall_seconds=0.5)) == 6
 
 
@@ -132,7 +132,7 @@ def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
     options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each", "flip": True}
     config = DataConfig(name="t", root=str(tmp_path), **options)
-    pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+    pixels = cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     assert len(pixels.sizes) == 2
     assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
 
@@ -146,7 +146,7 @@ def test_other_images_with_the_same_names_and_captions_are_not_confused(tmp_path
         (root / "pairs.csv").write_text("image,caption\na.jpg,a square")
         options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each"}
         config = DataConfig(name="t", root=str(root), **options)
-        pixels = pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+        pixels = cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
         found.append(pixels.image(0).getpixel((0, 0)))
     assert found[0] != found[1]
 
@@ -185,7 +185,7 @@ def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp
 
 def _use(config: DataConfig, opened: Any, leave: Any) -> None:
     """Keep the pixels open until the event `leave` is set."""
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+    cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     opened.set()
     leave.wait(60)
 
@@ -201,9 +201,9 @@ def test_processes_share_the_pixels_and_the_last_one_removes_them(
     other.start()
     assert opened.wait(60)
     files = list((tmp_path / "cache" / "pixels").iterdir())
-    monkeypatch.setattr(pixel_cache, "_write", None)  # decoding again would fail
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
-    pixel_cache._release()
+    monkeypatch.setattr(cache, "_write", None)  # decoding again would fail
+    cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+    cache._release()
     assert list((tmp_path / "cache" / "pixels").iterdir()) == files
     leave.set()
     other.join(60)
@@ -222,7 +222,7 @@ def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) 
     other.join(60)
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
     config.crop_scale = [0.5, 1.0]
-    pixel_cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+    cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
 
 
@@ -231,8 +231,8 @@ def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
 ) -> None:
     write_shards(tmp_path / "train", samples=16)
     first = load(tmp_path, "memory")
-    monkeypatch.setattr(pixel_cache, "_write", None)
-    monkeypatch.setattr(cached, "_tokenize", None)
+    monkeypatch.setattr(cache, "_write", None)
+    monkeypatch.setattr(cache, "_tokenize", None)
     assert_equal(first, load(tmp_path, "memory"))
 
 

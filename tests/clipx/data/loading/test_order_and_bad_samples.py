@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.bad_samples import BadSampleCounter, BadSampleFile
+from clipx.data.loading.faults import BadSampleCounter, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler

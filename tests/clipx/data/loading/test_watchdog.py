@@ -12,7 +12,7 @@ import pytest
 from clipx import train
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.loading.watchdog import NAME_BYTES, WorkerActivity, with_timeout
+from clipx.data.loading.faults import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import Fault
 from clipx.run import directory

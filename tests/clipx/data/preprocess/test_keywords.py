@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clipx.config.data_schema import DataConfig
 from clipx.config.schema import TrainConfig
-from clipx.data.preprocess.keywords import CARDINALS, PRESETS, Keywords
+from clipx.data.preprocess.captions import CARDINALS, PRESETS, Keywords
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, write_shards
 from tests.helpers.loading import load

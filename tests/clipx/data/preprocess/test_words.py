@@ -8,9 +8,8 @@ import torch
 from clipx.config.data_schema import ScenesConfig
 from clipx.config.scene_words import END, FIRST, PADDING, UNKNOWN, VOCABULARY, WORDS
 from clipx.data.preprocess.tokenizer import WORD, WordTokenizer, build_tokenizer, notes
-from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
-from clipx.data.scenes.faults import FAULTS, UNRELATED
-from clipx.data.scenes.pairs import pair_samples
+from clipx.data.scenes.captions import FAULTS, UNRELATED
+from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.samples import training_sample
 from tests.helpers.loading import inputs
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clipx.config.data_schema import ScenesConfig
-from clipx.data.scenes.pairs import EDITS, pair_samples
+from clipx.data.scenes.evaluation_sets import EDITS, pair_samples
 from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import Sample
 from tests.helpers.scenes import words

@@ -17,8 +17,7 @@ import pytest
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.captions import Description, describe, fits, phrase
 from clipx.data.scenes.content import CELL_NAMES, WORLDS, Content, ObjectGroup, arrange, popularity
-from clipx.data.scenes.evaluation_sets import CLASS_SETS, retrieval_samples
-from clipx.data.scenes.pairs import pair_samples
+from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.render import render, sample_scene
 from clipx.data.scenes.samples import Sample, concept_frequencies, training_sample, validate
 from clipx.errors import UserError

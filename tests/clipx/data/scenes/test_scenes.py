@@ -10,8 +10,7 @@ import pytest
 
 from clipx.config.data_schema import ScenesConfig
 from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
-from clipx.data.scenes.masks import INSIDE, OPAQUE, mask
-from clipx.data.scenes.render import PALETTE, render
+from clipx.data.scenes.render import INSIDE, OPAQUE, PALETTE, mask, render
 from clipx.data.scenes.samples import RECURRING, training_sample, validate
 from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial

@@ -1,25 +1,40 @@
-"""`clipx data make` and `pull`: download training data with img2dataset, evaluation sets with torchvision."""
+"""`clipx data`: index and check shards, count keywords, download training data and evaluation sets."""
 
 import csv
 import json
+import multiprocessing
 import os
+import random
 import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from cli.settings.arguments import parse_arguments
-from clipx.config.setting import AT_LEAST_1, between, setting
+from cli.settings.arguments import NoOptions, parse_arguments
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, SHARE, between, setting
+from clipx.data.loading.faults import check_bad_rate
+from clipx.data.preprocess import captions
+from clipx.data.preprocess.captions import Keywords
+from clipx.data.preprocess.images import BadSample, decode
+from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index, publish
+from clipx.data.shards.reader import Shards
+from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
-from clipx.utils.files import new_file
+from clipx.utils.files import new_file, write_text
+from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
 
+PRINTED = 20  # number of problems printed; verify.txt lists all
+UNREADABLE = -1  # label of a caption that cannot be read; 0: no label
 # options of img2dataset: resize the shorter side, so that random crops keep their resolution; do not enlarge images
 RESIZE_SHORTER_SIDE = ("--resize_mode", "keep_ratio", "--resize_only_if_bigger", "True")
 # from DataComp's script: resize the longer side, blur faces
@@ -27,6 +42,151 @@ DATACOMP_OPTIONS = (
     "--resize_mode", "keep_ratio_largest", "--resize_only_if_bigger", "True",
     "--bbox_col", "face_bboxes", "--save_additional_columns", '["uid"]',
 )  # fmt: skip
+
+
+def index(arguments: list[str]) -> None:
+    """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
+    folder = Path(parse_arguments(arguments, NoOptions, "data index", "FOLDER")[0][0])
+    found = open_index(folder)
+    index_folder = publish(found, folder)
+    problems = list(Shards(folder, found, ("image", text_column(found))).problems)
+    problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
+    for shard in found.shards:
+        problems += [f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items()]
+    (index_folder / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
+    print(f"{len(found):,} samples in {len(found.shards):,} shards")
+    for column in COLUMNS:
+        print(f"  with {column:6s} {int((found.arrays[f'{column}_block'] != ABSENT).sum()):,}")
+    for problem in problems[:PRINTED]:
+        print(f"  {problem}")
+    print(f"{len(problems):,} problems, all in {index_folder / 'report.txt'}")
+
+
+@dataclass(kw_only=True)
+class KeywordOptions:
+    """The options of `clipx data keywords`."""
+
+    keywords: list[str] = setting(["numbers"], "words, or names of word lists: numbers, colours, directions")
+    captions: str = setting("first", "captions to read", choices=("first", "random"))
+    digits: bool = setting(False, 'read digits as number words: "2" as "two"')
+
+
+def keywords(arguments: list[str]) -> None:
+    """Run `clipx data keywords FOLDER [keywords=...] [captions=...] [digits=...]`: count the captions per keyword."""
+    (folder,), options = parse_arguments(arguments, KeywordOptions, "data keywords", "FOLDER")
+    label = Keywords(options.keywords, options.digits)
+    pairs = ShardPairs(Path(folder), options.captions, block=0)
+    counts: Counter[int] = Counter()
+    for i in range(len(pairs)):
+        try:
+            counts[label(pairs.caption(i, random.Random(i)))] += 1
+        except BadSample:
+            counts[UNREADABLE] += 1
+    print(f"{len(pairs):,} captions")
+    rows = [*((word, counts[i]) for i, word in enumerate(label.words, start=1)), ("no label", counts[0])]
+    for word, n in [*rows, ("unreadable", counts[UNREADABLE])]:
+        print(f"  {word:12s} {n:10,d}  {n / len(pairs):7.2%}")
+
+
+@dataclass(kw_only=True)
+class VerifyOptions:
+    """The options of `clipx data verify`."""
+
+    captions: str = setting("auto", "captions to read; auto: those there are", choices=("auto", "first", "random"))
+    max_bad_rate: float = setting(0.05, "share of bad samples above which the exit code is 2", SHARE)
+    workers: int = setting(0, "processes; 0: one per processor", AT_LEAST_0)
+    out: str | None = setting(None, "folder of the report; null: that of the shards")
+
+
+def verify(arguments: list[str]) -> None:
+    """Run `clipx data verify FOLDER`: write counts to verify.json and bad samples to verify.txt."""
+    (given_folder,), options = parse_arguments(arguments, VerifyOptions, "data verify", "FOLDER")
+    folder = Path(given_folder)
+    workers = options.workers or len(os.sched_getaffinity(0))
+    index = open_index(folder)
+    columns = {"auto": text_column(index), "first": "txt", "random": "json"}
+    shards = Shards.open(folder, ("image", columns[options.captions]))
+    started, samples, size = time.perf_counter(), 0, 0
+    damage: dict[str, str] = {}
+    with ProgressBar() as progress:
+        progress.start("samples read", len(shards))
+        for found in read_all(shards, workers):
+            samples, size = samples + found.samples, size + found.size
+            damage |= found.damage
+            progress.advance(found.samples)
+    seconds = time.perf_counter() - started
+    lines = [*shards.problems, *(f"{where}: {why}" for where, why in damage.items())]
+    content = {
+        "shards": len(index.shards),
+        "samples": samples,
+        "corrupt": len(damage),
+        "index_problems": len(shards.problems),
+        "kinds": Counter(why.partition(" (")[0] for why in damage.values()),
+        "columns": shards.columns,
+        "index": index.digest,
+        "bytes": size,
+        "seconds": round(seconds, 1),
+        "images_per_s": round(samples / seconds, 1),
+    }
+    out = Path(options.out or folder)
+    write_text(out / "verify.txt", "".join(f"{line}\n" for line in lines))
+    write_text(out / "verify.json", json.dumps(content, indent=1) + "\n")
+    print(f"{samples:,} samples of {len(index.shards):,} shards read with {workers} processes in {seconds:.1f} s")
+    print(f"{samples / seconds:,.0f} images/s, {size / seconds / 1e6:,.0f} MB/s")
+    print(f"{len(damage):,} corrupt, {len(shards.problems):,} left out by the index (clipx data index lists them)")
+    for line in lines[:PRINTED]:
+        print(f"  {line}")
+    print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")
+    check_bad_rate(options.max_bad_rate, len(lines), samples + len(shards.problems), lines)
+
+
+def text_column(index: Index) -> str:
+    """Return the first text column that the shards hold: .txt captions, .json captions or .cls classes; else "txt"."""
+    return next((c for c in COLUMNS[1:] if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")
+
+
+@dataclass
+class ShardReport:
+    """The result for one shard."""
+
+    samples: int = 0
+    size: int = 0  # bytes read
+    damage: dict[str, str] = field(default_factory=dict)  # location of a bad sample -> reason
+
+
+def read_all(shards: Shards, workers: int) -> Iterator[ShardReport]:
+    """Yield a report per shard, in order; `workers` processes check the shards."""
+    # The initializer gives `shards` to each process once. An argument of _check would be sent again for every shard.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_pool_shards.append, initargs=(shards,)) as pool:
+        yield from pool.map(_check, range(len(shards.index.shards)))
+
+
+_pool_shards: list[Shards] = []  # holds one element in each process of the pool
+
+
+def _check(number: int) -> ShardReport:
+    (shards,) = _pool_shards
+    image, text = shards.columns
+    report = ShardReport()
+    for i in shards.of_shard(number):
+        report.samples += 1
+        try:
+            image_data, text_data = shards.read(i, image), shards.read(i, text)
+            report.size += len(image_data) + len(text_data)
+            decode(image_data)
+            _check_text(text, text_data)
+        except BadSample as error:
+            report.damage[shards.where(i)] = str(error)
+    return report
+
+
+def _check_text(column: str, data: bytes) -> None:
+    if column != "cls":
+        for caption in captions.all_from_member(column, data):
+            captions.stripped(caption)
+    elif not data.strip().isdigit():
+        raise BadSample(".cls is not a number")
 
 
 @dataclass(frozen=True)
@@ -215,7 +375,7 @@ def _print_result(name: str, folder: Path) -> None:
 def pull(arguments: list[str]) -> None:
     """Run `clipx data pull NAME root=DIR`: download an evaluation set; `clipx eval` finds it with the same root=."""
     from evaluation.datasets import named
-    from evaluation.datasets.layouts.vision import DOWNLOADS
+    from evaluation.datasets.labelled import DOWNLOADS
 
     (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(DOWNLOADS)}")
     if not options.root:
@@ -225,3 +385,19 @@ def pull(arguments: list[str]) -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{name} was not downloaded: {error}") from error
     print(f"clipx eval RUN datasets=[{name}] root={options.root}")
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "index": index,
+    "keywords": keywords,
+    "verify": verify,
+    "make": make,
+    "pull": pull,
+}
+
+
+def data(arguments: list[str]) -> None:
+    """Run `clipx data SUBCOMMAND ...`."""
+    if not arguments:
+        raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
+    lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])

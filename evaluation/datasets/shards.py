@@ -22,17 +22,17 @@ from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.folder import (
+from evaluation.datasets.files import (
     SPLIT_NAMES,
+    ShardImages,
     open_shards,
-    read_json,
-    read_text,
     refuse,
     require_file,
     require_folder,
+    sample_json,
+    sample_text,
     short_name,
 )
-from evaluation.datasets.images import ShardImages
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, Split
 from evaluation.types import Settings
 
@@ -84,7 +84,7 @@ def open_pairs(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     shards = open_shards(spec, folder, ("image", "txt", "json"))
     if len(shards) % 2:
         raise UserError(f"datasets={spec}: {len(shards)} samples; pairs need an even number")
-    captions = [read_text(spec, shards, i, "txt") for i in range(len(shards))]
+    captions = [sample_text(spec, shards, i, "txt") for i in range(len(shards))]
     categories = [_category(spec, shards, p) for p in range(len(shards) // 2)]
     images = ShardImages(spec, shards)
     return MinimalPairs(spec, short_name(folder), _split_of(folder), images, captions, categories, settings.limit)
@@ -95,7 +95,7 @@ def _split(spec: str, folder: Path, classes: int, grouped: bool) -> Split:
     shards = open_shards(spec, folder, ("image", "cls"))
     labels = []
     for i in range(len(shards)):
-        text = read_text(spec, shards, i, "cls")
+        text = sample_text(spec, shards, i, "cls")
         if not (text.isdecimal() and int(text) < classes):
             allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
             refuse(spec, shards, i, f"class {text!r}, allowed {allowed}")
@@ -126,7 +126,7 @@ def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Setti
     _check_shard_names(spec, splits["test"])
     shards = open_shards(spec, splits["test"], ("image", "txt"))
     captions = [
-        [line.strip() for line in read_text(spec, shards, i, "txt").splitlines() if line.strip()]
+        [line.strip() for line in sample_text(spec, shards, i, "txt").splitlines() if line.strip()]
         for i in range(len(shards))
     ]
     return Captioned(spec, short_name(folder), "test", ShardImages(spec, shards), captions, settings)
@@ -134,20 +134,20 @@ def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Setti
 
 def _captions_of(spec: str, shards: Shards, index: int) -> list[str]:
     if shards.has(index, "json"):
-        captions = read_json(spec, shards, index).get("captions")
+        captions = sample_json(spec, shards, index).get("captions")
         if captions is not None:
             if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
                 refuse(spec, shards, index, '"captions" in its .json is not a list of texts')
             return captions
     if shards.has(index, "txt"):
-        text = read_text(spec, shards, index, "txt")
+        text = sample_text(spec, shards, index, "txt")
         return [text] if text else []
     return []
 
 
 def _category(spec: str, shards: Shards, pair: int) -> str:
     """Return the category in a pair's two .json files, which must agree."""
-    first, second = (read_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
+    first, second = (sample_json(spec, shards, i) for i in (2 * pair, 2 * pair + 1))
     if first.get("pair") != second.get("pair") or first.get("category") != second.get("category"):
         refuse(spec, shards, 2 * pair, 'its .json and the next one differ in "pair" or "category"')
     category = first.get("category")

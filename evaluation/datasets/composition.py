@@ -1,0 +1,236 @@
+"""Layouts of composition sets: SugarCrepe, Winoground, ARO, MMVP-VLM and WinoGAViL."""
+
+import csv
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from clipx.data.sources.hf import HFPairs
+from clipx.errors import UserError
+from evaluation.datasets import prompts
+from evaluation.datasets.captioned import SourceImages, source_config
+from evaluation.datasets.files import Box, FileImages, read_json, require_file, text_fields
+from evaluation.datasets.kinds import Associations, Choices, MinimalPairs, draw
+from evaluation.types import Settings
+
+CHANGES = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
+SUGAR_CREPE_FIELDS = ("filename", "caption", "negative_caption")
+WINOGROUND_FIELDS = ("image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
+
+
+def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
+    """Open SugarCrepe (Hsieh et al. 2023): CHANGE.json for each of CHANGES, and COCO's images in val2017/.
+
+    Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
+    """
+    paths, captions, categories = list[Path](), list[str](), list[str]()
+    for change in CHANGES:
+        file = folder / f"{change}.json"
+        for key, entry in read_json(spec, file, "SugarCrepe's captions").items():
+            filename, right, wrong = text_fields(spec, f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
+            paths.append(folder / "val2017" / filename)
+            captions += [right, wrong]
+            categories.append(change)
+    if not paths:
+        raise UserError(f"datasets={spec}: {folder} has no captions")
+    images = FileImages(spec, folder, paths)
+    return Choices(spec, "sugar_crepe", "test", images, captions, categories, settings.limit)
+
+
+def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
+    """Open Winoground (Thrush et al. 2022): data/examples.jsonl, and data/images.zip unpacked to data/images/.
+
+    Raises UserError: the file is missing or corrupt, or an example lacks a field or an image.
+    """
+    file = folder / "data" / "examples.jsonl"
+    paths, captions, categories = list[Path](), list[str](), list[str]()
+    for number, line in enumerate(require_file(spec, file, "Winoground's examples").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            raise UserError(f"datasets={spec}: {file}: line {number} is not JSON") from None
+        first, second, *both_captions, tag = text_fields(spec, f"{file}: line {number}", entry, WINOGROUND_FIELDS)
+        paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
+        captions += both_captions
+        categories.append(tag)
+    if not paths:
+        raise UserError(f"datasets={spec}: {file} has no examples")
+    images = FileImages(spec, folder, paths)
+    return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
+
+
+ARO_FIELDS = ("image_path", "true_caption", "false_caption")
+ARO_BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
+MIN_IMAGES = 25  # pairs of attributes with fewer images are left out of the mean (authors' dataset_zoo/aro_datasets.py)
+ORDER = ("correct_caption", *(f"hard_text_{k}" for k in range(1, 5)))
+# Relations that the authors leave out of the mean: the list `symmetric` in their notebook "Replicate ARO!"
+LEFT_OUT = """
+    adjusting, around, attached to, beside, between, bigger than, biting, boarding, brushing, by, chewing, cleaning,
+    climbing, close to, coming from, coming out of, contain, crossing, dragging, draped over, drinking, drinking
+    from, driving, driving down, driving on, eating from, eating in, enclosing, exiting, facing, filled with,
+    floating in, floating on, flying, flying above, flying in, flying over, flying through, full of, going down,
+    going into, going through, grazing in, growing in, growing on, guiding, hanging from, hanging in, hanging off,
+    hanging over, higher than, holding onto, hugging, in between, jumping off, jumping on, jumping over, kept in,
+    larger than, leading, leaning over, leaving, licking, longer than, looking in, looking into, looking out,
+    looking over, looking through, lying next to, lying on top of, making, mixed with, mounted on, moving, near,
+    next to, of, on the back of, on the edge of, on the front of, on the other side of, on the side of, opening,
+    painted on, parked at, parked beside, parked by, parked in, parked in front of, parked near, parked next to,
+    perched on, petting, piled on, playing, playing in, playing on, playing with, pouring, reaching for, reading,
+    reflected on, riding on, running in, running on, running through, seen through, sitting behind, sitting beside,
+    sitting by, sitting in front of, sitting near, sitting next to, sitting under, skiing down, skiing on, sleeping
+    in, sleeping on, smiling at, sniffing, splashing, sprinkled on, stacked on, standing against, standing around,
+    standing behind, standing beside, standing in front of, standing near, standing next to, staring at, stuck in,
+    surrounding, swimming in, swinging, talking to, topped with, touching, traveling down, traveling on, tying,
+    typing on, underneath, wading in, waiting for, walking across, walking by, walking down, walking next to,
+    walking through, with, working in, working on, worn on, wrapped around, wrapped in
+"""
+
+
+def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
+    """Open COCO-Order or Flickr30k-Order: each image has its caption and four with words exchanged.
+
+    The authors exchange words at random in each run. The captions here are the fixed ones of the benchmark MIEB (Xiao
+    et al. 2025); `folder` is its Hugging Face data set, with the split `test`.
+
+    Raises UserError: the data set cannot be loaded, or a column or a caption is missing.
+    """
+    columns = replace(settings, image_column="images", caption_column=ORDER[0])
+    pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder)
+    for column in ORDER:
+        if column not in pairs.rows.column_names:
+            raise UserError(f"datasets={spec}: {folder} has no column {column!r}")
+    captions = [text or "" for row in zip(*(pairs.rows[column] for column in ORDER), strict=True) for text in row]
+    if not all(captions):
+        raise UserError(f"datasets={spec}: row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
+    images = SourceImages(spec, pairs, [*range(len(pairs))])
+    return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, averaged=frozenset())
+
+
+def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:
+    """Open VG-Relation or VG-Attribution: a JSON file with images/ next to it.
+
+    Raises UserError: the file is missing or corrupt, or an entry lacks a field or an image.
+    """
+    listed = read_json(spec, path, "ARO's captions", list)
+    paths, boxes, captions, categories = list[Path](), list[Box](), list[str](), list[str]()
+    for number, entry in enumerate(listed):
+        where = f"{path}: entry {number}"
+        image, right, wrong = text_fields(spec, where, entry, ARO_FIELDS)
+        box = [entry.get(name) for name in ARO_BOX]
+        if not all(type(side) in (int, float) for side in box):
+            raise UserError(f"datasets={spec}: {where} has no box ({', '.join(ARO_BOX)})")
+        x, y, width, height = box
+        paths.append(path.parent / "images" / image)
+        boxes.append((x, y, x + width, y + height))
+        captions += [right, wrong]
+        categories.append(_category(spec, where, entry, relations))
+    count, left_out = Counter(categories), " ".join(LEFT_OUT.split()).split(", ")
+    minimum = 1 if relations else MIN_IMAGES
+    averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
+    images = FileImages(spec, path.parent, paths, boxes)
+    return Choices(spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged)
+
+
+def _category(spec: str, where: str, entry: dict[str, object], relations: bool) -> str:
+    if relations:
+        return text_fields(spec, where, entry, ("relation_name",))[0]
+    attributes = entry.get("attributes")
+    if not (isinstance(attributes, list) and len(attributes) == 2):
+        raise UserError(f'datasets={spec}: {where} needs a list "attributes" of two')
+    return f"{attributes[0]}_{attributes[1]}"
+
+
+MMVP_FILE, MMVP_IMAGES = "Questions.csv", "MLLM_VLM Images"
+MMVP_COLUMNS = ("Question ID", "Type", "Statement")
+MMVP_TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c}: the statement
+
+
+def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
+    """Open MMVP-VLM. An odd id and the next even id form a pair; rows may be in any order.
+
+    Raises UserError: a column or an image is missing, an id has no partner, or the partner has another type.
+    """
+    rows = _mmvp_rows(spec, folder / MMVP_FILE)
+    pairs = []
+    for first in sorted(number for number in rows if number % 2):
+        if first + 1 not in rows:
+            raise UserError(f"datasets={spec}: {folder / MMVP_FILE}: question {first} has no partner {first + 1}")
+        if rows[first]["Type"] != rows[first + 1]["Type"]:
+            raise UserError(
+                f"datasets={spec}: {folder / MMVP_FILE}: questions {first} and {first + 1} have different types"
+            )
+        pairs.append(first)
+    if 2 * len(pairs) != len(rows):
+        second = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
+        raise UserError(f"datasets={spec}: {folder / MMVP_FILE}: question {second} has no partner {second - 1}")
+    numbers = [number for first in pairs for number in (first, first + 1)]
+    paths = [folder / MMVP_IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
+    (template,) = prompts.select_templates(MMVP_TEMPLATES, settings.prompts)
+    captions = [template.replace("{c}", rows[number]["Statement"]) for number in numbers]
+    types = [rows[first]["Type"] for first in pairs]
+    images = FileImages(spec, folder, paths)
+    return MinimalPairs(spec, "mmvp", "test", images, captions, types, settings.limit, settings.prompts)
+
+
+def _mmvp_rows(spec: str, path: Path) -> dict[int, dict[str, str]]:
+    text = require_file(spec, path, f"the columns {', '.join(MMVP_COLUMNS)}").removeprefix("\ufeff")
+    table = csv.DictReader(io.StringIO(text, newline=""))
+    missing = [column for column in MMVP_COLUMNS if column not in (table.fieldnames or ())]
+    if missing:
+        raise UserError(f"datasets={spec}: {path} has no column {missing[0]!r}; expected {', '.join(MMVP_COLUMNS)}")
+    rows: dict[int, dict[str, str]] = {}
+    for number, row in enumerate(table, 2):
+        values = {column: (row[column] or "").strip() for column in MMVP_COLUMNS}
+        if not (values["Question ID"].isdecimal() and values["Type"] and values["Statement"]):
+            raise UserError(f"datasets={spec}: {path} row {number} has no id, type or statement")
+        if int(values["Question ID"]) in rows:
+            raise UserError(f"datasets={spec}: {path} has question {values['Question ID']} twice")
+        rows[int(values["Question ID"])] = values
+    if not rows:
+        raise UserError(f"datasets={spec}: {path} has no questions")
+    return rows
+
+
+WINOGAVIL_COLUMNS = ("candidates", "cue", "associations")
+
+
+def open_winogavil(spec: str, path: Path, settings: Settings) -> Associations:
+    """Open winogavil_dataset.csv at `path`; images/NAME.png next to it are the candidates.
+
+    The prompt is DataComp's: "A dog", "An eagle".
+
+    Raises UserError: the table or a column is missing, a row is faulty, or an image is missing.
+    """
+    table = csv.DictReader(
+        io.StringIO(require_file(spec, path, f"the columns {', '.join(WINOGAVIL_COLUMNS)}"), newline="")
+    )
+    for column in WINOGAVIL_COLUMNS:
+        if column not in (table.fieldnames or ()):
+            raise UserError(f"datasets={spec}: {path} has no column {column!r}")
+    rows = [_winogavil_row(spec, f"{path} row {number}", row) for number, row in enumerate(table, 2)]
+    if not rows:
+        raise UserError(f"datasets={spec}: {path} has no rows")
+    rows = [rows[i] for i in draw(len(rows), settings.limit)]
+    names = sorted({name for _, listed, _ in rows for name in listed})
+    index = {name: i for i, name in enumerate(names)}
+    images = FileImages(spec, path.parent, [path.parent / "images" / f"{name}.png" for name in names])
+    cues = [f"{'An' if cue[0] in 'aeiou' else 'A'} {cue}" for cue, _, _ in rows]
+    candidates = [[index[name] for name in listed] for _, listed, _ in rows]
+    right = [[i for i, name in enumerate(listed) if name in chosen] for _, listed, chosen in rows]
+    return Associations(spec, "winogavil", "test", images, cues, candidates, right)
+
+
+def _winogavil_row(spec: str, where: str, row: dict[str, str]) -> tuple[str, list[str], list[str]]:
+    """Return cue, candidates and associations."""
+    try:
+        candidates, chosen = json.loads(row["candidates"]), json.loads(row["associations"])
+        cue = row["cue"].strip().lower()
+        if cue and set(chosen) & set(candidates):
+            return cue, candidates, chosen
+    except (TypeError, AttributeError, ValueError):
+        pass
+    raise UserError(f"datasets={spec}: {where} needs a cue, a list of candidates, and associations among them")

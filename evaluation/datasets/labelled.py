@@ -1,0 +1,286 @@
+"""Layouts of images with classes: folders, CLEVR, and what torchvision reads. Only DOWNLOADS uses the network.
+
+torchvision's readers get `Path` as image loader, so that they list paths and labels without decoding. `part` is the
+set's own name of a split.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision.datasets as tv
+
+from clipx.errors import UserError
+from evaluation.datasets import prompts
+from evaluation.datasets.files import ArrayImages, FileImages, entries, read_json, require_file
+from evaluation.datasets.kinds import Labelled, Split
+from evaluation.types import Settings
+
+SEED = 0  # of the splits that we draw for sets without official ones
+# Sets without an official split, which we draw with a fixed seed: number of images in each split (paper 5, table 4),
+# and in the whole set
+SHARES = {
+    "eurosat": ({"train": 10_000, "test": 5_000}, 27_000),
+    "sun397": ({"train": 76_129, "val": 10_867, "test": 21_758}, 108_754),
+}
+
+
+def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
+    """Return a split of image files with these labels. Raises UserError: a file is missing."""
+    return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
+
+
+def arrays(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """Read CIFAR-10, CIFAR-100 or STL-10 into memory."""
+    reader = _read(spec, root, name, part)
+    if name == "stl10":
+        pixels, labels = reader.data.transpose(0, 2, 3, 1), reader.labels
+    else:
+        pixels, labels = reader.data, reader.targets
+    pixels = np.ascontiguousarray(pixels)
+    label = torch.as_tensor(np.asarray(labels), dtype=torch.int64)
+    return Split(ArrayImages(pixels), label)
+
+
+def listed(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """List the files of one of a set's official splits."""
+    reader = _read(spec, root, name, part)
+    listed = [reader[i] for i in range(len(reader))]
+    return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
+
+
+def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """List the files of one of the splits that we draw, see SHARES."""
+    reader = _read(spec, root, name, part)
+    # sorted, because torchvision lists SUN397 in the file system's order
+    listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
+    chosen = share(len(listed), part, *SHARES[name])
+    return split_of_files(spec, root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
+
+
+def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
+    """Return the indices of a split among n sorted images.
+
+    Splits are consecutive parts of a random permutation with a fixed seed; their sizes are n / total times `sizes`.
+    """
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(SEED)).tolist()
+    start = 0
+    for name, size in sizes.items():
+        end = start + round(n * size / total)
+        if name == part:
+            return sorted(order[start:end])
+        start = end
+    raise AssertionError(part)
+
+
+def pets(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """List Oxford-IIIT Pet ourselves: torchvision's reader takes no loader and would decode every image."""
+    folder = root / "oxford-iiit-pet"
+    path = folder / "annotations" / ("trainval.txt" if part == "train" else "test.txt")
+    rows = [line.split() for line in require_file(spec, path, "image, class and breed per line").splitlines()]
+    if not all(len(row) == 4 and row[1].isdecimal() for row in rows):
+        raise UserError(f"datasets={spec}: {path} is corrupt; expected lines like 'Abyssinian_100 1 1 1'")
+    paths = [folder / "images" / f"{row[0]}.jpg" for row in rows]
+    return split_of_files(spec, root, paths, [int(row[1]) - 1 for row in rows])
+
+
+def classnames(spec: str, root: Path, name: str) -> list[str]:
+    """Return the class names in the data set's files, with spaces for underscores."""
+    if name == "stl10":
+        found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
+    elif name == "sun397":  # torchvision's reader would list all images; lines like /a/airport_terminal, /b/bakery/shop
+        lines = require_file(spec, root / "SUN397" / "ClassName.txt", "the class names").splitlines()
+        found = [line.strip()[3:].replace("/", " ") for line in lines]
+    else:
+        found = _read(spec, root, name, "test").classes
+    return [line.replace("_", " ") for line in found]
+
+
+class LabelledSTL10(tv.STL10):  # type: ignore[misc]
+    """STL-10 without its 2.6 GB of unlabelled images, whose checksum torchvision's reader would verify."""
+
+    @property
+    def train_list(self) -> list[list[str]]:
+        """Return the files of the labelled images."""
+        return list(tv.STL10.train_list[:2])
+
+
+READERS: dict[str, Callable[[str, str], Any]] = {
+    "cifar10": lambda root, part: tv.CIFAR10(root, train=part == "train"),
+    "cifar100": lambda root, part: tv.CIFAR100(root, train=part == "train"),
+    "stl10": lambda root, part: LabelledSTL10(root, part),
+    "food101": lambda root, part: tv.Food101(root, part, loader=Path),
+    "dtd": lambda root, part: tv.DTD(root, part, loader=Path),
+    "flowers102": lambda root, part: tv.Flowers102(root, part, loader=Path),
+    "cars": lambda root, part: tv.StanfordCars(root, part, loader=Path),
+    "aircraft": lambda root, part: tv.FGVCAircraft(root, part, loader=Path),
+    "eurosat": lambda root, part: tv.EuroSAT(root, loader=Path),
+    "sun397": lambda root, part: tv.SUN397(root, loader=Path),
+}
+
+DOWNLOADS: dict[str, Callable[[str], Any]] = {
+    "cifar10": lambda root: tv.CIFAR10(root, download=True),
+    "cifar100": lambda root: tv.CIFAR100(root, download=True),
+    "stl10": lambda root: tv.STL10(root, download=True),
+    "food101": lambda root: tv.Food101(root, download=True),
+    "dtd": lambda root: tv.DTD(root, download=True),
+    "flowers102": lambda root: tv.Flowers102(root, download=True),
+    "pets": lambda root: tv.OxfordIIITPet(root, download=True),
+    "caltech101": lambda root: tv.Caltech101(root, download=True),
+    "aircraft": lambda root: tv.FGVCAircraft(root, download=True),
+    "eurosat": lambda root: tv.EuroSAT(root, download=True),
+    "sun397": lambda root: tv.SUN397(root, download=True),
+    "clevr_count": lambda root: tv.CLEVRClassification(root, download=True),
+}
+
+
+def _read(spec: str, root: Path, name: str, part: str) -> Any:
+    try:
+        return READERS[name](str(root), part)
+    except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError and others
+        problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
+        raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error
+
+
+IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
+
+
+def imagenet(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
+
+    Raises UserError: the number of folders differs from the number of classes.
+    """
+    folders = _class_folders(spec, root / "imagenet" / part, classes)
+    return _by_label(spec, root, {label: _images(spec, folder) for label, folder in enumerate(folders)})
+
+
+def imagenetv2(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """Open `root/IMAGENETV2`: one folder per class, named by the label.
+
+    Raises UserError: a folder's name is not a class index.
+    """
+    folder = root / IMAGENETV2
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    for name in names:
+        if not (name.isdecimal() and int(name) < classes):
+            raise UserError(f"datasets={spec}: {folder / name}: the name must be a class index in 0..{classes - 1}")
+    return _by_label(spec, folder, {int(name): _images(spec, folder / name) for name in sorted(names, key=int)})
+
+
+def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
+    """Open ImageNet-A, -O, -R or Sketch: one folder per WordNet id.
+
+    `classes` is the number of ImageNet's classes in the set. Only these can be predicted, as in the sets' papers
+    (Hendrycks et al. 2021) and in CLIP-benchmark.
+
+    Raises UserError: the number of folders is not `classes`, or a folder's name is not one of ImageNet's ids.
+    """
+    from timm.data.imagenet_info import ImageNetInfo
+
+    ids: Any = ImageNetInfo("imagenet-1k")
+    label_of = {name: label for label, name in enumerate(ids.label_names())}
+    folders = _class_folders(spec, folder, classes)
+    for path in folders:
+        if path.name not in label_of:
+            raise UserError(f"datasets={spec}: {path}: the name must be the WordNet id of one of ImageNet's classes")
+    names = prompts.classnames("imagenet1k")
+    chosen = [names[label_of[path.name]] for path in folders]
+    # read on first use
+    readers = {
+        "test": lambda: _by_label(spec, folder, {label: _images(spec, path) for label, path in enumerate(folders)})
+    }
+    return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
+
+
+def caltech101(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+    """Open `root/caltech101/101_ObjectCategories`: 102 classes with the background (as in VTAB and paper 5).
+
+    There is no official split: 30 images per class, drawn with a fixed seed, are for training, all others for testing.
+
+    Raises UserError: the number of folders differs from the number of classes, or a class has at most 30 images.
+    """
+    chosen: dict[int, list[Path]] = {}
+    generator = torch.Generator().manual_seed(SEED)
+    folders = _class_folders(spec, root / "caltech101" / "101_ObjectCategories", classes)
+    for label, folder in enumerate(folders):
+        found = _images(spec, folder)
+        if len(found) <= TRAIN_PER_CLASS:
+            problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
+            raise UserError(f"datasets={spec}: {folder} {problem}")
+        order = torch.randperm(len(found), generator=generator).tolist()
+        kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
+        chosen[label] = [found[i] for i in sorted(kept)]
+    return _by_label(spec, root, chosen)
+
+
+def _class_folders(spec: str, folder: Path, classes: int) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.is_dir())
+    if len(found) != classes:
+        problem = f"holds {len(found)} class folders, but there are {classes} class names"
+        raise UserError(f"datasets={spec}: {folder} {problem}")
+    return found
+
+
+def _images(spec: str, folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise UserError(f"datasets={spec}: {folder} holds no images")
+    return found
+
+
+def _by_label(spec: str, root: Path, by_label: dict[int, list[Path]]) -> Split:
+    paths = [path for of_class in by_label.values() for path in of_class]
+    labels = [label for label, of_class in by_label.items() for _ in of_class]
+    return split_of_files(spec, root, paths, labels)
+
+
+FEWEST = 3  # objects in class 0
+CLEVR_KEY = "clevr_count_all"  # in clip-benchmark's tables of templates and class names
+CLEVR_PARTS = {"train": "train", "test": "val"}  # split -> PART; CLEVR's own test images have no scenes
+
+
+def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
+    """Open CLEVR for counting, from its folder CLEVR_v1.0.
+
+    Raises UserError: the validation scenes are missing.
+    """
+    if not _clevr_scenes(folder, "val").is_file():
+        raise UserError(
+            f"datasets={spec}: no {_clevr_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published"
+        )
+    names = prompts.classnames(CLEVR_KEY)
+    readers = {
+        split: partial(_clevr_split, spec, folder, part, len(names))
+        for split, part in CLEVR_PARTS.items()
+        if _clevr_scenes(folder, part).is_file()
+    }
+    return Labelled(spec, "clevr_count", names, prompts.templates_of(CLEVR_KEY), readers, settings)
+
+
+def _clevr_scenes(folder: Path, part: str) -> Path:
+    return folder / "scenes" / f"CLEVR_{part}_clevr_scenes.json"
+
+
+def _clevr_split(spec: str, folder: Path, part: str, classes: int) -> Split:
+    """Return the images of `folder/images/<part>`, sorted by name as in torchvision's CLEVRClassification."""
+    path = _clevr_scenes(folder, part)
+    content = read_json(spec, path, "a scene for every image, as in CLEVR_v1.0")
+    scenes = entries(spec, path, content, "scenes", {"image_filename": str, "objects": list})
+    count_of = {scene["image_filename"]: len(scene["objects"]) for scene in scenes}  # type: ignore[arg-type]
+    images = sorted((folder / "images" / part).glob("*.png"))
+    labels = []
+    for image in images:
+        if image.name not in count_of:
+            raise UserError(f"datasets={spec}: {path} has no scene for {image.name}")
+        count = count_of[image.name]
+        label = count - FEWEST
+        if label not in range(classes):
+            allowed = f"{FEWEST}..{FEWEST + classes - 1}"
+            raise UserError(f"datasets={spec}: {path}: {image.name} has {count} objects, allowed {allowed}")
+        labels.append(label)
+    return split_of_files(spec, folder, images, labels)
