@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from cli.bench import BENCHMARKS
 from cli.data import data
 from cli.main import COMMANDS, CheckOptions
 from cli.reproduce.plan import composed, make_plan

@@ -263,7 +263,7 @@ def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
 
 
 def _clevr_scenes(folder: Path, part: str) -> Path:
-    return folder / "scenes" / f"CLEVR_{part}_clevr_scenes.json"
+    return folder / "scenes" / f"CLEVR_{part}_scenes.json"
 
 
 def _clevr_split(spec: str, folder: Path, part: str, classes: int) -> Split:
