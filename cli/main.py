@@ -141,8 +141,8 @@ def theory(arguments: list[str]) -> None:
     """clipx theory [NAME | all] [key=value ...] [out=DIR]
 
     Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
-    claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them. The problem
-    `objectives` tries every objective on free embeddings, without data and towers. clipx ls theory lists the names.
+    claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them.
+    clipx ls theory lists the names.
     """
     from cli.theory import theory as start
 

@@ -14,12 +14,9 @@ those of the other processes by a maximum and a sum. Every process thus gets the
 computes its loss as on one process. In the backward pass a process has the complete gradient of its own images, and a
 share of the gradients of all texts and of the scale; the shares are summed over the processes. The total number of
 products is the same as on one process.
-
-On GPUs, Triton kernels replace the tiles of log-sum-exps where `triton_tiles` expects them to be faster.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,13 +25,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clipx.types import ALL_ROWS, Part
-from clipx.utils.device import can_use_triton
-from clipx.utils.products import add_product_, current_precision, product
+from clipx.utils.products import add_product_, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}
 
-MAX_KERNEL_WIDTH = 1024  # for a larger E the Triton kernels compute at least 3 times as many products as torch's tiles
 RowLoss = Callable[..., Tensor]  # (rows, *inputs) -> sum of the loss over these rows
 ROW_TENSORS = 8  # tiles that a RowLoss holds at a time (a rough estimate); together they take TILE_BYTES
 
@@ -66,20 +61,6 @@ class Reduction(NamedTuple):
 
 
 EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
-
-
-def triton_tiles(image: Tensor) -> ModuleType | None:
-    """Return the module of Triton kernels, or None if the tiles of torch are to be used.
-
-    The kernels need a GPU with Triton and float32 embeddings. They are expected to be slower than the tiles if
-    train.loss_precision is fp32, or if E is above MAX_KERNEL_WIDTH.
-    """
-    usable = image.dtype == torch.float32 and current_precision() != "fp32" and image.shape[1] <= MAX_KERNEL_WIDTH
-    if not usable or not can_use_triton(image.device):
-        return None
-    from clipx.objectives.kernels import triton_tiles
-
-    return triton_tiles
 
 
 def positive_logits(image: Tensor, text: Tensor, scale: Tensor) -> Tensor:
@@ -202,19 +183,6 @@ def log_sums(
 ) -> Tensor:
     """Compute `logsumexp` without a gradient, [number of reductions, B]."""
     results = image.new_full((len(reductions), len(image)), -torch.inf)
-    kernels = triton_tiles(image)
-    write = kernels.log_sums if kernels else _log_sums_in_tiles
-    write(image, text, scale, reductions, part, results)
-    # adds up the processes' sums over images; collects the sums over texts, where each process has -inf for the images
-    # of the others
-    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
-    return part.sum((results - largest).exp()).log() + largest
-
-
-def _log_sums_in_tiles(
-    image: Tensor, text: Tensor, scale: Tensor, reductions: Sequence[Reduction], part: Part, results: Tensor
-) -> None:
-    """Write the log-sum-exps of this process's logits to `results` [number of reductions, B], which is -inf before."""
     for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
         rows = slice(start, start + len(z))
         for result, (dim, exclude, offset) in zip(results, reductions, strict=True):
@@ -232,6 +200,10 @@ def _log_sums_in_tiles(
                 result[rows] = total
             else:
                 torch.logaddexp(result, total, out=result)
+    # adds up the processes' sums over images; collects the sums over texts, where each process has -inf for the images
+    # of the others
+    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
+    return part.sum((results - largest).exp()).log() + largest
 
 
 def softmax_gradients(
@@ -259,11 +231,6 @@ def softmax_gradients(
     # finite, so that a row or column without any pair gives exp(-inf) = 0
     sums = sums.clamp(min=torch.finfo(sums.dtype).min)
     gradients, totals = InputGradients(*inputs), torch.zeros_like(sums)
-    if not factors and (kernels := triton_tiles(inputs[0])):
-        found = kernels.gradients(*inputs, reductions, sums, weights, part)
-        gradients.image[part.rows], gradients.text, gradients.scale = found
-        gradients.complete(part)
-        return gradients, totals
     for start, (z, softmax, W) in tiles(*inputs, scratch=2, part=part):
         rows = slice(start, start + len(z))
         W.zero_()

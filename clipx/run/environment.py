@@ -13,7 +13,6 @@ import torch
 
 from clipx import distributed
 from clipx.errors import UserError
-from clipx.utils.device import can_use_triton
 from clipx.utils.files import write_text
 
 NAME = "environment.json"
@@ -55,7 +54,6 @@ def _current(device: torch.device) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
-        "triton": version("triton") if can_use_triton(device) else None,  # None: its kernels cannot be used
         "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
         "git_changes": bool(_git("status", "--porcelain")),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

@@ -1,6 +1,5 @@
 """The papers' toy problems, computed in float64 in at most a minute each."""
 
-from clipx.theory import free_embeddings
 from clipx.theory.experiment import Experiment
 from clipx.theory.paper1 import margin, margin_figure
 from clipx.theory.paper2 import robust_g, robust_g_figure, true_negatives, true_negatives_figure
@@ -19,11 +18,4 @@ THEORY: dict[str, Experiment] = {
     ),
     "gap_flow": Experiment(gap.GapSettings, gap.solve, gap.claims, gap_figure.draw),
     "pmi": Experiment(pmi.PmiSettings, pmi.solve, pmi.claims, pmi_figure.draw),
-    "objectives": Experiment(
-        free_embeddings.FreeEmbeddingSettings,
-        free_embeddings.solve,
-        free_embeddings.claims,
-        free_embeddings.draw,
-        free_embeddings.table,
-    ),
 }

@@ -1,8 +1,7 @@
 """The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
 
 Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw` (free_embeddings.py contains its own). `clipx.theory.THEORY` lists
-the experiments.
+module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +50,6 @@ def require_two_values(key: str, values: tuple[int, ...]) -> None:
         raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
 
 
-TableRow = dict[str, str | float]  # column -> cell
 S = TypeVar("S", bound=Settings)
 
 
@@ -63,7 +61,6 @@ class Experiment:
     solve: Callable[[Any], Any]
     claims: Callable[[Any], list[CheckedClaim]]
     draw: Callable[[Any], Figures]
-    table: Callable[[Any], list[TableRow]] = lambda _: []  # printed above the claims and written to table.csv
 
     def write_figures(self, result: Any, folder: Path) -> list[Path]:
         """Draw the figures, write each as SVG into `folder` and return the files."""

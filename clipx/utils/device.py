@@ -5,8 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 
@@ -78,16 +76,8 @@ def tf32(allowed: bool) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
-@cache
-def can_use_triton(device: torch.device) -> bool:
-    """Return True for an NVIDIA GPU of compute capability 8.0 or later, with triton and the C compiler it needs."""
-    if device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 0):
-        return False
-    return not missing_compiler(device) and find_spec("triton") is not None
-
-
 def missing_compiler(device: torch.device) -> str:
-    """Return the compiler that torch.compile and triton look for on this device and do not find; "" if it is there."""
+    """Return the compiler that torch.compile looks for on this device and does not find; "" if it is there."""
     if device.type == "cpu":
         name = os.environ.get("CXX", "g++")
         return "" if shutil.which(name) else name

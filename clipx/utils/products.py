@@ -39,11 +39,6 @@ def loss_precision(name: str) -> Iterator[None]:
         _precision = before
 
 
-def current_precision() -> str:
-    """Return the precision that `loss_precision` has set; fp32 outside its blocks."""
-    return _precision
-
-
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:
     """Write a @ b to `out`; all three have the same dtype."""
     if _precision == "bf16" and a.is_cuda and a.dtype == torch.float32:

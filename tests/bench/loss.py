@@ -8,8 +8,7 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 - the times of `sogclr` and `nuclr` divided by that of `clip`;
 - the differences of loss and gradients between `clip` and ClipLoss;
 - the times of a step on one process, and on two processes that share it (including the gather), each with one thread;
-- on a GPU with triton, in every loss_precision: time and memory of ClipLoss, of `clip` with torch's tiles, and of
-  `clip` with the Triton kernels.
+- on a GPU, in every loss_precision: time and memory of ClipLoss and of `clip`.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE.
 Otherwise waiting threads spin, and their CPU time counts. Memory is measured in a new process per candidate: the
@@ -21,7 +20,6 @@ import sys
 import time
 from dataclasses import replace
 from multiprocessing import get_context
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -29,10 +27,8 @@ from open_clip.loss import ClipLoss
 from torch import Tensor
 
 from clipx import distributed, objectives
-from clipx.objectives import similarity
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
-from clipx.utils.device import can_use_triton
 from clipx.utils.products import LOSS_PRECISIONS, loss_precision
 from tests.bench.measure import extra_memory
 from tests.helpers.gloo import pool
@@ -134,24 +130,17 @@ def compare_processes(B: int, E: int, repeats: int) -> None:
             print(f"{name} on one process -> on two: wall {cells[0]}, CPU of one process {cells[1]}")
 
 
-def compare_kernels(B: int, E: int, repeats: int) -> None:
+def compare_on_gpu(B: int, E: int, repeats: int) -> None:
     """Print one line per loss_precision and candidate: milliseconds of a step on the GPU, and its peak extra memory."""
-    from clipx.objectives.kernels import triton_tiles
-
     cpu = inputs("clip", B, E)
     image, text, scale = (t.detach().cuda().requires_grad_() for t in (cpu.image, cpu.text, cpu.scale))
     given = Embeddings(image, text, scale, cpu.sample_id)
-    candidates = (
-        (PEER, PEER, None),
-        ("clip, torch tiles", "clip", None),
-        ("clip, Triton kernels", "clip", triton_tiles),
-    )
     print(f"{torch.cuda.get_device_name()}, B = {B}, E = {E}, median of {repeats}")
     for precision in LOSS_PRECISIONS:
-        for label, name, kernels in candidates:
+        for name in (PEER, "clip"):
             seconds = []
-            with loss_precision(precision), patch.object(similarity, "triton_tiles", return_value=kernels):
-                for _ in range(repeats + 1):  # the first one compiles
+            with loss_precision(precision):
+                for _ in range(repeats + 1):  # the first one allocates memory
                     torch.cuda.synchronize()
                     torch.cuda.reset_peak_memory_stats()
                     before, start = torch.cuda.memory_allocated(), time.perf_counter()
@@ -159,7 +148,7 @@ def compare_kernels(B: int, E: int, repeats: int) -> None:
                     torch.cuda.synchronize()
                     seconds.append(time.perf_counter() - start)
             extra = torch.cuda.max_memory_allocated() - before
-            print(f"{precision} {label:24}{statistics.median(seconds[1:]) * 1e3:8.2f} ms{extra / 2**20:8.0f} MiB")
+            print(f"{precision} {name:24}{statistics.median(seconds[1:]) * 1e3:8.2f} ms{extra / 2**20:8.0f} MiB")
 
 
 def median(seconds: dict[str, list[float]]) -> dict[str, float]:
@@ -195,8 +184,8 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
         f"clip - ClipLoss: loss {losses['clip'] - losses[PEER]:.1e}, largest gradient difference {worst:.1e} (relative)"
     )
     compare_processes(B, E, repeats)
-    if torch.cuda.is_available() and can_use_triton(torch.device("cuda", torch.cuda.current_device())):
-        compare_kernels(B, E, repeats)
+    if torch.cuda.is_available():
+        compare_on_gpu(B, E, repeats)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`clipx theory` writes claims and figures, and refuses wrong settings in one line."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -9,11 +8,8 @@ import pytest
 from cli.exit_codes import exit_code_of
 from cli.main import COMMANDS
 from cli.theory import theory
-from clipx import objectives
-from clipx.config.presets import OBJECTIVES
 from clipx.theory import THEORY
 from clipx.theory.claims import HOLDS
-from clipx.theory.free_embeddings import known_objectives
 from evaluation.claims.table import CLAIMS
 
 FAST = {
@@ -23,7 +19,6 @@ FAST = {
     "popularity": ["n=50,100", "seeds=2"],
     "gap_flow": ["draws=3", "growth_n=32"],
     "pmi": ["N=6", "iterations=50", "starts=1", "d=2,3", "M=1,2"],
-    "objectives": ["objectives=clip,nuclr", "K=4", "n=64", "batch_size=32", "epochs=2"],
 }
 
 
@@ -35,23 +30,12 @@ def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytes
     for row in rows:
         assert set(row) == {"claim", "statement", "measured", "expected", "verdict", "settings"}
         assert row["measured"].keys() == row["expected"].keys() != set()
-        assert row["claim"] in ({""} if name == "objectives" else {claim.id for claim in CLAIMS})
+        assert row["claim"] in {claim.id for claim in CLAIMS}
         assert row["settings"] == dict(given.split("=") for given in FAST[name])
     figures = list(tmp_path.glob("*.svg"))
     assert figures
     assert all("</svg>" in figure.read_text() for figure in figures)
     assert str(tmp_path / "claims.json") in capsys.readouterr().out.replace("\n", "")
-    if name == "objectives":
-        with (tmp_path / "table.csv").open() as file:
-            table = [(row["objective"], row["tau"]) for row in csv.DictReader(file)]
-        assert table == [(objective, tau) for objective in ("clip", "nuclr") for tau in ("0.05", "0.2", "learned")]
-
-
-def test_every_preset_and_every_term_is_tried() -> None:
-    known = known_objectives()
-    assert set(OBJECTIVES) <= set(known)
-    single = {term for terms in OBJECTIVES.values() if len(terms) == 1 for term in terms}
-    assert set(objectives.TERMS) - single <= set(known)
 
 
 def test_claims_name_only_theory_commands_that_exist() -> None:
@@ -84,6 +68,6 @@ def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: py
     "name", [pytest.param(n, marks=pytest.mark.long if n in ("pmi", "robust_g") else ()) for n in THEORY]
 )
 def test_with_its_default_settings_every_claim_holds_but_theorem_a_1(name: str, tmp_path: Path) -> None:
-    theory([name, f"out={tmp_path}", *(["objectives=clip,sogclr"] if name == "objectives" else [])])
+    theory([name, f"out={tmp_path}"])
     rows = json.loads((tmp_path / "claims.json").read_text())
     assert {row["claim"] for row in rows if row["verdict"] != HOLDS} == ({"1.16"} if name == "margin" else set())

@@ -4,7 +4,6 @@ import pytest
 
 from clipx.errors import UserError
 from clipx.theory.experiment import Settings, parse
-from clipx.theory.free_embeddings import FreeEmbeddingSettings
 from clipx.theory.paper1.margin import MarginSettings
 from clipx.theory.paper2.robust_g import RobustGSettings
 from clipx.theory.paper2.true_negatives import TrueNegativesSettings
@@ -33,7 +32,6 @@ def test_an_unknown_key_or_a_wrong_type_is_reported(given: dict[str, str], messa
 
 
 OUT_OF_RANGE: dict[type[Settings], str] = {
-    FreeEmbeddingSettings: "K=1 n=0 taus=0 tau0=-1 noise=0 batch_size=4096 epochs=0 lr=0",
     MarginSettings: "K=1 gamma=2.5 gamma_square=0.4 taus=0.1,0 lambdas=-1 xi=-1 equal_steps=0",
     RobustGSettings: "tau=0 mislabelled=1 starts=0 sweep=1",
     TrueNegativesSettings: "p2=0.25 theta0=0.4 taus=-0.1 p2_grid=1",
