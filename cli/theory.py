@@ -10,6 +10,7 @@ from clipx.errors import UserError
 from clipx.theory import THEORY
 from clipx.theory.claims import CheckedClaim
 from clipx.theory.experiment import Experiment, parse
+from clipx.theory.figures import write_figure
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import stdout_console
 from evaluation.claims.evidence import write_stated
@@ -25,15 +26,15 @@ def theory(arguments: list[str]) -> None:
         raise UserError(f"give one name, not {' '.join(names)}: clipx theory NAME [key=value ...] [out=DIR]")
     out = given.pop("out", None)
     if names != ["all"]:
-        _run(lookup(THEORY, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
+        _run(names[0], lookup(THEORY, names[0], "clipx theory"), given, Path(out or f"runs/theory/{names[0]}"))
         return
     if given:
         raise UserError(f"{next(iter(given))}= needs the name of a problem: clipx theory NAME {next(iter(given))}=...")
     for name, experiment in THEORY.items():
-        _run(experiment, {}, Path(out or "runs/theory") / name)
+        _run(name, experiment, {}, Path(out or "runs/theory") / name)
 
 
-def _run(experiment: Experiment, given: dict[str, str], out: Path) -> None:
+def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:
     result = experiment.solve(parse(experiment.settings, given))
     claims = experiment.claims(result)
     console = stdout_console(least=WIDTH)
@@ -41,7 +42,9 @@ def _run(experiment: Experiment, given: dict[str, str], out: Path) -> None:
         _print_claim(console, claim)
     # the report decides a claim only from default settings
     written = write_stated(out, [claim.row() for claim in claims], given)
-    print(written, *experiment.write_figures(result, out), sep="\n")
+    drawing = out / f"{name}.svg"
+    write_figure(experiment.figure(result), drawing)
+    print(written, drawing, sep="\n")
 
 
 def _print_claim(console: Console, claim: CheckedClaim) -> None:

@@ -1,21 +1,20 @@
 """The papers' toy problems, computed in float64 in at most a minute each."""
 
+from clipx.theory import paper1, paper2_robust_g, paper2_true_negatives, paper3, paper4, paper5
 from clipx.theory.experiment import Experiment
-from clipx.theory.paper1 import margin, margin_figure
-from clipx.theory.paper2 import robust_g, robust_g_figure, true_negatives, true_negatives_figure
-from clipx.theory.paper3 import popularity, popularity_figure
-from clipx.theory.paper4 import gap, gap_figure
-from clipx.theory.paper5 import pmi, pmi_figure
 
 THEORY: dict[str, Experiment] = {
-    "margin": Experiment(margin.MarginSettings, margin.solve, margin.claims, margin_figure.draw),
-    "robust_g": Experiment(robust_g.RobustGSettings, robust_g.solve, robust_g.claims, robust_g_figure.draw),
+    "margin": Experiment(paper1.MarginSettings, paper1.solve, paper1.claims, paper1.figure),
+    "robust_g": Experiment(
+        paper2_robust_g.RobustGSettings, paper2_robust_g.solve, paper2_robust_g.claims, paper2_robust_g.figure
+    ),
     "true_negatives": Experiment(
-        true_negatives.TrueNegativesSettings, true_negatives.solve, true_negatives.claims, true_negatives_figure.draw
+        paper2_true_negatives.TrueNegativesSettings,
+        paper2_true_negatives.solve,
+        paper2_true_negatives.claims,
+        paper2_true_negatives.figure,
     ),
-    "popularity": Experiment(
-        popularity.PopularitySettings, popularity.solve, popularity.claims, popularity_figure.draw
-    ),
-    "gap_flow": Experiment(gap.GapSettings, gap.solve, gap.claims, gap_figure.draw),
-    "pmi": Experiment(pmi.PmiSettings, pmi.solve, pmi.claims, pmi_figure.draw),
+    "popularity": Experiment(paper3.PopularitySettings, paper3.solve, paper3.claims, paper3.figure),
+    "gap_flow": Experiment(paper4.GapSettings, paper4.solve, paper4.claims, paper4.figure),
+    "pmi": Experiment(paper5.PmiSettings, paper5.solve, paper5.claims, paper5.figure),
 }

@@ -1,21 +1,20 @@
-"""The protocol of an experiment: settings -> `solve` -> result -> `claims` and `draw`.
+"""The protocol of a toy problem: settings -> `solve` -> result -> `claims` and `figure`.
 
-Each problem module defines a `Settings` subclass, a result dataclass and the functions `solve` and `claims`; the
-module `<problem>_figure` next to it defines `draw`. `clipx.theory.THEORY` lists the experiments.
+Each file of a paper defines a `Settings` subclass, a result dataclass and these three functions. `clipx.theory.THEORY`
+lists the problems.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config.setting import Rule
+from clipx.config.setting import Rule, check
 from clipx.errors import UserError
 from clipx.theory.claims import CheckedClaim
-from clipx.utils.figures import STYLE, Figures
+from clipx.theory.figures import Panel
 from clipx.utils.registry import lookup
 
 Array = NDArray[np.float64]
@@ -24,30 +23,23 @@ OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "between 0 and 1")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base class of an experiment's parameters.
-
-    A field declares its range as `Annotated[int, rule]`; the rule of a tuple applies to each of its numbers. Raises
-    UserError for a number out of its range, or an empty tuple that has a rule.
-    """
+    """Base class of a problem's settings. Raises UserError for a number out of its range."""
 
     def __post_init__(self) -> None:
-        for key, hint in get_type_hints(type(self), include_extras=True).items():
-            for is_allowed, allowed in getattr(hint, "__metadata__", ()):
-                value = getattr(self, key)
-                values = value if isinstance(value, tuple) else (value,)
-                if not values or not all(is_allowed(v) for v in values):
-                    raise out_of_range(key, value, allowed)
+        check(self)
 
 
-def out_of_range(key: str, value: float | tuple[float, ...], allowed: str) -> UserError:
-    text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else f"{value:g}"
-    return UserError(f"{key}={text} is out of range; allowed: {allowed}")
+def each(rule: Rule) -> Rule:
+    """Return the rule that allows one or more numbers, each of which `rule` allows."""
+    return lambda values: bool(values) and all(rule[0](value) for value in values), rule[1]
 
 
 def require_two_values(key: str, values: tuple[int, ...]) -> None:
     """Raise UserError unless a setting has two different values; a claim compares its smallest and largest value."""
     if len(set(values)) < 2:
-        raise out_of_range(key, values, "two or more different numbers (the claim compares the extremes)")
+        text = ",".join(map(str, values))
+        allowed = "two or more different numbers (the claim compares the extremes)"
+        raise UserError(f"{key}={text} is out of range; allowed: {allowed}")
 
 
 S = TypeVar("S", bound=Settings)
@@ -60,17 +52,7 @@ class Experiment:
     settings: type[Settings]
     solve: Callable[[Any], Any]
     claims: Callable[[Any], list[CheckedClaim]]
-    draw: Callable[[Any], Figures]
-
-    def write_figures(self, result: Any, folder: Path) -> list[Path]:
-        """Draw the figures, write each as SVG into `folder` and return the files."""
-        from matplotlib import rc_context
-
-        with rc_context(STYLE):
-            figures = {folder / f"{name}.svg": figure for name, figure in self.draw(result).items()}
-            for path, figure in figures.items():
-                figure.savefig(path, metadata={"Date": None})  # without a date equal figures give equal files
-        return list(figures)
+    figure: Callable[[Any], list[Panel]]
 
 
 def parse(schema: type[S], given: Mapping[str, str]) -> S:

@@ -52,7 +52,7 @@ def optimal_zeta(image: Tensor, text: Tensor, tau: float) -> dict[str, Tensor]:
 
     Raises UserError: float64 does not determine the optimum, because samples hardly resemble each other at this tau.
     """
-    from clipx.theory.paper3.popularity import fixed_point  # slow import
+    from clipx.theory.paper3 import fixed_point  # slow import
 
     log_kernel = (image.double() @ text.double().T).numpy() / tau
     # Sinkhorn's kernel has values of at most 1, with a 1 in every row and column: no overflow and no empty sum.

@@ -50,7 +50,7 @@ def test_claims_name_only_theory_commands_that_exist() -> None:
         (["margin", "K=1"], "K=1 is out of range; allowed: 2..12"),
         (["popularity", "n=2"], "n=2 is out of range"),
         (["margin", "gamma=2.5"], "gamma=2.5 is out of range"),
-        (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
+        (["robust_g", "tau=0"], "tau=0.0 is out of range; allowed: more than 0"),
         (["margin", "gama=0.5"], "clipx theory: gama is not known; did you mean 'gamma'"),
         (["margin", "pmi"], "give one name"),
         (["all", "K=3"], "K= needs the name of a problem"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from clipx.theory.paper3.popularity import fixed_point, sample_pairs
+from clipx.theory.paper3 import fixed_point, sample_pairs
 from clipx.training import setup
 from evaluation.analyses.zeta_optimum import final_tau, optimal_zeta
 from tests.helpers.folder import settings

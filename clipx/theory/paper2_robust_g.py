@@ -11,15 +11,15 @@ and the error 0.5005.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from clipx.config.setting import POSITIVE, at_least
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
 from clipx.theory.claims import Check, CheckedClaim, near
 from clipx.theory.experiment import OPEN_SHARE, Array, Settings
+from clipx.theory.figures import Curve, Panel
 
 X = np.array([[1.01, 1, 1], [0.01, 0, 1], [0, 10, 1], [1, 1, 1], [0, 0, 1]])  # (x1, x2, 1)
 SIGN = np.array([1.0, 1.0, 1.0, -1.0, -1.0])  # of z
@@ -35,11 +35,11 @@ G: dict[str, Callable[[Array], Array]] = {"log1p": lambda u: np.logaddexp(0, u),
 class RobustGSettings(Settings):
     """Defaults: the paper's numbers."""
 
-    tau: Annotated[float, POSITIVE] = 5e-5
-    mislabelled: Annotated[float, OPEN_SHARE] = 0.002  # Pr[x = (0, 10) | z = 0.5]
-    starts: Annotated[int, at_least(1)] = 40  # Nelder-Mead starts for the ratio, whose loss is not convex
-    seed: Annotated[int, at_least(0)] = 0  # seed of the starts
-    sweep: Annotated[int, at_least(2)] = 13  # number of mislabelled shares in the figure
+    tau: float = setting(5e-5, "temperature", POSITIVE)
+    mislabelled: float = setting(0.002, "Pr[x = (0, 10) | z = 0.5]", OPEN_SHARE)
+    starts: int = setting(40, "Nelder-Mead starts for the ratio, whose loss is not convex", AT_LEAST_1)
+    seed: int = setting(0, "seed of the starts", AT_LEAST_0)
+    sweep: int = setting(13, "number of mislabelled shares in the figure", at_least(2))
 
 
 @dataclass(frozen=True)
@@ -135,3 +135,26 @@ def claims(result: RobustGResult) -> list[CheckedClaim]:
         ]
     statement = "Example 1: top-1 error 0.4995 with log(1+x), below 0.1 with x/(1+x) (Definition 5.1, Theorem 4.7)"
     return [CheckedClaim("2.4", statement, checks)]
+
+
+def figure(result: RobustGResult) -> list[Panel]:
+    """Return images and boundaries, the losses on the line to f*, and the errors over the mislabelled share."""
+    x2, names = np.linspace(-1.5, 11, 400), {"log1p": r"$g_1 = \log(1+x)$", "ratio": r"$g_2 = x/(1+x)$"}
+    boundaries = [  # points with a x1 + b x2 + c = 0
+        Curve(f"boundary of {names[name]}: error {minimum.error:.4f}", -(b * x2 + c) / a, x2)
+        for name, minimum in result.minima.items()
+        for a, b, c in (minimum.abc,)
+    ]
+    images = [Curve(f"z = {sign / 2:g}", *X[sign == SIGN, :2].T, "o") for sign in (1, -1)]
+    alone = Curve("if only mislabelled images are wrong", result.shares, result.shares / 2, "--")
+    errors = [Curve(names[name], result.shares, errors, "o-") for name, errors in result.errors.items()]
+    return [
+        Panel("$x_1$", "$x_2$", boundaries + images, f"mislabelled: (0, 10), share {result.settings.mislabelled:g}"),
+        Panel(
+            "position between the minimum of $g_1$ (0) and $f^*$ (1)",
+            "loss $L_g$ (B = 2)",
+            [Curve(names[name], LINE, losses) for name, losses in result.losses.items()],
+            log="y",
+        ),
+        Panel("mislabelled share of z = 0.5", "top-1 error at the minimum", [*errors, alone], log="xy"),
+    ]

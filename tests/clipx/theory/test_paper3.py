@@ -7,7 +7,7 @@ import pytest
 
 from clipx.theory.claims import FAILS, HOLDS, UNDECIDED
 from clipx.theory.experiment import Array
-from clipx.theory.paper3.popularity import (
+from clipx.theory.paper3 import (
     METHODS,
     PopularityResult,
     PopularitySettings,

@@ -1,4 +1,4 @@
-"""Claim 1.10 against another implementation, 1.11 against the proof's error rate; gradients by finite differences."""
+"""Claim 1.10 against another implementation, 1.11 against the proof's error rate, 1.16 against draws."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,11 +6,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clipx.theory.claims import FAILS
+from clipx.theory.claims import FAILS, HOLDS
 from clipx.theory.experiment import Array
-from clipx.theory.paper1.case_study import equiangular, gradient, margin, one_close_pair, with_unique_features
-from clipx.theory.paper1.margin import MarginResult, MarginSettings, claims, solve
-from clipx.theory.paper1.square_loss import SCORES, bayes_optimum, clip_embedding, top1_error
+from clipx.theory.paper1 import (
+    GAMMAS,
+    SCORES,
+    SIGMA,
+    MarginResult,
+    MarginSettings,
+    bayes_optimum,
+    claims,
+    clip_embedding,
+    equiangular,
+    failure_rate_checks,
+    failure_rates,
+    gradient,
+    margin,
+    one_close_pair,
+    solve,
+    top1_error,
+    with_unique_features,
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +44,6 @@ def test_after_equal_numbers_of_steps_the_margin_is_proportional_to_tau(solved: 
     in_taus = solved.equal.margin[-1] / np.array(solved.settings.taus)
     assert solved.equal.steps[-1] == 3000
     assert in_taus == pytest.approx([5.61] * 4, abs=0.005)
-
-
-def test_claim_1_10_fails_at_large_tau() -> None:
-    """If tau is of the order of gamma or larger, the margin of CLIP is not small; the theorem is about small tau."""
-    order = claims(solve(MarginSettings(taus=(1.0, 0.5), equal_steps=200, more_steps=500)))[0]
-    assert order.verdict == FAILS
 
 
 def test_claim_1_10_fails_if_the_margin_does_not_depend_on_tau(solved: MarginResult) -> None:
@@ -101,3 +111,32 @@ def test_clip_makes_no_error_on_the_same_data() -> None:
 def test_the_square_loss_makes_no_error_at_large_gamma() -> None:
     v = one_close_pair(4, 0.9)
     assert top1_error(bayes_optimum(v), v, SCORES["inner product"]) == 0
+
+
+def test_both_rates_equal_the_shares_in_a_random_sample() -> None:
+    v, p, draws = equiangular(3, 0.3), np.array([0.5, 0.3, 0.2]), 400_000
+    rng = np.random.default_rng(0)
+    z = rng.choice(3, (2, draws), p=p)  # of (x, y) and of (x', y')
+    n_x, n_y = SIGMA * rng.standard_normal((2, 2, draws))
+    dots = v @ v.T
+    f = dots[z[0], z[0]] + n_x[0] + n_y[0]
+    other_text, other_image = dots[z[0], z[1]] + n_x[0] + n_y[1], dots[z[1], z[0]] + n_x[1] + n_y[0]
+    for gamma in (0.0, 0.1, 0.4):
+        missed = (f - other_text <= gamma).astype(float) + (f - other_image <= gamma)
+        alpha, alpha_hat = (float(r[0]) for r in failure_rates(v, p, np.array([gamma])))
+        assert alpha_hat == pytest.approx(missed.mean(), abs=0.01)
+        assert alpha == pytest.approx((missed * (z[0] != z[1])).mean(), abs=0.01)
+
+
+def test_the_upper_bound_holds_and_the_lower_bound_fails_for_positive_gamma() -> None:
+    smallest, at_zero, largest = failure_rate_checks(equiangular(6, 0.5))
+    assert (smallest.verdict, at_zero.verdict, largest.verdict) == (HOLDS, HOLDS, FAILS)
+    assert largest.measured == pytest.approx(2.0), "alpha-hat - alpha reaches 2 sum p^2 at a large gamma"
+
+
+def test_the_distance_grows_with_gamma_from_one_to_two_collision_probabilities() -> None:
+    p = np.full(4, 0.25)
+    alpha, alpha_hat = failure_rates(equiangular(4, 0.5), p, GAMMAS)
+    distance = alpha_hat - alpha
+    assert np.diff(distance).min() >= -1e-12
+    assert distance[0] == pytest.approx(0.25) and distance[-1] == pytest.approx(0.5)

@@ -6,13 +6,15 @@ with the trained angle theta; the batch size is 2. Population losses are exact s
 """
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from clipx.config.setting import POSITIVE, at_least
+from clipx.config.setting import POSITIVE, at_least, setting
 from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import Array, Settings
+from clipx.theory.experiment import Array, Settings, each
+from clipx.theory.figures import Curve, Panel
+from clipx.utils.figures import GREY
 
 X = np.array([1.0, 1.0, 1.0, -1.0])  # images of the four pairs; the sign is the label
 THETA = np.linspace(-np.pi, np.pi, 2881)  # in steps of 1/8 degree
@@ -22,11 +24,16 @@ THETA = np.linspace(-np.pi, np.pi, 2881)  # in steps of 1/8 degree
 class TrueNegativesSettings(Settings):
     """Defaults: a point (p2, theta0) where the effect occurs, and a grid to find its boundary."""
 
-    p2: Annotated[float, (lambda v: 0 < v < 0.25, "more than 0, less than 1/4")] = 0.01  # probability of the rare class
-    theta0: Annotated[float, (lambda v: 0 < v < np.pi / 10, "more than 0, less than pi/10 = 0.314")] = np.pi / 12
-    taus: Annotated[tuple[float, ...], POSITIVE] = (0.02, 0.05, 0.2)
-    p2_grid: Annotated[int, at_least(2)] = 160  # grid points in 0.0002..1/4
-    theta0_grid: Annotated[int, at_least(2)] = 60  # grid points in 0..pi/10
+    p2: float = setting(0.01, "probability of the rare class", (lambda v: 0 < v < 0.25, "more than 0, less than 1/4"))
+    theta0: float = setting(
+        np.pi / 12,
+        "unit of the texts' angles",
+        (lambda v: 0 < v < np.pi / 10, "more than 0, less than pi/10 = 0.314"),
+        unit="radians",
+    )
+    taus: tuple[float, ...] = setting((0.02, 0.05, 0.2), "temperatures", each(POSITIVE))
+    p2_grid: int = setting(160, "grid points in 0.0002..1/4", at_least(2))
+    theta0_grid: int = setting(60, "grid points in 0..pi/10", at_least(2))
 
 
 class PerLoss(NamedTuple):
@@ -127,3 +134,35 @@ def claims(result: TrueNegativesResult) -> list[CheckedClaim]:
         "CLIP loss and 0 at the minimum of the loss on true negatives (Theorem 5.3)"
     )
     return [CheckedClaim("2.5", statement, checks)]
+
+
+def figure(result: TrueNegativesResult) -> list[Panel]:
+    """Return both losses at one (p2, theta0), the error there, and the boundary of the effect over the grid."""
+    settings = result.settings
+    losses = [
+        Curve(rf"{name}, $\tau$ = {tau:g}", THETA, (values - values.min()) / np.ptp(values), style, colour=at)
+        for at, (tau, landscape) in enumerate(result.landscapes.items())
+        for values, name, style in zip(landscape, ("CLIP", "$L_g$, true negatives"), ("-", "--"), strict=True)
+    ]
+    boundary = [
+        Curve(rf"$\tau$ = {tau:g}", largest_p2(errors, result.p2), result.theta0)
+        for tau, errors in result.grid_errors.items()
+    ]
+    point = Curve("point of the losses", np.array([settings.p2]), np.array([settings.theta0]), "x", GREY)
+    error = Curve("both classes", THETA, np.maximum(result.error, 1e-3))
+    title = "left of a line only CLIP's minimum has errors"
+    return [
+        Panel(r"$\theta$ (radians)", "loss, scaled to 0..1", losses),
+        Panel(r"$\theta$ (radians)", "top-1 error", [error], "0 is drawn at 0.001", log="y"),
+        Panel("$p_2$, probability of the rare class", r"$\theta_0$ (radians)", [*boundary, point], title, log="x"),
+    ]
+
+
+def largest_p2(errors: PerLoss, p2: Array) -> Array:
+    """Return for each theta0 the largest p2 up to which all grid points show the effect; nan if there is none.
+
+    The effect: the error is at least p2 at the minimum of CLIP and 0 at the minimum of L_g.
+    """
+    exists = (errors.clip >= p2) & (errors.true_negatives == 0)
+    count = np.where(exists.all(axis=1), exists.shape[1], exists.argmin(axis=1))
+    return np.where(count > 0, p2[np.maximum(count - 1, 0)], np.nan)

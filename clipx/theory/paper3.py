@@ -7,13 +7,14 @@ a_j is q_j = sum_i p(a_j | o_i); the optimum of eq. (5) estimates it by exp(zeta
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
 
 import numpy as np
 
-from clipx.config.setting import Rule, at_least
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, Rule, setting
 from clipx.theory.claims import Check, CheckedClaim, half_width
-from clipx.theory.experiment import Array, Settings, require_two_values
+from clipx.theory.experiment import Array, Settings, each, require_two_values
+from clipx.theory.figures import Curve, Panel
+from clipx.utils.figures import GREY
 
 TAU: Rule = (lambda v: 0.02 <= v < np.inf, "0.02 or more (exp(e / tau) must not overflow)")
 N: Rule = (lambda v: 3 <= v <= 20000, "3..20000 (the similarities are an n x n matrix)")
@@ -25,11 +26,11 @@ METHODS = ("global contrastive loss", "NUCLR's q", "maximum likelihood")
 class PopularitySettings(Settings):
     """Defaults: the paper's problem."""
 
-    tau: Annotated[float, TAU] = 0.2
-    n: Annotated[tuple[int, ...], N] = (100, 200, 400, 800, 1600)  # numbers of pairs
-    seeds: Annotated[int, SEEDS] = 8  # independent draws of the pairs for each n
-    sweeps: Annotated[int, at_least(1)] = 40  # largest number; fewer if the relative change falls below 1e-14
-    seed: Annotated[int, at_least(0)] = 0  # random seed of the first draw
+    tau: float = setting(0.2, "temperature", TAU)
+    n: tuple[int, ...] = setting((100, 200, 400, 800, 1600), "numbers of pairs", each(N))
+    seeds: int = setting(8, "independent draws of the pairs for each n", SEEDS)
+    sweeps: int = setting(40, "largest number; fewer if the relative change falls below 1e-14", AT_LEAST_1)
+    seed: int = setting(0, "random seed of the first draw", AT_LEAST_0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,3 +189,27 @@ def _ratio(
     """Check the quotient of two means with half-widths; its own half-width is a first-order approximation."""
     quotient, relative = above[0] / below[0], float(np.hypot(above[1] / above[0], below[1] / below[0]))
     return Check(name, quotient, low, high, quotient * relative)
+
+
+def figure(result: PopularityResult) -> list[Panel]:
+    """Return true and estimated popularity of one sample of the smallest n, and errors and error terms against n."""
+    sample, sizes = result.samples[min(result.samples)][0], np.array(list(result.samples))
+    top = np.array([0.0, 1.05 * max(sample.q.max(), sample.q_estimated.max())])
+    errors = []
+    for method in METHODS:
+        means, widths = np.array([mean_error(result.samples[n], method) for n in sizes]).T
+        errors.append(Curve(method, sizes, means, "o-", error=widths))
+    terms = [
+        Curve(method, sizes, np.array([np.mean([s.term[method] for s in result.samples[n]]) for n in sizes]), "o-")
+        for method in METHODS[:2]
+    ]
+    return [
+        Panel(
+            "true $q$",
+            r"estimated $\tilde{q}$",
+            [Curve("texts", sample.q, sample.q_estimated, "."), Curve("equal", top, top, "--", GREY)],
+            f"{len(sample.q)} texts, correlation {sample.correlation:.4f}",
+        ),
+        Panel("pairs n", r"$|\hat{L} - L|$ (mean, 95% interval)", errors, f"{result.settings.seeds} draws", log="xy"),
+        Panel("pairs n", r"error term $E(\tilde{q}, q)$ of Theorem 2", terms, log="xy"),
+    ]

@@ -1,0 +1,70 @@
+"""Figures of the toy problems: each problem returns a table of curves, and `write_figure` draws it as one SVG file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clipx.utils.figures import COLOURS, GREY, MAX_TICKS, STYLE, panels, plain_ticks, reference_line
+
+COLUMNS = 3  # panels in a row
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line or markers, in matplotlib's notation of styles: "-", "--", "o", "o-"."""
+
+    name: str  # in the legend
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    style: str = "-"
+    colour: int | str | None = None  # index into COLOURS, or a colour; None: the place of the curve in its panel
+    error: NDArray[np.float64] | None = None  # half-widths of confidence intervals of y
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over the same axes."""
+
+    x: str  # label of the axis
+    y: str
+    curves: list[Curve]
+    title: str = ""
+    log: str = ""  # logarithmic axes: "x", "y" or "xy"
+    levels: Mapping[str, float] = field(default_factory=dict)  # label -> y of a dotted horizontal line
+
+
+def write_figure(table: list[Panel], path: Path) -> None:
+    """Draw the panels side by side, at most COLUMNS in a row, and write them as an SVG file."""
+    from matplotlib import rc_context
+
+    columns = min(COLUMNS, len(table))
+    rows = -(-len(table) // columns)
+    with rc_context(STYLE):
+        figure, grid = panels(columns, rows, width=4.6, height=3.6)
+        for axes, panel in zip(grid.flat, table, strict=False):
+            _draw(axes, panel)
+        for unused in grid.flat[len(table) :]:
+            unused.remove()
+        figure.savefig(path, metadata={"Date": None})  # without a date equal figures give equal files
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    for place, curve in enumerate(panel.curves):
+        colour = place if curve.colour is None else curve.colour
+        if isinstance(colour, int):
+            colour = COLOURS[colour % len(COLOURS)]
+        axes.errorbar(curve.x, curve.y, curve.error, fmt=curve.style, color=colour, label=curve.name, capsize=3)
+    for name, y in panel.levels.items():
+        reference_line(axes, y, name)
+    axes.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        if name in panel.log:
+            axes.set(**{f"{name}scale": "log"})
+            plain_ticks(axis)
+        else:
+            axes.locator_params(axis=name, nbins=MAX_TICKS)
+    axes.legend()
