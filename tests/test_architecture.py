@@ -152,9 +152,9 @@ def test_only_compose_imports_hydra() -> None:
     assert users == {"cli.settings.compose"}
 
 
-def test_no_file_has_more_than_400_lines() -> None:
+def test_no_file_has_more_than_500_lines() -> None:
     others = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "recipes").glob("*.yaml"), ROOT / "Makefile"]
-    assert [path.name for path in [*MODULES.values(), *others] if len(path.read_text().splitlines()) > 400] == []
+    assert [path.name for path in [*MODULES.values(), *others] if len(path.read_text().splitlines()) > 500] == []
 
 
 def test_no_function_has_more_than_60_lines() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.utils.figures import COLOURS, GREY, MAX_TICKS, STYLE, panels, plain_ticks, reference_line
+from clipx.utils.figures import COLOURS, MAX_TICKS, STYLE, panels, plain_ticks, reference_line
 
 COLUMNS = 3  # panels in a row
 

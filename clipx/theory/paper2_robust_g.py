@@ -145,7 +145,7 @@ def figure(result: RobustGResult) -> list[Panel]:
         for name, minimum in result.minima.items()
         for a, b, c in (minimum.abc,)
     ]
-    images = [Curve(f"z = {sign / 2:g}", *X[sign == SIGN, :2].T, "o") for sign in (1, -1)]
+    images = [Curve(f"z = {sign / 2:g}", X[sign == SIGN, 0], X[sign == SIGN, 1], "o") for sign in (1, -1)]
     alone = Curve("if only mislabelled images are wrong", result.shares, result.shares / 2, "--")
     errors = [Curve(names[name], result.shares, errors, "o-") for name, errors in result.errors.items()]
     return [

@@ -314,10 +314,10 @@ def _closed_forms(settings: GapSettings, t: Array) -> list[Check]:
     ]
 
 
-def log_squared_fit(t: Array, gap: Array) -> float:
+def log_squared_fit(flow: Flow) -> float:
     """Return R^2 of the gap against 1/log(t)^2 for t >= 100 (Figure 4a)."""
-    late = t >= 100
-    return float(np.corrcoef(gap[late], 1 / np.log(t[late]) ** 2)[0, 1] ** 2) if late.sum() > 2 else float("nan")
+    late = flow.t >= 100
+    return float(np.corrcoef(flow.gap[late], 1 / np.log(flow.t[late]) ** 2)[0, 1] ** 2) if late.sum() > 2 else np.nan
 
 
 def claims(result: GapResult) -> list[CheckedClaim]:
@@ -336,7 +336,7 @@ def claims(result: GapResult) -> list[CheckedClaim]:
         ],
         "Theorem 3.2: with beta = exp(nu) and matched pairs the gap is at least of order 1/log(t)^2": [
             Check("smallest margin alpha(Z) along the flow (assumed positive)", float(flow.margin.min()), low=0.0),
-            Check("R^2 of the gap against 1/log(t)^2, t >= 100", log_squared_fit(flow.t, flow.gap), low=0.99),
+            Check("R^2 of the gap against 1/log(t)^2, t >= 100", log_squared_fit(flow), low=0.99),
             Check(f"gamma log(t)^2 at t = {LATE:g} / limit", float(scaled / limit), 0.9, 1.0),
         ],
         "Appendix C: beta = nu, a constant beta and a linear schedule close the gap faster, with closed forms": [
@@ -384,7 +384,7 @@ def figure(result: GapResult) -> list[Panel]:
         Curve(r"$2\gamma$, lower bound", flow.t[shown], 2 * flow.gamma[shown], "--"),
         Curve(r"smallest margin $\alpha(Z)$", flow.t[shown], flow.margin[shown], ":"),
     ]
-    line = f"Theorem 3.2: $t \\geq 100$, $R^2$ of a line {log_squared_fit(flow.t, flow.gap):.4f}"
+    line = f"Theorem 3.2: $t \\geq 100$, $R^2$ of a line {log_squared_fit(flow):.4f}"
     by_log = [Curve("integrated flow", -1 / np.log(flow.t[late]) ** 2, flow.gap[late], "o")]
     invariant = [
         Curve("closed form (6)", gamma, beta_of_gamma(gamma, settings.gamma0, settings.beta0)),
@@ -395,13 +395,11 @@ def figure(result: GapResult) -> list[Panel]:
         for name, gamma in result.schemes.items()
         for positive in ((result.t > 0) & (gamma > 1e-12),)
     ]
-    gap, beta0 = r"$\Delta$, distance of the centres", r"$\beta_0$, inverse temperature"
+    random = f"Theorem 3.3, {settings.draws} draws of n = {settings.growth_n}"
     return [
         Panel("time $t$ of the gradient flow", "distance, similarity", in_time, "learned temperature", log="x"),
-        Panel(r"$-1/\log(t)^2$", gap, by_log, line),
+        Panel(r"$-1/\log(t)^2$", r"$\Delta$, distance of the centres", by_log, line),
         Panel(r"$\gamma$, half the gap", r"$\beta$, inverse temperature", invariant, "Lemma 3.1", log="xy"),
         Panel("time $t$", r"$\gamma$, half the gap", schemes, r"Appendix C, $\ell(m) = e^{-m}$", log="xy"),
-        Panel(
-            beta0, r"$d\gamma/dt$ at $t = 0$", growth, f"Theorem 3.3, {settings.draws} draws of n = {settings.growth_n}"
-        ),
+        Panel(r"$\beta_0$, inverse temperature", r"$d\gamma/dt$ at $t = 0$", growth, random),
     ]

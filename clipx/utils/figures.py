@@ -3,7 +3,6 @@
 from typing import Any
 
 Figure = Any  # matplotlib.figure.Figure, which loads slowly
-Figures = dict[str, Figure]  # file name without suffix -> figure
 
 # Contrast of at least 3 on white and on the dark page of a report, and distinct for colour-blind readers:
 # tests/evaluation/report/test_figures.py measures both.
@@ -42,33 +41,11 @@ def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3)
     return figure, figure.subplots(rows, columns)
 
 
-def ordered_colours(count: int) -> list[Any]:
-    """Return colours for the values of an ordered parameter, dark to light."""
-    from matplotlib import colormaps
-
-    return [colormaps["viridis"](0.85 * at / max(1, count - 1)) for at in range(count)]  # without the pale end
-
-
 def reference_line(axes: Any, y: float, label: str) -> None:
     """Draw a dotted horizontal line with a label at its left end."""
     axes.axhline(y, color=GREY, linewidth=1, linestyle=":", zorder=1)
-    annotate(axes, label, (0.01, y), ("axes fraction", "data"), (0, 2))
-
-
-def annotate(
-    axes: Any, text: str, at: tuple[float, float], coordinates: tuple[str, str], offset: tuple[int, int]
-) -> None:
-    """Write small grey text; `offset` in points."""
-    place: Any = {"xycoords": coordinates, "xytext": offset, "textcoords": "offset points"}
-    axes.annotate(text, at, color=GREY, fontsize=8.5, **place)
-
-
-def label_ticks(axis: Any, ticks: list[float]) -> None:
-    """Label a logarithmic axis at these ticks only, with plain numbers."""
-    from matplotlib.ticker import NullLocator
-
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.set_minor_locator(NullLocator())
+    place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    axes.annotate(label, (0.01, y), color=GREY, fontsize=8.5, **place)
 
 
 def plain_ticks(axis: Any) -> None:
