@@ -6,13 +6,14 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.settings.arguments import split_given
+from clipx.config.setting import parse
 from clipx.errors import UserError
 from clipx.theory import THEORY
-from clipx.theory.claims import CheckedClaim
-from clipx.theory.experiment import Experiment, parse
+from clipx.theory.experiment import Experiment
 from clipx.theory.figures import write_figure
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import stdout_console
+from clipx.verdict import CheckedClaim
 from evaluation.claims.evidence import write_stated
 
 WIDTH = 110  # characters of the widest table
@@ -35,7 +36,7 @@ def theory(arguments: list[str]) -> None:
 
 
 def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) -> None:
-    result = experiment.solve(parse(experiment.settings, given))
+    result = experiment.solve(parse(experiment.settings, given, f"theory {name}"))
     claims = experiment.claims(result)
     console = stdout_console(least=WIDTH)
     for claim in claims:

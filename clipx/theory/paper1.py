@@ -16,9 +16,9 @@ from scipy.special import logsumexp, ndtr, softmax
 
 from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
 from clipx.errors import UserError
-from clipx.theory.claims import Check, CheckedClaim, near
-from clipx.theory.experiment import Array, Settings, each
+from clipx.theory.experiment import Array, each
 from clipx.theory.figures import Curve, Panel
+from clipx.verdict import Check, CheckedClaim, near
 
 P_ZETA = np.array([1 / 3, 2 / 3])  # of the two values of zeta in Corollary 5.7
 Score = Callable[[Array, Array], Array]  # g [K, D], prompts y [P, D] -> [K, P], higher is closer
@@ -32,7 +32,7 @@ GAMMAS = np.linspace(0.0, 1.0, 101)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginSettings(Settings):
+class MarginSettings:
     """Defaults: the simplest case in the proof of Theorem 6.2."""
 
     K: int = setting(6, "classes; errors are summed over 2^K prompt draws", (lambda v: 2 <= v <= 12, "2..12"))
@@ -49,7 +49,6 @@ class MarginSettings(Settings):
     more_steps: int = setting(6000, "later steps, growing by 2% each up to 0.05 (xi = zeta = 0)", AT_LEAST_1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.gamma > self.K / (self.K - 1):
             allowed = f"at most K/(K-1) = {self.K / (self.K - 1):g} for K={self.K}"
             raise UserError(f"gamma={self.gamma:g} is out of range; allowed: {allowed}")

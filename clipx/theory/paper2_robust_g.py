@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
-from clipx.theory.claims import Check, CheckedClaim, near
-from clipx.theory.experiment import OPEN_SHARE, Array, Settings
+from clipx.theory.experiment import OPEN_SHARE, Array
 from clipx.theory.figures import Curve, Panel
+from clipx.verdict import Check, CheckedClaim, near
 
 X = np.array([[1.01, 1, 1], [0.01, 0, 1], [0, 10, 1], [1, 1, 1], [0, 0, 1]])  # (x1, x2, 1)
 SIGN = np.array([1.0, 1.0, 1.0, -1.0, -1.0])  # of z
@@ -32,7 +32,7 @@ G: dict[str, Callable[[Array], Array]] = {"log1p": lambda u: np.logaddexp(0, u),
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobustGSettings(Settings):
+class RobustGSettings:
     """Defaults: the paper's numbers."""
 
     tau: float = setting(5e-5, "temperature", POSITIVE)

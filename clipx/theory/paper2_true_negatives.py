@@ -11,17 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from clipx.config.setting import POSITIVE, at_least, setting
-from clipx.theory.claims import Check, CheckedClaim
-from clipx.theory.experiment import Array, Settings, each
+from clipx.theory.experiment import Array, each
 from clipx.theory.figures import Curve, Panel
 from clipx.utils.figures import GREY
+from clipx.verdict import Check, CheckedClaim
 
 X = np.array([1.0, 1.0, 1.0, -1.0])  # images of the four pairs; the sign is the label
 THETA = np.linspace(-np.pi, np.pi, 2881)  # in steps of 1/8 degree
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrueNegativesSettings(Settings):
+class TrueNegativesSettings:
     """Defaults: a point (p2, theta0) where the effect occurs, and a grid to find its boundary."""
 
     p2: float = setting(0.01, "probability of the rare class", (lambda v: 0 < v < 0.25, "more than 0, less than 1/4"))

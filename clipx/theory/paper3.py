@@ -11,10 +11,10 @@ from itertools import product
 import numpy as np
 
 from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, Rule, setting
-from clipx.theory.claims import Check, CheckedClaim, half_width
-from clipx.theory.experiment import Array, Settings, each, require_two_values
+from clipx.theory.experiment import Array, each
 from clipx.theory.figures import Curve, Panel
 from clipx.utils.figures import GREY
+from clipx.verdict import Check, CheckedClaim, half_width
 
 TAU: Rule = (lambda v: 0.02 <= v < np.inf, "0.02 or more (exp(e / tau) must not overflow)")
 N: Rule = (lambda v: 3 <= v <= 20000, "3..20000 (the similarities are an n x n matrix)")
@@ -23,18 +23,16 @@ METHODS = ("global contrastive loss", "NUCLR's q", "maximum likelihood")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PopularitySettings(Settings):
+class PopularitySettings:
     """Defaults: the paper's problem."""
 
     tau: float = setting(0.2, "temperature", TAU)
-    n: tuple[int, ...] = setting((100, 200, 400, 800, 1600), "numbers of pairs", each(N))
+    n: tuple[int, ...] = setting(
+        (100, 200, 400, 800, 1600), "numbers of pairs; the claims compare the extremes", each(N, different=2)
+    )
     seeds: int = setting(8, "independent draws of the pairs for each n", SEEDS)
     sweeps: int = setting(40, "largest number; fewer if the relative change falls below 1e-14", AT_LEAST_1)
     seed: int = setting(0, "random seed of the first draw", AT_LEAST_0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_two_values("n", self.n)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from scipy.integrate import solve_ivp
 from scipy.special import exp1, ive, softmax
 
 from clipx.config.setting import AT_LEAST_0, POSITIVE, Rule, at_least, setting
-from clipx.theory.claims import Check, CheckedClaim, half_width, near
-from clipx.theory.experiment import OPEN_SHARE, Array, Settings, each
+from clipx.theory.experiment import OPEN_SHARE, Array, each
 from clipx.theory.figures import Curve, Panel
+from clipx.verdict import Check, CheckedClaim, half_width, near
 
 BETA: Rule = (lambda v: 0 < v <= 20, "more than 0, at most 20")
 LATE = 1e300  # time at which gamma log(t)^2 is close to its limit
@@ -24,7 +24,7 @@ SMALL = 1e-3  # gamma0 for closed forms of the limit gamma -> 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapSettings(Settings):
+class GapSettings:
     """Defaults: CLIP's initial temperature for the flow, a smaller beta0 for the schemes."""
 
     n: int = setting(16, "pairs of the full flow", at_least(2))

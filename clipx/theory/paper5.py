@@ -22,33 +22,31 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from clipx.config.setting import ALPHA, AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
-from clipx.theory.claims import Check, CheckedClaim, near
-from clipx.theory.experiment import Array, Settings, each, require_two_values
+from clipx.theory.experiment import Array, each
 from clipx.theory.figures import Curve, Panel
 from clipx.utils.figures import GREY
+from clipx.verdict import Check, CheckedClaim, near
 
 JOINTS = 200  # random distributions for Theorems 4.2 and 4.4
 Similarity = Callable[[Array], tuple[Array, Callable[[Array], Array]]]  # parameters -> (g, dL/dg -> dL/dparameters)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PmiSettings(Settings):
+class PmiSettings:
     """Defaults: a joint distribution with I(X; Y) of about 0.8 nats."""
 
     N: int = setting(16, "number of images and of texts", at_least(2))
     spread: float = setting(1.5, "p is proportional to exp(spread * normal)", POSITIVE)
     d: tuple[int, ...] = setting((2, 4, 8, 15), "dimensions of the inner product", each(AT_LEAST_1))
-    M: tuple[int, ...] = setting((1, 2, 4, 8), "numbers of points in a set", each(AT_LEAST_1))
+    M: tuple[int, ...] = setting(
+        (1, 2, 4, 8), "numbers of points in a set; the claim compares the extremes", each(AT_LEAST_1, different=2)
+    )
     points_d: int = setting(2, "dimension of the points", AT_LEAST_1)
     alpha: tuple[float, ...] = setting((0.5, 0.5), "alpha1, alpha2", ALPHA)
     sigma: float = setting(0.75, "width of the Gaussian kernel", POSITIVE)
     starts: int = setting(3, "starts of a fit; the smallest loss counts", AT_LEAST_1)
     iterations: int = setting(500, "L-BFGS iterations per start", AT_LEAST_1)
     seed: int = setting(0, "of the distribution and the starts", AT_LEAST_0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_two_values("M", self.M)
 
 
 @dataclass(frozen=True)
