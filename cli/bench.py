@@ -13,18 +13,16 @@ import torch
 from rich.table import Table
 
 from cli.settings.arguments import count, key_of, number, split_given, split_positional
-from cli.settings.choices import recipe
-from cli.settings.compose import compose_run
-from cli.settings.run_name import LONGEST_NAME
+from cli.settings.compose import LONGEST_NAME, compose_run
+from cli.settings.recipes import recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import build_model
 from clipx.training.cost import FLOAT32_BYTES, count_step
 from clipx.training.forecast import timed_steps
-from clipx.utils.device import choose_device
+from clipx.utils.device import choose_device, free_memory
 from clipx.utils.files import content_hash
-from clipx.utils.memory import free_memory
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import Check, CheckedClaim, overall

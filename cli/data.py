@@ -30,8 +30,8 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError
 from clipx.utils.files import new_file, write_text
-from clipx.utils.progress import ProgressBar
 from clipx.utils.registry import lookup
+from clipx.utils.terminal import ProgressBar
 
 PRINTED = 20  # number of problems printed; verify.txt lists all
 UNREADABLE = -1  # label of a caption that cannot be read; 0: no label

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
 from cli.settings.arguments import plugin_names, split_config_dir, take_options
-from cli.shell.help import HELP, print_main_settings
 from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
 from clipx.training.devices import DEVICES
@@ -20,6 +19,53 @@ from clipx.utils.registry import lookup
 
 if TYPE_CHECKING:
     from clipx.config.schema import RunConfig
+
+HELP = """\
+clipx: train, evaluate and compare contrastive image-text objectives
+
+  clipx train recipe=NAME [key=value ...]    train or resume a run; -m sweeps, --cfg job prints the config
+  clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG, model=hf-hub:USER/NAME
+  clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
+  clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
+  clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
+  clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
+  clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
+  clipx report published SET|MODEL           open_clip's published results
+  clipx report scaling RUN_OR_DIR...         effect as a function of scale: laws, crossovers, a prediction
+  clipx report regimes RUN_OR_DIR...         training regimes beside those of the papers
+  clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
+  clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
+  clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
+  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
+  clipx bench NAME                           time the steps of several arms: the papers' claims on cost
+  clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
+  clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
+  clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
+  clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
+  clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
+  clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
+
+  clipx init term|task|recipe NAME           write an example and its test into this folder
+  clipx cp RECIPE FILE                       copy a recipe
+
+  clipx COMMAND --help                       more about one command
+
+  --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
+  plugins=[MODULE,...]                       your own terms, tasks, towers and sources, for all commands
+
+  clipx completion bash|zsh|fish             print the script that completes commands, settings and names at TAB;
+                                             in .bashrc or .zshrc: eval "$(clipx completion bash)"
+  clipx --version                            print the version
+
+Start with:  clipx train recipe=demo
+"""
+
+MAIN_SETTINGS = (
+    *("recipe", "arm", "name", "seed", "data.root", "data.workers", "model.image.name", "model.text.name"),
+    *("objective", "temperature.kind", "temperature.tau", "optimizer.lr", "schedule.warmup_steps"),
+    *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),
+    *("train.save_every", "log.evaluate_every", "log.wandb"),
+)
 
 
 def train(arguments: list[str]) -> None:
@@ -132,7 +178,7 @@ def ls(arguments: list[str]) -> None:
     clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
     clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
     """
-    from cli.shell.ls import ls as start
+    from cli.ls import ls as start
 
     start(arguments)
 
@@ -186,7 +232,7 @@ def check(arguments: list[str]) -> None:
     does not fit; the message names settings with which it fits.
     """
     from cli.settings.compose import compose_run
-    from clipx.config.combinations import check_batch_size
+    from clipx.config.presets import check_batch_size
 
     options, settings = take_options(arguments, CheckOptions, "check")
     if options.processes and not options.device:
@@ -212,7 +258,7 @@ def completion(arguments: list[str]) -> None:
     bash, zsh: add eval "$(clipx completion bash)" or eval "$(clipx completion zsh)" to ~/.bashrc or ~/.zshrc.
     fish: clipx completion fish > ~/.config/fish/completions/clipx.fish
     """
-    from cli.shell.completion import script
+    from cli.completion import script
 
     script(arguments)
 
@@ -257,7 +303,7 @@ def init(arguments: list[str]) -> None:
     Writes NAME.py (for a recipe NAME.yaml) and test_NAME.py into this folder: an example that runs as it is.
     Terms and tasks are used with plugins=[NAME].
     """
-    from cli.settings.scaffold import init as start
+    from cli.init import init as start
 
     start(arguments)
 
@@ -267,7 +313,7 @@ def cp(arguments: list[str]) -> None:
 
     Copies a recipe. Use the copy with --config-dir FOLDER recipe=FILE.
     """
-    from cli.settings.scaffold import cp as start
+    from cli.init import cp as start
 
     start(arguments)
 
@@ -297,7 +343,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     name, *arguments = sys.argv[1:] or ["--help"]
     if name == "--complete":
-        from cli.shell.completion import answer
+        from cli.completion import answer
 
         answer(arguments, COMMANDS)
         return
@@ -320,13 +366,25 @@ def _run(name: str, arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
         if command is train:
-            print_main_settings()
+            _print_main_settings()
     else:
         load_plugins(plugin_names(arguments) or [])
         if command not in COMPOSED:
             arguments = [a for a in arguments if not a.startswith("plugins=")]
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
+
+
+def _print_main_settings() -> None:
+    """Print MAIN_SETTINGS with defaults and meanings."""
+    from clipx.config.schema import RunConfig
+    from clipx.config.setting import settings_of
+
+    known = settings_of(RunConfig)
+    print("\nMain settings with their defaults (a recipe may set other values):")
+    for key in MAIN_SETTINGS:
+        default = {"???": "", "None": "null", "{}": ""}.get(str(known[key].default), str(known[key].default))
+        print(f"  {key:<22} {default:<8} {known[key].meaning}")
 
 
 def _announce_torch() -> None:

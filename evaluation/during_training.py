@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from clipx import distributed
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel

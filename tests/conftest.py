@@ -15,8 +15,7 @@ import pytest
 # As in cli.main, set before torch is imported: threads that wait must not spin while worker processes compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from clipx.config.data_schema import ScenesConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes.folder import ensure_rendered
 from evaluation.embedding.kept_inputs import forget
 from tests.helpers.folder import write_shards

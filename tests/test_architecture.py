@@ -14,8 +14,8 @@ PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packag
 # The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A
 # member imports only members of lower levels, to its right.
 LAYERS = {
-    "cli": "main, reproduce shell, eval train check bench export theory validate report data, launcher settings, "
-    "exit_codes",
+    "cli": "main, completion, reproduce ls init, eval train check bench export theory validate report data, "
+    "launcher settings, exit_codes",
     "evaluation": "report, analyses reference, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
     "clipx": "train, training, run, theory, models objectives data, sample_table, distributed geometry, "

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from cli import ls
 from cli.bench import BENCHMARKS
 from cli.data import data
 from cli.main import COMMANDS, CheckOptions
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.arguments import take_options
 from cli.settings.compose import compose_evals, compose_run
-from cli.shell import ls
 from clipx.run import directory
 from clipx.theory import THEORY
 from tests.helpers import plugin_tables

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from cli.init import filled
 from cli.settings.compose import compose_run
-from cli.settings.scaffold import filled
 from clipx import objectives
 from clipx.utils.plugins import load_plugins
 from evaluation.runner import evaluate

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from clipx.config.data_schema import ScenesConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.run import directory
 from clipx.train import Outcome, fit
 from clipx.utils.files import cache_home

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import flag, number, split
-from clipx.config.ladder import AXES
+from clipx.config.schema import AXES
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
 from evaluation.analyses import comparison

@@ -19,8 +19,8 @@ from cli.reproduce.design import designs_of
 from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.arguments import key_of
-from cli.settings.choices import recipe
 from cli.settings.compose import compose_eval, compose_run
+from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
 from clipx.run import checkpoint, directory

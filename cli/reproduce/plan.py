@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, key_of, number, split_given
-from cli.settings.choices import recipe
 from cli.settings.compose import compose_run, text_of
+from cli.settings.recipes import recipe
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError

@@ -6,10 +6,12 @@ work.
 """
 
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from typing import Any
 
 import hydra
@@ -22,28 +24,43 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings import choices, mistakes, sweep
+from cli.settings import messages
 from cli.settings.arguments import (
     key_of,
     plugin_names,
     refuse_duplicates,
+    same_spelling,
     shows_config,
     split_positional,
     with_plugin_list,
 )  # fmt: skip
-from cli.settings.choices import GROUPS, chosen_objectives, data_sets, recipe, recipes, sets_objective
-from cli.settings.recipes import Recipe, expand_arm, load_recipe
-from cli.settings.run_name import run_name
-from clipx.config.combinations import check_combinations
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import ARM_PREFIX, RunConfig
-from clipx.config.setting import check, check_key, check_value
+from cli.settings.recipes import (
+    GROUPS,
+    Recipe,
+    by_group,
+    chosen_objectives,
+    data_sets,
+    expand_arm,
+    load_recipe,
+    objectives,
+    recipe,
+    recipes,
+    refuse_wrong_types,
+    sets_objective,
+)
+from clipx.config.presets import check_combinations
+from clipx.config.schema import ARM_PREFIX, EvalConfig, RunConfig
+from clipx.config.setting import check, check_key, check_value, settings_of
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part
+REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
+CHOICES = ("arm", "data", "objective")  # only their values are in the name, not their keys
+LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
@@ -52,7 +69,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     Raises UserError: invalid arguments; in a sweep, before the first job. After a sweep, raises UserError or Fault if
     any job failed.
     """
-    mistakes.refuse_options(arguments)
+    messages.refuse_options(arguments)
     given, options = _split_options(arguments)
     overrides, from_arm, arms = _expand(given)
     sys.argv = ["clipx train", *overrides, *options]
@@ -61,9 +78,9 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     if not any(option.startswith(("--hydra-help", "--info", "-i")) for option in options):
         _check_overrides(overrides)
         if is_sweep:
-            sweep.check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
+            _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
         else:
-            sweep.refuse(_parse(overrides))
+            _refuse_several(_parse(overrides))
         if not is_sweep and shows_config(options):
             print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
             return
@@ -102,9 +119,9 @@ def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     Raises UserError: an option lacks its value, or has a wrong one.
     """
     parser = get_args_parser()
-    parser.error = mistakes.refuse_arguments  # type: ignore[method-assign]
+    parser.error = messages.refuse_arguments  # type: ignore[method-assign]
     given = parser.parse_intermixed_args(arguments)
-    mistakes.refuse_together(given)
+    messages.refuse_together(given)
     return given.overrides, [argument for argument in arguments if argument not in given.overrides]
 
 
@@ -113,7 +130,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
     overrides, from_arm, arms = _expand(overrides)
     _register(overrides)
     _check_overrides(overrides)
-    sweep.refuse(_parse(overrides))
+    _refuse_several(_parse(overrides))
     return _typed(overrides, from_arm, arms)
 
 
@@ -142,7 +159,7 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any]
     if "objective" not in chosen or sets_objective(chosen["recipe"]):
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
-    return others, choices.objectives(chosen_objectives(overrides))[chosen["objective"]], values
+    return others, objectives(chosen_objectives(overrides))[chosen["objective"]], values
 
 
 def _choices(overrides: list[str]) -> dict[str, Any]:
@@ -195,8 +212,8 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 def _register(overrides: list[str]) -> None:
     """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed ones are stored."""
     store = ConfigStore.instance()
-    data, objectives = data_sets(), choices.objectives(chosen_objectives(overrides))
-    presets = repr((data, objectives))
+    data, known = data_sets(), objectives(chosen_objectives(overrides))
+    presets = repr((data, known))
     if _stored.get("") != presets:
         _stored[""] = presets
         _compose_groups.cache_clear()
@@ -204,7 +221,7 @@ def _register(overrides: list[str]) -> None:
         store.store(name="eval", node=EvalConfig)
         for name, settings in data.items():
             store.store(group="data", name=name, node={"name": name, **settings})
-        for name, objective in objectives.items():
+        for name, objective in known.items():
             store.store(group="objective", name=name, node=objective)
     for name, path in recipes().items():
         with suppress(UserError):  # a broken recipe must not block the others; the chosen recipe was read before
@@ -226,7 +243,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
     if isinstance(chosen, str) and chosen and found is None:
-        mistakes.refuse_unknown_recipe(chosen, recipes())
+        messages.refuse_unknown_recipe(chosen, recipes())
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = with_plugin_list(given)
     load_plugins((found.plugins if found else []) if names is None else names)
@@ -256,7 +273,7 @@ def _parse_one(override: str) -> list[Any]:
 def _check_overrides(overrides: list[str]) -> None:
     """Check every key and group choice, with or without +, before Hydra reads it."""
     refuse_duplicates(overrides)
-    groups, parsed = choices.by_group(chosen_objectives(overrides)), _parse(overrides)
+    groups, parsed = by_group(chosen_objectives(overrides)), _parse(overrides)
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
@@ -278,11 +295,11 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
         in_name = [o for o in overrides if key_of(o) not in from_arm]
-        with_names.name = run_name(chosen, in_name, with_names.objective)
+        with_names.name = _run_name(chosen, in_name, with_names.objective)
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
-        mistakes.refuse_missing(with_names, chosen)
+        messages.refuse_missing(with_names, chosen)
         raise
     assert isinstance(config, RunConfig)
     load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process
@@ -306,7 +323,79 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
             raise UserError(
                 "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
             ) from error
-        if (choice := mistakes.unknown_choice(error)) and (group := choice[0]) in GROUPS:
-            lookup(choices.by_group([choice[1]])[group], choice[1], group)
-        mistakes.refuse_wrong_types(error, recipes())
-        raise UserError(mistakes.message_of(error, schema)) from error
+        if (choice := messages.unknown_choice(error)) and (group := choice[0]) in GROUPS:
+            lookup(by_group([choice[1]])[group], choice[1], group)
+        refuse_wrong_types(error)
+        raise UserError(messages.message_of(error, schema)) from error
+
+
+def _run_name(recipe: str, overrides: list[str], terms: Iterable[Any]) -> str:
+    """Return the name of a run; `terms` are those of its objective. Raises UserError: the name is too long."""
+    name = "-".join([recipe, *_parts_of_name(overrides, terms)])
+    if len(name) > LONGEST_NAME:
+        raise UserError(
+            f"the overrides give the run a name of {len(name)} characters; a folder name may have {LONGEST_NAME}: "
+            "add a short name=NAME"
+        )
+    return name
+
+
+def _parts_of_name(overrides: list[str], terms: Iterable[Any]) -> list[str]:
+    """Return `flickr8k` for data=flickr8k, and `key_value` for other settings.
+
+    If a term was removed (~objective.TERM), the objective's part lists the remaining `terms`.
+    The parts are sorted, so the order of overrides does not matter. They contain only characters that are safe in
+    folder names and need no quotes in an override. Settings that do not change the result are left out.
+    """
+    known = settings_of(RunConfig)
+    choices, settings = {}, {}
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key in CHOICES:
+            choices[key] = value
+        elif not REMOVED.match(override) and not UNNAMED.match(key) and not (key in known and known[key].resumable):
+            settings[key] = f"{key}_{same_spelling(value)}"
+    if any(REMOVED.match(override) for override in overrides):
+        choices["objective"] = "+".join(map(str, terms))
+    parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]
+    return [re.sub(r"[^\w.+-]+", "_", part, flags=re.ASCII).strip("_") for part in parts]
+
+
+def _check_jobs(parsed: list[Any], compose: Callable[[list[str]], RunConfig]) -> None:
+    """Raise UserError before a sweep (-m) starts if a job has wrong settings, or two jobs would share a run directory.
+
+    `parsed`: the overrides as Hydra parses them; `compose` returns the config of a job from its overrides.
+    """
+    if any(override.key_or_group == "hydra/sweeper" for override in parsed):
+        return  # another sweeper may choose the values one after the other
+    problems, swept_of = list[str](), dict[tuple[str, int], str]()
+    given = {override.input_line for override in parsed}
+    for job in _jobs(parsed):
+        swept = " ".join(override for override in job if override not in given)
+        try:
+            config = compose(job)
+        except UserError as error:
+            problems.append(f"{swept}: {error}")
+            continue
+        other = swept_of.setdefault((config.name, config.seed), swept)
+        if other != swept:
+            problems.append(f"{other} and {swept} would share the folder {config.name}/s{config.seed}: leave name= out")
+    if problems:
+        raise UserError("; ".join(problems))
+
+
+def _refuse_several(parsed: list[Any]) -> None:
+    """Raise UserError if a key has several values."""
+    if several := next((override for override in parsed if override.is_sweep_override()), None):
+        raise UserError(f"{several.input_line.lstrip('+')}: several values need clipx train -m")
+
+
+def _jobs(parsed: list[Any]) -> list[list[str]]:
+    """Return the overrides of each job, as Hydra's default sweeper splits them."""
+    choices = []
+    for override in parsed:
+        values = [override.input_line]
+        if override.is_sweep_override() and override.is_discrete_sweep():
+            values = [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        choices.append(values)
+    return [list(job) for job in product(*choices)]

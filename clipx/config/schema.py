@@ -1,6 +1,7 @@
-"""Every setting of a run with its default, meaning, unit and allowed values; `clipx ls settings` prints the list.
+"""Every setting of a run and of `clipx eval`, with its default, meaning, unit and allowed values.
 
-Plain dataclasses. This module imports no torch, so that the command line starts fast.
+`clipx ls settings` prints the list. Plain dataclasses. No import of torch, so that the command line
+starts fast.
 """
 
 from dataclasses import dataclass, field
@@ -8,20 +9,24 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from clipx.config.data_schema import DataConfig
 from clipx.config.setting import (
+    ALL_AT_LEAST_1,
     ALPHA,
     AT_LEAST_0,
     AT_LEAST_1,
     BETAS,
     CONTEXT_LENGTH,
+    CROP_SCALE,
     DECAY,
     FACTOR,
     FOLDER,
     NAME,
     POSITIVE,
+    RAND_AUGMENT,
     SHARE,
+    SHARES,
     at_least,
+    between,
     setting,
 )
 
@@ -31,6 +36,116 @@ LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
 ARM_PREFIX = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
 PUBLISHED_PREFIXES = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
+# axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
+AXES: dict[str, tuple[str, ...]] = {
+    "samples": ("train.samples",),
+    "data": ("data.scenes.num_train",),  # other data have no setting for their size
+    "width": ("model.image.name", "model.text.name"),
+    "batch": ("train.batch_size",),
+}
+MIN_POINTS = 4  # smallest number of points of a ladder
+
+
+@dataclass(kw_only=True)
+class ScenesConfig:
+    """Settings of rendered scenes: number, size, and faults of the training captions. Evaluation sets have no faults.
+
+    A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. The four settings are
+    the probabilities of the faults, so they sum to at most 1.
+
+    Captions leave out count, colour and shape according to either omit or the three settings count_share, colour_share
+    and shape_share, which are independent of each other.
+    """
+
+    seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)
+    num_train: int = setting(60_000, "number of training pairs", AT_LEAST_1)
+    image_size: int = setting(48, "height and width", between(32, 128), unit="pixels")
+    max_count: int = setting(6, "largest number of objects in a group, on a grid of 9 cells", between(2, 9))
+    # above 0 by default: a model trained only on captions with all three attributes fails on prompts with one of them
+    omit: float = setting(0.3, "share of captions that leave out count, colour or shape (paper 1, figure 4)", SHARE)
+    count_share: float | None = setting(None, "share of captions with the count; null: see omit", SHARE)
+    colour_share: float | None = setting(None, "share of captions with the colour; null: see omit", SHARE)
+    shape_share: float | None = setting(None, "share of captions with the shape; null: see omit", SHARE)
+    mislabelled: float = setting(0.0, "share of captions with a wrong count (paper 2)", SHARE)
+    irrelevant_numbers: float = setting(
+        0.0, 'share of captions with an unrelated number, "photo two of ten" (paper 2)', SHARE
+    )
+    noise: float = setting(0.0, "share of captions with a wrong colour or shape, or an unrelated text (paper 2)", SHARE)
+    false_negatives: float = setting(0.0, "share of samples that show one of 50 recurring contents (paper 2)", SHARE)
+    popularity_skew: float = setting(0.0, "Zipf exponent over (shape, colour), 0: uniform (paper 3)", between(0, 3))
+    contents: int | None = setting(
+        None, "number of different contents of the training set; null: each sample draws its own", between(1, 20_000)
+    )
+    layout: str = setting("grid", "grid: objects within cells; free: may cross borders", choices=("grid", "free"))
+    world: str = setting(
+        "all",
+        "shapes and colours of the training pairs; first, second: one half of them each, with evaluation sets of both "
+        "halves (scenes_*, new_*)",
+        choices=("all", "first", "second"),
+    )
+    test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
+    test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Training pairs and their preprocessing."""
+
+    name: str = setting(MISSING, "name of the data set in run names and tables")
+    source: str = setting(
+        MISSING, "scenes | shards | coco | karpathy | csv | tsv | hf; streams: webdataset | hf_stream"
+    )
+    root: str | None = setting(None, "folder of the data; scenes: null is the cache folder", resumable=True)
+    split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")
+    captions: str = setting(
+        "first",
+        "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: the list "
+        "`captions` of the .json member); each: every caption with its image is a sample (coco, karpathy, csv, tsv)",
+        choices=("first", "random", "each"),
+    )
+    annotations: str | None = setting(None, "coco, karpathy, csv, tsv: caption file below root")
+    image_column: str = setting("image", "csv, tsv: column of paths, absolute or below root/split; hf: of images")
+    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
+    urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
+    url_weights: list[float] = setting([], "webdataset: relative frequency of each URL; empty: all equal")
+    num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)
+    shuffle_buffer: int = setting(1000, "streams: shuffle buffer per worker and URL", AT_LEAST_1, unit="samples")
+    decode: str = setting(
+        "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, resized by torch", choices=("exact", "fast")
+    )
+    crop_scale: list[float] = setting([0.9, 1.0], "range of crop area / image area; [1, 1]: central square", CROP_SCALE)
+    flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
+    held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)
+    keywords: list[str] = setting([], "words that label captions (paper 2); numbers, colours, directions: word lists")
+    keyword_digits: bool = setting(False, 'read digits as number words: "2" as "two"')
+    rand_augment: list[int] | None = setting(None, "RandAugment: n operations of magnitude m; null: off", RAND_AUGMENT)
+    clean: str = setting(
+        "none", "text cleaning of captions and prompts before the tokenizer", choices=("none", "lower_no_punctuation")
+    )
+    block: int = setting(
+        0, "length of the blocks read at once, e.g. 256 on spinning disks; 0: no blocks", AT_LEAST_0, unit="samples"
+    )
+    cache: str = setting(
+        "none",
+        "memory: decode each image once, into memory shared by all processes (not for streams; needs decode=exact)",
+        choices=("none", "memory"),
+        resumable=True,
+    )
+    workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
+    stall_seconds: float = setting(
+        600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
+    )
+    max_bad_rate: float = setting(0.05, "share of bad samples above which the run stops", SHARE, resumable=True)
+    evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
+    kept: list[str] = setting(
+        [],
+        "fine-tuning: names of evaluation sets on which reports measure the fall of scores; all others show the gain",
+        resumable=True,
+    )
+    before_projection: bool = setting(
+        False, "`clipx eval` also probes the image features before the projection", resumable=True
+    )
+    scenes: ScenesConfig = field(default_factory=ScenesConfig)  # read only with source=scenes
 
 
 @dataclass(kw_only=True)
@@ -307,3 +422,62 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
+
+
+@dataclass(kw_only=True)
+class EvalConfig:
+    """Settings of `clipx eval`; set exactly one of checkpoint and model."""
+
+    checkpoint: str | None = setting(
+        None,
+        "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
+        "command line also a list, a pattern or a folder of runs; `clipx eval RUN...` sets it without the key",
+    )
+    model: str | None = setting(
+        None, "open_clip:NAME/TAG, open_clip:NAME/FILE, hf-hub:USER/NAME; open_clip:NAME/random: random weights"
+    )
+    plugins: list[str] = setting([], "your plug-in modules, in addition to those of the run's config")
+    tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
+    datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
+    suite: str = setting(
+        "none",
+        "also evaluate the data sets of this group that are below root; their mean is printed only if all are there",
+        choices=("none", "datacomp38", "vtab", "clip13", "composition"),
+    )
+    root: str = setting("data", "folder of the data sets given by NAME")
+    prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
+    protocol: str = setting(
+        "corrected",
+        "paper: as paper 1's evaluator, which scores one caption per image and counts all others as hits",
+        choices=("corrected", "paper"),
+    )
+    limit: int | None = setting(
+        None,
+        "for a quick look: evaluate this many images or minimal pairs of each split, drawn with a fixed seed; reports "
+        "leave out the results",
+        AT_LEAST_1,
+    )
+    image_column: str = setting("image", "csv, tsv, hf: column of image paths or images")
+    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
+    pools: list[int] = setting([], "retrieval: also score random pools of these sizes", ALL_AT_LEAST_1, unit="images")
+    out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
+    batch_size: int = setting(256, "batch size of the towers", AT_LEAST_1, unit="samples")
+    workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
+    device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
+    precision: str = setting("fp32", "precision of the towers; scores use float32 or float64", choices=PRECISIONS)
+    processes: int = setting(1, "processes on this machine; each embeds a part of the images and texts", AT_LEAST_1)
+    jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
+    features_eval: int | None = setting(
+        None,
+        "D, random Fourier features of models that have them; null: the run's model.points.features_eval",
+        AT_LEAST_1,
+    )
+    ema: bool = setting(False, "use the averaged weights of train.ema")
+    interpolate: list[float] = setting(
+        [],
+        "alphas: evaluate the weights (1 - alpha) * start + alpha * trained; rows go to RUN/interpolated/ALPHA",
+        SHARES,
+    )
+    force: bool = setting(False, "repeat finished evaluations")
+    wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)
+    project: str = setting("clipx", "W&B project")

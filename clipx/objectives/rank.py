@@ -31,7 +31,7 @@ from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import sum_over_rows
 from clipx.types import Embeddings, Progress
-from clipx.utils.products import dot_products
+from clipx.utils.matmul import dot_products
 
 LIST_WEIGHT = 1 / 32  # from the authors' code
 SLOPE, LARGEST = 3.0, 2.0  # of w, from the authors' code

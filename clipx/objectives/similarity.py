@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clipx.types import ALL_ROWS, Part
-from clipx.utils.products import add_product_, product
+from clipx.utils.matmul import add_product_, product
 
 # bytes per tile: large enough that threads seldom wait for each other, but small compared with B x B logits
 TILE_BYTES = {"cpu": 24 << 20, "cuda": 256 << 20}

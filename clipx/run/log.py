@@ -13,7 +13,7 @@ from clipx.config.schema import RunConfig
 from clipx.run import directory
 from clipx.run.sinks import TensorBoard, start_wandb
 from clipx.utils.files import write_text
-from clipx.utils.progress import ProgressBar
+from clipx.utils.terminal import ProgressBar
 
 WANDB_ID = "wandb_id"  # file in the run directory with the id of its W&B run
 

@@ -23,8 +23,7 @@ from typing import Any
 
 import torch
 
-from clipx.config.combinations import check_batch_size, check_parallel
-from clipx.config.presets import num_pairs
+from clipx.config.presets import check_batch_size, check_parallel, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import UserError
@@ -34,7 +33,7 @@ from clipx.training.devices import DEVICES, Device
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from clipx.utils.memory import free_memory
+from clipx.utils.device import free_memory
 from clipx.utils.registry import lookup
 
 # Assumed, not measured here (except OF_LIBRARIES):

@@ -23,7 +23,7 @@ from clipx.training.setup import TrainComponents
 from clipx.types import Batch, Loss, Progress
 from clipx.utils import rng
 from clipx.utils.device import autocast, tf32
-from clipx.utils.products import loss_precision
+from clipx.utils.matmul import loss_precision
 
 STREAM = 0x544F57  # separates the towers' random draws from other draws seeded by (seed, step)
 

@@ -7,7 +7,7 @@ import torch
 from timm.utils.model_ema import ModelEmaV3
 
 from clipx import distributed, objectives
-from clipx.config.combinations import check_batch_size
+from clipx.config.presets import check_batch_size
 from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train

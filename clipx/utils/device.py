@@ -1,10 +1,11 @@
-"""Choice of device, and precision of the towers."""
+"""Choice of device, precision of the towers, and free memory and disk space for this process."""
 
 import ctypes
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -17,6 +18,7 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16":
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 LARGEST_REUSED = 64 * 2**20  # bytes of a tensor; small, because up to version 2.37 glibc may keep eight such blocks
 MOST_KEPT = 2**30  # bytes
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 # settings with which a training step needs less memory
 TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"
 
@@ -100,3 +102,62 @@ def explain_out_of_memory(setting: str, less: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise UserError(f"{setting} does not fit into the memory of the GPU; try {less} ({error})") from error
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that are free for this process on a device; None if unknown.
+
+    On a CPU: the machine's available memory, or less if a cgroup (the limit of a container or of SLURM) allows less.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [free for free in (_free_on_machine(), *_free_in_cgroups()) if free is not None]
+    return min(found) if found else None
+
+
+def check_room(needed: int, folder: Path, what: str) -> None:
+    """Raise UserError if memory or the disk of `folder` has less than `needed` bytes free; the message names `what`."""
+    memory, disk = free_memory(torch.device("cpu")), shutil.disk_usage(folder).free
+    if needed > (disk if memory is None else min(memory, disk)):
+        free = "" if memory is None else f"{memory / 2**20:,.0f} MiB of memory, and "
+        free += f"{disk / 2**20:,.0f} MiB on the disk of {folder}"
+        raise UserError(f"{what} needs {needed / 2**20:,.0f} MiB, but only {free} are free")
+
+
+def _free_on_machine() -> int | None:
+    try:
+        lines = dict(line.split(":", 1) for line in (PROC / "meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _free_in_cgroups() -> list[int]:
+    """Return the bytes that are free in this process's cgroup and in each cgroup above it (cgroups v1 and v2)."""
+    free = []
+    try:
+        entries = [line.split(":", 2) for line in (PROC / "self/cgroup").read_text().splitlines()]
+    except OSError:
+        return []
+    for _, controllers, path in entries:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = CGROUPS / "memory" if controllers else CGROUPS
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        )
+        folder = root / path.lstrip("/")
+        for level in (folder, *folder.parents):
+            if level.is_relative_to(root) and (free_here := _free_in_cgroup(level, limit, used)) is not None:
+                free.append(free_here)
+    return free
+
+
+def _free_in_cgroup(folder: Path, limit: str, used: str) -> int | None:
+    """Return limit - usage + file cache: the cache counts as usage, but the system frees it when needed."""
+    try:
+        of_files = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cache = int(of_files.get("inactive_file", 0))
+        return int((folder / limit).read_text()) - int((folder / used).read_text()) + cache
+    except (OSError, ValueError):  # without a limit, the file contains the word max
+        return None

@@ -1,10 +1,14 @@
-"""The console on which commands print tables and verdicts."""
+"""The console on which commands print tables and verdicts; progress on stderr: a bar on a terminal, lines elsewhere."""
 
 import os
+import sys
+import time
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 UNLIMITED = 1000  # characters; wider than any row of a table
+EVERY = 30.0  # seconds between lines of progress if stderr is not a terminal
 
 
 def stdout_console(least: int = 0) -> Console:
@@ -16,3 +20,54 @@ def stdout_console(least: int = 0) -> Console:
     found = Console(highlight=False)
     fits = found.is_terminal or "COLUMNS" in os.environ
     return Console(highlight=False, width=max(found.width, least) if fits else UNLIMITED)
+
+
+class ProgressBar:
+    """Progress of a task, or of several tasks one after the other."""
+
+    def __init__(self, active: bool = True, transient: bool = True) -> None:
+        """`active`: if False, print nothing; only one rank should be active. `transient`: remove the bar at the end."""
+        self.console = Console(stderr=True, quiet=not active)
+        self.is_bar = sys.stderr.isatty()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
+            console=self.console,
+            disable=not (active and self.is_bar),
+            transient=transient,
+        )
+
+    def __enter__(self) -> "ProgressBar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def start(self, description: str, total: int, done: int = 0) -> None:
+        """Begin a task of `total` items; `done` items are already finished."""
+        self.task = self._bar.add_task(description, total=total, completed=done, status="")
+        self._first, self._started = done, time.monotonic()
+        self._printed = self._started
+
+    def advance(self, n: int) -> None:
+        """Count `n` more items; print a line every 30 s if stderr is not a terminal."""
+        self._bar.advance(self.task, n)
+        now = time.monotonic()
+        if not self.is_bar and now - self._printed >= EVERY:
+            self._printed = now
+            task = self._bar.tasks[-1]
+            done, total = int(task.completed), int(task.total or 0)
+            left = (now - self._started) / max(done - self._first, 1) * (total - done)
+            self.print(f"{task.description} {done}/{total}, {left:.0f} s left")
+
+    def show(self, done: int, status: str) -> None:
+        """Set the number of finished items and the text after the bar."""
+        self._bar.update(self.task, completed=done, status=status)
+
+    def print(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)

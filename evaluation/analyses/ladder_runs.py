@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from clipx.config.ladder import AXES, MIN_POINTS
+from clipx.config.schema import AXES, MIN_POINTS
 from clipx.errors import UserError
 from evaluation.analyses.comparison import LeftOut
 from evaluation.runs.description import setting, settings_text

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out
@@ -28,7 +28,7 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
-from clipx.utils.progress import ProgressBar
+from clipx.utils.terminal import ProgressBar
 from evaluation.datasets.files import FileImages, Images, entries, read_json
 from evaluation.datasets.kinds import Captioned, Labelled, ManyToMany, draw
 from evaluation.datasets.shards import open_wds

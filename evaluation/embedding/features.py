@@ -23,7 +23,7 @@ from clipx import distributed
 from clipx.data.loading.faults import start_process_group
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash, new_file
-from clipx.utils.progress import ProgressBar
+from clipx.utils.terminal import ProgressBar
 from evaluation import types
 from evaluation.embedding.kept_inputs import kept
 from evaluation.types import Device, Encoder, FeatureRequest, Features

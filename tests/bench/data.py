@@ -24,8 +24,7 @@ import torch
 import webdataset
 from open_clip.transform import PreprocessCfg, image_transform_v2
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import open_image
 from clipx.data.preprocess.transforms import TrainTransform

@@ -29,7 +29,7 @@ from torch import Tensor
 from clipx import distributed, objectives
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
-from clipx.utils.products import LOSS_PRECISIONS, loss_precision
+from clipx.utils.matmul import LOSS_PRECISIONS, loss_precision
 from tests.bench.measure import extra_memory
 from tests.helpers.gloo import pool
 

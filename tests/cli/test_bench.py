@@ -12,8 +12,8 @@ from cli import bench as command
 from cli.bench import BENCHMARKS, Benchmark, added_state, bench, benchmarks_of, parameters
 from cli.exit_codes import exit_code_of
 from cli.main import COMMANDS
-from cli.settings.choices import recipe
 from cli.settings.compose import compose_run
+from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.training.forecast import timed_steps

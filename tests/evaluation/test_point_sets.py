@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cli.eval import one
-from clipx.config.eval_schema import EvalConfig
+from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
 from clipx.run import directory
 from evaluation.claims.names import ZEROSHOT

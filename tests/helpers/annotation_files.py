@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from tests.helpers.folder import COLOURS, jpeg
 
 

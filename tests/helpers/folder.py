@@ -12,8 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.config.schema import DataConfig, ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 
 COLOURS = ["red", "green", "blue", "yellow", "white", "black"]
 

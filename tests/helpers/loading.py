@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.sampler import Sampler
 from clipx.data.sources.base import PairSource

@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any, get_args, get_type_hints
 
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import EvalConfig, RunConfig
 from evaluation.types import Result
 from tests.helpers.commands import clipx_here
 

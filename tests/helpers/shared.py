@@ -8,8 +8,7 @@ import pytest
 from filelock import FileLock
 from omegaconf import OmegaConf
 
-from clipx.config.data_schema import ScenesConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.run import directory
 
 # the smallest data set that has every split of `scenes`

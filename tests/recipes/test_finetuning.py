@@ -9,8 +9,8 @@ import torch
 
 from cli.export.command import export
 from cli.reproduce.command import evaluations_of
-from cli.settings.choices import recipe
 from cli.settings.compose import compose_eval, compose_run
+from cli.settings.recipes import recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip

@@ -8,8 +8,8 @@ import pytest
 import torch
 import yaml
 
-from cli.settings.choices import recipe, recipes
 from cli.settings.compose import compose_eval, compose_run
+from cli.settings.recipes import recipe, recipes
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import temperature

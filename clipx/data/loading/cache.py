@@ -28,7 +28,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
@@ -37,8 +37,8 @@ from clipx.data.sampler import SampleKey
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError
 from clipx.types import Inputs
+from clipx.utils.device import check_room
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
-from clipx.utils.memory import check_room
 
 LOCK = "pixel cache"  # held while files are written or removed
 KEPT = 4  # number of data sets whose images (and captions) a process keeps for its next runs

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import Keywords
 from clipx.data.preprocess.images import BadSample, open_image
 from clipx.data.preprocess.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.loading.cache import CachedSamples
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.loading.faults import (

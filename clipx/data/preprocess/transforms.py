@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torchvision.transforms import RandAugment
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import to_rgb
 from clipx.types import Inputs
 from clipx.utils.registry import lookup

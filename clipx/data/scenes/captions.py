@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, permutations
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.captions import CARDINALS
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, WORLDS, Content, ObjectGroup
 

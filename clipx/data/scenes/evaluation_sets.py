@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.captions import CARDINALS
 from clipx.data.scenes.captions import Detail, describe, detailed_captions, phrase, plain
 from clipx.data.scenes.content import (

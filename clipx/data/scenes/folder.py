@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
-from clipx.utils.progress import ProgressBar
+from clipx.utils.terminal import ProgressBar
 
 FORMAT = 1  # to be increased when rendering changes, so that cached data are rendered again
 SHARD = 5_000  # samples per training shard

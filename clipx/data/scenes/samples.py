@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.config.setting import check
 from clipx.data.scenes.captions import Description, fault_rates, named_shares, training_captions
 from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribution, content_set, popularity

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError

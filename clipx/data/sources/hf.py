@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.scenes.captions import negative_caption
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of

@@ -19,7 +19,7 @@ from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import positive_logits, sum_over_rows
 from clipx.types import Embeddings, Progress
-from clipx.utils.products import dot_products
+from clipx.utils.matmul import dot_products
 
 
 class AlignClipTerm(Term):

@@ -23,7 +23,7 @@ from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import sum_over_rows
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
-from clipx.utils.products import dot_products
+from clipx.utils.matmul import dot_products
 
 STREAM = 0x52464E  # separates these random draws from other draws seeded by the step
 

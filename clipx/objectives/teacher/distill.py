@@ -12,7 +12,7 @@ from torch import Tensor
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import sum_over_rows
 from clipx.types import Embeddings, Progress
-from clipx.utils.products import dot_products
+from clipx.utils.matmul import dot_products
 
 
 class DistillTerm(Term):

@@ -6,10 +6,8 @@ import pytest
 
 from cli.reproduce.design import designs_of
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.choices import recipe
-from cli.settings.recipes import load_recipe
-from clipx.config.ladder import AXES
-from clipx.config.schema import RunConfig
+from cli.settings.recipes import load_recipe, recipe
+from clipx.config.schema import AXES, RunConfig
 from clipx.config.setting import check_key
 from clipx.errors import UserError
 

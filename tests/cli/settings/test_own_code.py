@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli.eval import many
-from cli.settings.choices import recipes
 from cli.settings.compose import compose_eval, compose_run
-from clipx.config.eval_schema import EvalConfig
+from cli.settings.recipes import recipes
+from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
 from tests.helpers import fakes, plugin_tables
 from tests.helpers.commands import clipx_here

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.choices import recipe, recipes
+from cli import ls
 from cli.settings.compose import compose_run
-from cli.settings.recipes import expand_arm, load_recipe
-from cli.shell import ls
+from cli.settings.recipes import expand_arm, load_recipe, recipe, recipes
 from clipx.errors import UserError
 
 SMALL = "model: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\ntrain: {samples: 8, batch_size: 8}\n"

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig, TrainConfig
+from clipx.config.schema import EvalConfig, RunConfig, TrainConfig
 from clipx.config.setting import check, settings_of
 from clipx.data.preprocess.tokenizer import CLEANERS
 from clipx.errors import UserError
@@ -16,7 +15,7 @@ from clipx.models.point_sets import BOUNDS
 from clipx.training.modality_mixing import MASKS
 from clipx.training.optimizer import OPTIMIZERS, SCHEDULES
 from clipx.utils.device import PRECISIONS
-from clipx.utils.products import LOSS_PRECISIONS
+from clipx.utils.matmul import LOSS_PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
 BAD = {

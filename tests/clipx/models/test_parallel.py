@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from transformers import DistilBertConfig, DistilBertModel
 
 from clipx import distributed
-from clipx.config.combinations import check_combinations
+from clipx.config.presets import check_combinations
 from clipx.errors import UserError
 from clipx.models.parallel import blocks, gather_shards
 from clipx.models.towers.open_clip_towers import create_model

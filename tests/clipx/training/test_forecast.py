@@ -17,7 +17,7 @@ from clipx.training import forecast as forecasts
 from clipx.training.cost import count_step
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, changes_that_fit, forecast
-from clipx.utils import memory
+from clipx.utils.device import free_memory
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings
 
@@ -140,7 +140,7 @@ def test_fsdp_moves_weights_twice_and_gradients_once_in_the_links(tmp_path: Path
             ["device=H100", "processes=8", "train.parallel=fsdp", "train.precision=fp16"],
             "train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16",
         ),
-        (["device=H100", "processes=0"], "processes=0 must be a whole number, 1 or more"),
+        (["device=H100", "processes=0"], "processes=0 is out of range; allowed: 1 or more"),
         (["processes=64"], "processes=64 needs device=NAME; without it, set train.processes=N"),
     ],
 )
@@ -170,9 +170,9 @@ def test_free_memory_respects_the_limit_of_a_container(
     proc, groups = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "self").mkdir(parents=True)
     (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
-    monkeypatch.setattr(memory, "PROC", proc)
-    monkeypatch.setattr(memory, "CGROUPS", groups)
-    assert memory.free_memory(CPU) == 8000 * 1024
+    monkeypatch.setattr("clipx.utils.device.PROC", proc)
+    monkeypatch.setattr("clipx.utils.device.CGROUPS", groups)
+    assert free_memory(CPU) == 8000 * 1024
     root, names = (
         (groups, ("memory.max", "memory.current"))
         if version == 2
@@ -184,4 +184,4 @@ def test_free_memory_respects_the_limit_of_a_container(
         (folder / "memory.stat").write_text("anon 5\ninactive_file 300000\n")
         for name, number in zip(names, numbers, strict=True):
             (folder / name).write_text(f"{number}\n")
-    assert memory.free_memory(CPU) == 400_000
+    assert free_memory(CPU) == 400_000

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import DataConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler, split_held_out
 from clipx.data.sources.opening import open_pair_source

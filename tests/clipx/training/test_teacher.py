@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clipx.config.combinations import TEACHER_TERMS, check_combinations
+from clipx.config.presets import TEACHER_TERMS, check_combinations
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models.clip import build_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clipx.utils.progress import ProgressBar
+from clipx.utils.terminal import ProgressBar
 
 LINES = ["images 30/100, 70 s left", "images 60/100, 40 s left", "images 90/100, 10 s left"]
 
@@ -12,7 +12,7 @@ def test_a_line_is_printed_every_30_seconds(
     active: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("clipx.utils.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("clipx.utils.terminal.time.monotonic", lambda: clock[0])
     with ProgressBar(active) as bar:
         bar.start("images", total=100)
         for _ in range(9):

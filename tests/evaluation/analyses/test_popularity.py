@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
 from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.run import checkpoint, directory

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.settings.choices import recipes
+from cli.settings.recipes import recipes
 from clipx.data.preprocess.captions import Keywords
 from clipx.data.sampler import Sampler
 from clipx.data.scenes import folder as scenes_folder

@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from cli.eval import many, one
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers

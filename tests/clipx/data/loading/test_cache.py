@@ -12,8 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import RunConfig, TrainConfig
+from clipx.config.schema import DataConfig, RunConfig, TrainConfig
 from clipx.data.loading import cache
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sources.opening import open_pair_source
@@ -21,7 +20,6 @@ from clipx.errors import UserError
 from clipx.run import directory
 from clipx.train import Outcome, fit
 from clipx.types import Batch
-from clipx.utils import memory
 from tests.helpers import loading
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
 from tests.helpers.runs import trained, weights
@@ -241,7 +239,7 @@ def test_images_larger_than_the_free_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: list[float]
 ) -> None:
     write_shards(tmp_path / "train", samples=800)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr("clipx.utils.device.free_memory", lambda device: 2**20)
     needed = {1.0: "2", 0.5: "5"}[scale[0]]  # MiB: squares of 32 x 32 pixels, or whole images of 48 x 48
     message = rf"data\.cache=memory with 800 decoded images needs {needed} MiB, but only 1 MiB of memory"
     with pytest.raises(UserError, match=message):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from clipx.config.data_schema import DataConfig, ScenesConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, ScenesConfig, TrainConfig
 from clipx.data.scenes.samples import content_of, training_sample
 from clipx.errors import UserError
 from clipx.types import Batch

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.collate import HostBatch
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler

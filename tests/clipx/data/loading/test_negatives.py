@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clipx.config.data_schema import DataConfig, ScenesConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, ScenesConfig, TrainConfig
 from clipx.data.scenes.captions import COLOUR, SHAPE, negative_caption
 from clipx.data.scenes.content import COLOURS, SHAPES
 from clipx.data.scenes.samples import training_sample

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.faults import BadSampleCounter, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample

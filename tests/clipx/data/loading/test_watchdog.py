@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from clipx import train
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.faults import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import Fault

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.preprocess.captions import CARDINALS, PRESETS, Keywords
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, write_shards

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.config.setting import check
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.errors import UserError

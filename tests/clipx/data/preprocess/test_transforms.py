@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode, open_image
 from clipx.data.preprocess.transforms import Box, TrainTransform, crop_box
 from clipx.errors import UserError

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from clipx.config.data_schema import ScenesConfig
 from clipx.config.scene_words import END, FIRST, PADDING, UNKNOWN, VOCABULARY, WORDS
+from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.tokenizer import WORD, WordTokenizer, build_tokenizer, notes
 from clipx.data.scenes.captions import FAULTS, UNRELATED
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples

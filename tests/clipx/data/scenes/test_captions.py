@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE
 from clipx.data.scenes.evaluation_sets import retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample

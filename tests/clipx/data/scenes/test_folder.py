@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
@@ -171,7 +171,7 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (
-        "import time; from clipx.data.scenes import folder as w; from clipx.config.data_schema import ScenesConfig;"
+        "import time; from clipx.data.scenes import folder as w; from clipx.config.schema import ScenesConfig;"
         f"w._plan = lambda config: time.sleep(600); w.ensure_rendered(ScenesConfig(**{vars(CONFIG)}), None)"
     )
     home = tmp_path / "cache" / "scenes"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import EDITS, pair_samples
 from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import Sample

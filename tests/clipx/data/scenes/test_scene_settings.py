@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import Description, describe, fits, phrase
 from clipx.data.scenes.content import CELL_NAMES, WORLDS, Content, ObjectGroup, arrange, popularity
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples

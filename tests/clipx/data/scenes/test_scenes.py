@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from clipx.config.data_schema import ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.content import CELL_NAMES, CONCEPTS
 from clipx.data.scenes.render import INSIDE, OPAQUE, PALETTE, mask, render
 from clipx.data.scenes.samples import RECURRING, training_sample, validate
@@ -27,7 +27,7 @@ def test_a_sample_does_not_depend_on_the_order_or_the_number_of_samples() -> Non
 
 def test_another_process_renders_the_same_sample() -> None:
     script = (
-        "import hashlib; from clipx.config.data_schema import ScenesConfig;"
+        "import hashlib; from clipx.config.schema import ScenesConfig;"
         "from clipx.data.scenes.samples import training_sample;"
         f"m = training_sample(ScenesConfig(**{vars(CONFIG)}), 4321).members();"
         "print(hashlib.sha256(repr(m).encode()).hexdigest())"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import PackedTexts

@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from clipx.config.data_schema import DataConfig
+from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.opening import open_pair_source

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from clipx.config.data_schema import DataConfig
-from clipx.config.schema import TrainConfig
+from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import STREAM_NOTE, source_notes
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import HFStream, ShardStream, Stream

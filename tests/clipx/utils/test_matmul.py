@@ -13,8 +13,8 @@ from clipx import objectives
 from clipx.sample_table import SampleTable
 from clipx.training.step import train_step
 from clipx.types import Embeddings, Progress
-from clipx.utils import products
-from clipx.utils.products import add_product_, dot_products, loss_precision, product
+from clipx.utils import matmul
+from clipx.utils.matmul import add_product_, dot_products, loss_precision, product
 from tests.helpers import tiny
 from tests.helpers.tf32 import ten_bits
 
@@ -57,7 +57,7 @@ def error(term: str, kind: str, precision: str, tau: float) -> float:
     expected = exact(term, kind, tau)  # outside loss_precision
     with pytest.MonkeyPatch.context() as patch, loss_precision(precision):
         if precision == "tf32":
-            patch.setattr(products, "rounded", ten_bits)
+            patch.setattr(matmul, "rounded", ten_bits)
         return float((gradient(term, kind, tau, torch.float32) - expected).norm() / expected.norm())
 
 
@@ -118,7 +118,7 @@ def test_float64_is_never_rounded_and_an_error_restores_the_precision() -> None:
     with loss_precision("tf32"):
         assert torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cuda.matmul.allow_tf32 == tf32
-    assert torch.equal(products.rounded(a.float()), a.float())
+    assert torch.equal(matmul.rounded(a.float()), a.float())
 
 
 def test_the_setting_reaches_the_objective_of_a_step() -> None:

@@ -8,8 +8,7 @@ from omegaconf import MISSING
 from rich.table import Column, Table
 from rich.text import Text
 
-from clipx.config.eval_schema import EvalConfig
-from clipx.config.schema import RunConfig
+from clipx.config.schema import EvalConfig, RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of
@@ -65,7 +64,7 @@ def _plain(default: object) -> str:
 
 def _recipes() -> dict[str, str]:
     """Return name -> first sentence and arms of each recipe."""
-    from cli.settings.choices import recipe, recipes
+    from cli.settings.recipes import recipe, recipes
 
     rows = {}
     for name, path in recipes().items():

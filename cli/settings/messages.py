@@ -2,15 +2,12 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from omegaconf import Container, DictConfig, Node, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
-from cli.settings.recipes import load_recipe
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key, wrong_type
 from clipx.errors import UserError
@@ -64,28 +61,7 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
         )
 
 
-def check_recipe(name: str, path: Path, settings: DictConfig) -> None:
-    """Raise UserError if a key of a recipe is not a setting; the message names the key and the file."""
-    for key, _ in _values(settings):
-        if near := suggest_key(RunConfig, key):
-            raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
-
-
-def refuse_wrong_types(error: Exception, recipes: Mapping[str, Path]) -> None:
-    """Raise UserError if Hydra's error is about a value of the wrong type in a recipe; name the key and the file."""
-    found = re.match(r"In 'recipe/([^']+)': \w+ raised while composing", str(error))
-    if not found or found[1] not in recipes:
-        return
-    path = recipes[found[1]]
-    for key, value in _values(load_recipe(path).settings):
-        nested = reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value)
-        try:
-            OmegaConf.merge(RunConfig, nested)
-        except OmegaConfBaseException as wrong:
-            raise UserError(f"recipe={found[1]}, {path}: {_wrong_type(key, value, str(wrong))}") from wrong
-
-
-def _wrong_type(key: str, value: Any, reason: str) -> str:
+def wrong_type_in_recipe(key: str, value: Any, reason: str) -> str:
     text = "null" if value is None else str(value)
     declared = settings_of(RunConfig).get(key)
     if declared is None or key == "objective":
@@ -93,20 +69,6 @@ def _wrong_type(key: str, value: Any, reason: str) -> str:
         return _about_value(key, text, reason, RunConfig) or f"{key}={text} must be settings, KEY: VALUE{by_name}"
     allowed = f"; allowed: {declared.allowed()}" if declared.allowed() else ""
     return _about_value(key, text, reason, RunConfig) or f"{key}={text} has the wrong type{allowed}"
-
-
-def _values(settings: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return the dotted keys and the values of a recipe's settings."""
-    found = []
-    for key in settings:
-        node = settings._get_node(key)
-        assert isinstance(node, Node)
-        full = f"{prefix}{key!s}"
-        if isinstance(node, DictConfig) and len(node):
-            found += _values(node, f"{full}.")
-        elif full.partition(".")[0] not in ("defaults", "hydra"):
-            found.append((full, OmegaConf.to_container(node) if isinstance(node, Container) else node._value()))
-    return found
 
 
 def unknown_choice(error: Exception) -> tuple[str, str] | None:

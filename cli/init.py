@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 
-from cli.settings.choices import recipes
+from cli.settings.recipes import recipes
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
@@ -38,7 +38,7 @@ def init(arguments: list[str]) -> None:
 
 def filled(template: str, name: str) -> str:
     """Return the text of a template; for the name `my_term`, the class is `MyTerm`."""
-    text = (files("cli.settings") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
+    text = (files("cli") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
     return text.replace("NAME", name).replace("CLASS", "".join(part.capitalize() for part in name.split("_")))
 
 

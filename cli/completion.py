@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from clipx.config.ladder import AXES
+from clipx.config.schema import AXES
 from clipx.training.devices import DEVICES
 from clipx.utils.files import cache_home, content_hash, recipe_files, write_text
 from clipx.utils.registry import lookup
@@ -48,7 +48,7 @@ end
 complete -c clipx -f -a '(__clipx_complete)'
 """,
 }
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SOURCES = (  # files and folders; if one of them changes, the table is written again
     "recipes",
     "clipx/config",
@@ -58,7 +58,7 @@ SOURCES = (  # files and folders; if one of them changes, the table is written a
     "evaluation/tasks",
     "evaluation/datasets",
     "cli/main.py",
-    "cli/shell/completion.py",
+    "cli/completion.py",
 )
 FLAGS = ["true", "false"]
 BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
@@ -204,18 +204,17 @@ def _write_table_in_background() -> None:
     if started.is_file() and time.time() - started.stat().st_mtime < BUILD_SECONDS:
         return  # another process is writing it
     write_text(started, "")
-    command = [sys.executable, "-P", "-m", "cli.shell.completion"]
+    command = [sys.executable, "-P", "-m", "cli.completion"]
     null = subprocess.DEVNULL
     subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def build_table() -> Completions:
     """Return the table. Slow, because it imports torch."""
-    from cli.settings.scaffold import KINDS
-    from cli.shell import ls
-    from clipx.config.eval_schema import EvalConfig
+    from cli import ls
+    from cli.init import KINDS
     from clipx.config.presets import DATA, OBJECTIVES
-    from clipx.config.schema import RunConfig
+    from clipx.config.schema import EvalConfig, RunConfig
     from clipx.config.setting import settings_of
     from clipx.objectives import TERMS
     from evaluation.datasets.captioned import HELD_OUT

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import COMMANDS, main
-from cli.shell import completion
-from cli.shell.help import MAIN_SETTINGS
+from cli import completion
+from cli.main import COMMANDS, MAIN_SETTINGS, main
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 from clipx.utils.files import write_text
@@ -75,7 +74,7 @@ def test_own_recipes_and_their_arms(tmp_path: Path, table: completion.Completion
 
 
 def test_the_arms_of_the_installed_recipes_equal_those_of_the_yaml_parser(table: completion.Completions) -> None:
-    from cli.settings.choices import recipe, recipes
+    from cli.settings.recipes import recipe, recipes
 
     assert table["arms"] == {name: list(recipe(name).arms) for name in recipes()}
 

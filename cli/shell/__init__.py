@@ -1,1 +1,0 @@
-"""Help, lists of names (`clipx ls`) and shell completion."""
