@@ -26,8 +26,8 @@ from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import Check, CheckedClaim, overall
-from evaluation.analyses.step_cost import RelativeStepTime, Times, time_in_turns
 from evaluation.claims.evidence import write_stated
+from evaluation.claims.measurements.step_time import RelativeStepTime, Times, time_in_turns
 from evaluation.claims.table import CLAIMS
 
 Configs = dict[str, RunConfig]  # arm -> config, the reference first

@@ -72,9 +72,6 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
         "on": ["held_out"],
         "jobs": [],
-        "axis": list(AXES),
-        "against": ["samples", "flops", "hours", "pairs", "batch"],
-        "least": [],
     },
     "export": {
         "soup": [],
@@ -237,7 +234,7 @@ def build_table() -> Completions:
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "diff", "claims", "power", "published", "regimes", "scaling", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "published", "regimes", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],

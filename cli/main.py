@@ -31,7 +31,6 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report published SET|MODEL           open_clip's published results
-  clipx report scaling RUN_OR_DIR...         effect as a function of scale: laws, crossovers, a prediction
   clipx report regimes RUN_OR_DIR...         training regimes beside those of the papers
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
@@ -132,16 +131,13 @@ def report(arguments: list[str]) -> None:
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET]
     [reference=METHOD] [out=DIR] [limited=true]: compares methods with the same towers, data, length and batch size over
     paired seeds; writes compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out. Differences
-    are those to the first method, or to the reference.
+    are those to the first method, or to the reference. Methods that were trained at several lengths, data sizes, widths
+    or batch sizes get a table and a figure of their gains over the reference, by default clip.
     clipx report diff RUN RUN [out=DIR] [limited=true]: compares two runs, or checkpoints of runs, on the items of their
     common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report regimes RUN_OR_DIR... [out=DIR]: compares training regimes with the papers'; writes regimes.md.
-    clipx report scaling RUN_OR_DIR... [axis=samples|data|width|batch] [against=samples|flops|hours|pairs|batch]
-    [reference=ARM] [by=mean|...] [least=0.01] [out=DIR] [limited=true]: fits a law to each arm's error over four or
-    more points, and shows the gain over the reference, the crossover and the error predicted for the largest point;
-    writes scaling.html, .md and .csv. least= is the smallest effect of interest.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start
@@ -158,7 +154,7 @@ def reproduce(arguments: list[str]) -> None:
     same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
     set: cc3m=DIR mscoco=DIR.
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
-    writes the report of clipx report scaling.
+    compares them at every value as clipx report compare does.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms

@@ -19,7 +19,7 @@ from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
 from evaluation import runner
-from evaluation.analyses import point_weights, popularity
+from evaluation.claims.measurements import point_weights, popularity
 from evaluation.datasets.opening import locate
 from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder

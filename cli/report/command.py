@@ -10,11 +10,10 @@ from cli.report.diff import diff
 from cli.report.power import power
 from cli.report.published import published
 from cli.report.regimes import report_regimes
-from cli.report.scaling import scaling
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
-from evaluation.analyses import missing_objects
+from evaluation.claims.measurements import missing_objects
 from evaluation.reference import models
 from evaluation.report.writer import write_report
 
@@ -54,5 +53,4 @@ SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "power": power,
     "published": published,
     "regimes": report_regimes,
-    "scaling": scaling,
 }

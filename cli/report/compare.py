@@ -1,6 +1,7 @@
 """`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,44 +14,65 @@ from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
-from evaluation.analyses import comparison
-from evaluation.analyses.comparison import MethodComparison, seed_mean
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
+from evaluation.compare import methods
+from evaluation.compare.ladders import Ladder, find_ladders
+from evaluation.compare.methods import MethodComparison, seed_mean
 from evaluation.report import writer
 from evaluation.report.pages import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
 
+INTERVAL = "[95% interval over paired seeds]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
 def compare(arguments: list[str]) -> None:
-    """Run `clipx report compare`: print the ranking, write compare.html, .md, .csv and .tex."""
-    known = {"by": comparison.MEAN, "on": "", "reference": "", "out": "", "limited": "false"}
+    """Run `clipx report compare RUN_OR_DIR...`."""
+    known = {"by": methods.MEAN, "on": "", "reference": "", "out": "", "limited": "false"}
     given_paths, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
-    paths = [Path(path) for path in given_paths]
     on = [name for name in given["on"].strip("[]").split(",") if name]
-    runs = reader.find(paths, limited=flag(given["limited"], "limited"))
-    by = one_of(given["by"], (comparison.MEAN, *comparison.rankable(runs)), "by")
+    paths, limited = [Path(path) for path in given_paths], flag(given["limited"], "limited")
+    command = shlex.join(["clipx", "report", "compare", *arguments])
+    compare_runs(paths, Path(given["out"] or paths[0]), command, given["by"], on, given["reference"], limited)
+
+
+def compare_runs(
+    paths: list[Path],
+    out: Path,
+    command: str,
+    by: str = methods.MEAN,
+    on: Sequence[str] = (),
+    reference: str = "",
+    limited: bool = False,
+) -> None:
+    """Print rankings and ladders, write compare.html, .md, .csv and .tex to `out`; `command` is shown in them.
+
+    Raises UserError: nothing to compare, or an unknown score, data set or reference.
+    """
+    runs = reader.find(paths, limited=limited)
+    one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
     _check_sets(on, {row.dataset for run in runs for row in run.results})
-    found, left_out = comparison.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
-    if reference := given["reference"]:
+    found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
+    if reference:
         one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
         found = [replace(one, reference_label=reference) for one in found]
+    ladders = find_ladders(found, reference)
     console = stdout_console()
     for one, title in zip(found, page.names(found), strict=True):
         _print(console, one, title)
+    for ladder in ladders:
+        _print_ladder(console, ladder)
     for group in left_out:
         print(group.line())
     if note := reader.limited_note(runs):
         print(note)
-    command = shlex.join(["clipx", "report", "compare", *arguments])
-    written = writer.write_comparison(found, left_out, Path(given["out"] or paths[0]), command)
+    written = writer.write_comparison(found, ladders, left_out, out, command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 
-def _check_sets(names: list[str], evaluated: set[str]) -> None:
+def _check_sets(names: Sequence[str], evaluated: set[str]) -> None:
     """Raise UserError if a name of on= is none of the evaluated data sets."""
     known = {*map(canonical_name, evaluated), *map(dataset_key, evaluated)}
     for name in names if known else ():
@@ -64,7 +86,7 @@ def _print(console: Console, one: MethodComparison, title: str) -> None:
     console.print(Text(page.lead(one, title), style="bold"))
     if not one.ranked:
         return
-    table = Table(box=box.SIMPLE, caption="[95% interval over paired seeds]", caption_justify="left")
+    table = Table(box=box.SIMPLE, caption=INTERVAL, caption_justify="left")
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     for column in ("rank", "method", "score", to_reference, GEOMETRY, "seeds"):
         is_name = column == "method"
@@ -82,4 +104,14 @@ def _print(console: Console, one: MethodComparison, title: str) -> None:
             "" if geometry is None else digits(geometry.value),
             str(score.seeds),
         )
+    console.print(table)
+
+
+def _print_ladder(console: Console, ladder: Ladder) -> None:
+    console.print(Text(page.ladder_title(ladder), style="bold"))
+    shown, table = page.ladder_table(ladder), Table(box=box.SIMPLE, caption=INTERVAL, caption_justify="left")
+    for column in shown.columns:
+        table.add_column(Text(column), justify="right" if table.columns else "left", overflow="fold")
+    for row in shown.rows:
+        table.add_row(*(Text("\n".join(filter(None, (cell.text, cell.note)))) for cell in row))
     console.print(table)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli.settings.arguments import flag, split
 from clipx.utils.terminal import stdout_console
-from evaluation.analyses.disagreement import Pair, pair_up
+from evaluation.compare.items import Pair, pair_up
 from evaluation.report import writer
 from evaluation.report.pages.disagreement import p_text
 

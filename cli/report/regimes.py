@@ -11,7 +11,7 @@ from cli.settings.arguments import split
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.terminal import stdout_console
-from evaluation.analyses.regimes import FAR, ROWS, Measured, Regime, is_far, regimes
+from evaluation.claims.conditions import FAR, ROWS, Measured, Regime, is_far, regimes
 from evaluation.report import blocks
 from evaluation.report.render.markdown import render_markdown
 from evaluation.runs import reader

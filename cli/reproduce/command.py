@@ -84,7 +84,7 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         with_claims = [path for path in plan.claims_folders if any(path.rglob("claims.json"))]
         _report([*reportable, *with_claims], configs, plan)
         if plan.scale:
-            _report_scaling(reportable, plan)
+            _report_ladders(reportable, plan)
     if ending:
         print(ending)
     if failures := batch.failures | benchmarks:
@@ -151,12 +151,12 @@ def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
         print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
 
 
-def _report_scaling(folders: list[Path], plan: Plan) -> None:
-    """Write the report on the ladders; print why there is none, for example after failed runs."""
-    from cli.report.scaling import report_ladders
+def _report_ladders(folders: list[Path], plan: Plan) -> None:
+    """Compare the arms at all points of the ladders; print why this is not possible, for example after failed runs."""
+    from cli.report.compare import compare_runs
 
     try:
-        report_ladders(folders, plan.out, plan.command)
+        compare_runs(folders, plan.out, plan.command)
     except UserError as error:
         print(error)
 

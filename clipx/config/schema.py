@@ -43,7 +43,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "width": ("model.image.name", "model.text.name"),
     "batch": ("train.batch_size",),
 }
-MIN_POINTS = 4  # smallest number of points of a ladder
+MIN_POINTS = 3  # smallest number of points of a ladder
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,6 @@ from evaluation.claims.evidence import Evidence
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Document, Section, Text
-from evaluation.report.pages.scaling import scaling_section
 from evaluation.report.sections.claims import claims, claims_summary
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.paper_figures import paper_figures, toy_problems
@@ -61,7 +60,6 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
             section.blocks[:0] = [Text(note, "muted")] if section.blocks else []
     sections = [
         *overview,
-        Section("Scaling", scaling_section(runs)),
         Section("Training", training(groups, headline)),
         task_section,
         Section("Learned popularity", popularity(groups)),

@@ -6,16 +6,22 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from clipx.utils.files import write_text
-from evaluation.analyses.comparison import LeftOut, MethodComparison
-from evaluation.analyses.disagreement import Pair
-from evaluation.analyses.scaling import Ladder
 from evaluation.claims.evidence import collect_evidence
+from evaluation.compare.items import Pair
+from evaluation.compare.ladders import Ladder
+from evaluation.compare.methods import LeftOut, MethodComparison
 from evaluation.reference.models import PublishedModel
 from evaluation.report.blocks import Document
 from evaluation.report.contents import build_report
-from evaluation.report.pages.comparison import build_comparison, comparison_table, names, ranking
+from evaluation.report.pages.comparison import (
+    build_comparison,
+    comparison_table,
+    ladder_table,
+    ladder_title,
+    names,
+    ranking,
+)
 from evaluation.report.pages.disagreement import build_disagreement, disagreement_table
-from evaluation.report.pages.scaling import build_scaling, scaling_table
 from evaluation.report.render.html import render_html
 from evaluation.report.render.latex import render_latex
 from evaluation.report.render.markdown import render_markdown
@@ -31,8 +37,7 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    # report: a row per result; compare: per method and metric; diff: per item that only one model has right;
-    # scaling: per run
+    # report: a row per result; compare: per method and metric; diff: per item that only one model has right
     csv: Path
     figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
@@ -58,25 +63,19 @@ def write_report(
 
 
 def write_comparison(
-    comparisons: list[MethodComparison], left_out: list[LeftOut], out: Path, command: str = ""
+    comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut], out: Path, command: str = ""
 ) -> ReportFiles:
     """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
-    named = zip(names(comparisons), comparisons, strict=True)
-    rankings = [(name, ranking(one)) for name, one in named if one.ranked]
-    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in rankings))
-    return _write(build_comparison(comparisons, left_out), comparison_table(comparisons), out, "compare", command)
+    tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
+    tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
+    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
+    document = build_comparison(comparisons, ladders, left_out)
+    return _write(document, comparison_table(comparisons), out, "compare", command)
 
 
 def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
     """Write diff.html, diff.md and diff.csv, which compare two models item by item, to the folder `out`."""
     return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
-
-
-def write_scaling(
-    ladders: list[Ladder], left_out: list[str], least: float, out: Path, command: str = ""
-) -> ReportFiles:
-    """Write scaling.html, scaling.md and scaling.csv to the folder `out`."""
-    return _write(build_scaling(ladders, left_out, least), scaling_table(ladders), out, "scaling", command)
 
 
 def _write(document: Document, table: list[list[object]], out: Path, name: str, command: str = "") -> ReportFiles:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evaluation.analyses.comparison import MethodComparison, compare
+from evaluation.compare.methods import MethodComparison, compare
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.synthetic import Values, run

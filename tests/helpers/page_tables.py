@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.report.regimes import markdown
-from evaluation.analyses.regimes import regimes
 from evaluation.claims.assess import outcomes
+from evaluation.claims.conditions import regimes
 from evaluation.claims.design import LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.power import MOST_SEEDS

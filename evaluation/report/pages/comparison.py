@@ -1,7 +1,10 @@
-"""The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry."""
+"""The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry, ladders."""
 
+from clipx.config.schema import AXES
 from clipx.utils.figures import COLOURS
-from evaluation.analyses.comparison import (
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
+from evaluation.compare.ladders import Ladder
+from evaluation.compare.methods import (
     GEOMETRY,
     MEAN,
     SCORES,
@@ -11,7 +14,6 @@ from evaluation.analyses.comparison import (
     SeedMean,
     seed_mean,
 )
-from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
 from evaluation.report.blocks import (
     Block,
     Cell,
@@ -26,6 +28,7 @@ from evaluation.report.blocks import (
     Tone,
 )
 from evaluation.report.figures.geometry import scatter_plot
+from evaluation.report.figures.plots import Line, line_plot
 from evaluation.report.pages.method_figures import method_figures
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves, geometry_paths, score_curves
@@ -61,10 +64,11 @@ FOOTER = (
 DIFFERENCES = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
 
 
-def build_comparison(comparisons: list[MethodComparison], left_out: list[LeftOut]) -> Document:
-    """Return the document, one section per comparison."""
+def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut]) -> Document:
+    """Return the document, one section per ladder and comparison."""
     named = list(zip(comparisons, names(comparisons), strict=True))
-    sections = [_section(comparison, name, number) for number, (comparison, name) in enumerate(named, 1)]
+    sections = [_ladder_section(ladder, number) for number, ladder in enumerate(ladders, 1)]
+    sections += [_section(comparison, name, number) for number, (comparison, name) in enumerate(named, 1)]
     if left_out:
         lists: list[Block] = [
             Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out
@@ -133,8 +137,12 @@ def _conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
     lengths = [f"{values[key]} {unit}" for unit in ("epochs", "samples") if values[key := f"train.{unit}"] != MISSING]
-    towers = dict.fromkeys(values[f"model.{side}.name"] for side in ("image", "text"))
-    return f"{' and '.join(towers)} on {values['data.name']}, {', '.join(lengths)}"
+    return f"{_towers_and_data(values)}, {', '.join(lengths)}"
+
+
+def _towers_and_data(conditions: dict[str, str]) -> str:
+    towers = dict.fromkeys(conditions[f"model.{side}.name"] for side in ("image", "text"))
+    return f"{' and '.join(towers)} on {conditions['data.name']}"
 
 
 def _section(comparison: MethodComparison, title: str, number: int) -> Section:
@@ -256,6 +264,31 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
             caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
             figures.append(scatter_plot(f"{prefix}{name}", caption, points, _name(name), y_name))
     return figures
+
+
+def _ladder_section(ladder: Ladder, number: int) -> Section:
+    lines = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))]
+    for method, gains in ladder.gains.items():
+        known = [(x, gain) for x, gain in zip(ladder.x, gains, strict=True) if gain]
+        ends = [(gain.low, gain.high) for _, gain in known if gain.low is not None and gain.high is not None]
+        spread = ends if len(ends) == len(known) else []
+        lines.append(Line(method, [x for x, _ in known], [gain.value for _, gain in known], spread=spread))
+    score = _name(ladder.points[0].by)
+    caption = f"Gain over {ladder.reference} in {score} against {ladder.quantity}, with 95% intervals"
+    figure = line_plot(f"ladder-{number}", caption, lines, ladder.quantity, "gain", log_x=True, log_y=False)
+    return Section(ladder_title(ladder), [ladder_table(ladder), Figures([figure])])
+
+
+def ladder_title(ladder: Ladder) -> str:
+    """Return `Gain over clip against samples seen: small:conv and small:bag on scenes`."""
+    return f"Gain over {ladder.reference} against {ladder.quantity}: {_towers_and_data(ladder.points[0].conditions)}"
+
+
+def ladder_table(ladder: Ladder) -> Table:
+    """Return a row per method: its gain over the reference at each point."""
+    points = [one.conditions[AXES[ladder.axis][0]] for one in ladder.points]
+    rows = [[Cell(method), *map(difference_cell, gains)] for method, gains in ladder.gains.items()]
+    return Table([f"Gain over {ladder.reference}", *points], rows)
 
 
 def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:

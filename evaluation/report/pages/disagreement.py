@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from evaluation.analyses.disagreement import Answers, Pair
-from evaluation.analyses.shown_items import show
+from evaluation.compare.items import Answers, Pair, show
 from evaluation.report.blocks import Block, Cell, Details, Document, Section, Table, Text, Tone
 from evaluation.runs.description import digits
 

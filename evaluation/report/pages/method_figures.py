@@ -2,7 +2,7 @@
 
 import re
 
-from evaluation.analyses.comparison import MIN_SEEDS, Method, MethodComparison, paired, seed_mean
+from evaluation.compare.methods import MIN_SEEDS, Method, MethodComparison, paired, seed_mean
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot

@@ -1,7 +1,7 @@
 """Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
-from evaluation.analyses.comparison import MIN_SEEDS, SeedMean
-from evaluation.analyses.forgetting import FineTuned, FineTuning, fine_tunings
+from evaluation.compare.forgetting import FineTuned, FineTuning, fine_tunings
+from evaluation.compare.methods import MIN_SEEDS, SeedMean
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import PlanePoint, Shade, heat_map, plane
 from evaluation.report.figures.svg import slug

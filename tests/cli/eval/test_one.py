@@ -13,7 +13,7 @@ from clipx.errors import UserError
 from clipx.run import checkpoint, directory
 from clipx.run.checkpoint_manager import best_or_last
 from clipx.training import setup
-from evaluation.analyses.disagreement import read_answers
+from evaluation.compare.items import read_answers
 from evaluation.embedding import encoder
 from evaluation.runs import results
 from tests.helpers import fakes

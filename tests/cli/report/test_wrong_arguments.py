@@ -26,11 +26,6 @@ WRONG = {  # arguments -> part of the message
     "regimes": "`clipx report regimes` needs RUN_OR_DIR",
     "regimes x by=paper": "by is not known",
     "regimes missing": "no run folder at missing",
-    "scaling": "`clipx report scaling` needs RUN_OR_DIR",
-    "scaling x axis=depth": "axis=depth is not known; did you mean 'width'? allowed: batch, data, samples, width",
-    "scaling x against=dollars": "against=dollars is not known",
-    "scaling x least=2": "least=2 must be a number from 0 to 1",
-    "scaling missing": "no run folder at missing",
     "x reference=[RN50/cc13m]": "reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12",
 }
 

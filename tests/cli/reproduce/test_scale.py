@@ -60,8 +60,8 @@ def test_a_setting_of_the_axis_cannot_be_given_for_all_points() -> None:
     ("scale", "message"),
     [
         ("{depth: [1, 2, 3, 4]}", r"axis of scale=depth is not known; .*allowed: batch, data, samples, width"),
-        ("{samples: [1, 2, 3]}", r"scale\.samples=\[1, 2, 3\] must be a list of 4 or more points"),
-        ("{samples: 3}", r"scale\.samples=3 must be a list of 4 or more points"),
+        ("{samples: [1, 2]}", r"scale\.samples=\[1, 2\] must be a list of 3 or more points"),
+        ("{samples: 3}", r"scale\.samples=3 must be a list of 3 or more points"),
         ("{batch: [1, 2, 3, 4], lr: {batch: [1]}}", r"scale\.lr\.batch=\[1\] must be a list of 4 rates"),
         ("[samples]", "scale must be lines of the form AXIS"),
     ],

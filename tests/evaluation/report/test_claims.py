@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from evaluation.analyses import missing_objects
-from evaluation.analyses.missing_objects import MissingObjects
 from evaluation.claims.evidence import collect_evidence
+from evaluation.claims.measurements import missing_objects
+from evaluation.claims.measurements.missing_objects import MissingObjects
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Outcome

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from evaluation.analyses.step_cost import RelativeStepTime, time_in_turns
+from evaluation.claims.measurements.step_time import RelativeStepTime, time_in_turns
 
 Steps = dict[str, Callable[[], float]]
 

@@ -125,6 +125,11 @@ class MethodComparison:
         """The method with the label `reference_label` if it is ranked, else the first."""
         return next((method for method in self.ranked if method.label == self.reference_label), self.ranked[0])
 
+    @property
+    def scored(self) -> frozenset[str]:
+        """ "TASK DATASET" of the data sets that all ranked methods have."""
+        return frozenset.intersection(*(frozenset(method.sets) for method in self.ranked))
+
     def difference(self, a: Method, b: Method) -> SeedMean | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
         return seed_mean(paired(a.values[self.by], b.values[self.by]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.comparison import SCORES, LeftOut, Method, MethodComparison, compare, rankable
+from evaluation.compare.methods import SCORES, LeftOut, Method, MethodComparison, compare, rankable
 from evaluation.report.pages import comparison
 from evaluation.report.writer import write_comparison
 from evaluation.runs.description import digits, four_decimals
@@ -58,7 +58,7 @@ def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
     by_task = compare_all(runs, by="mine")
     assert [method.label for method in by_task.ranked] == ["low", "high"]
     assert by_task.ranked[0].values["mine"] == {0: 0.9, 1: 0.9, 2: 0.9}
-    page = comparison.build_comparison([by_task], [])
+    page = comparison.build_comparison([by_task], [], [])
     assert "low is first of 2 by mine" in page.lead
     mean = compare_all(runs)
     assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", (
@@ -107,7 +107,7 @@ def test_rows_of_other_splits_prompts_or_limits_are_not_ranked_as_equal(dataset:
     runs = on_split(runs_of("a", 0.5), "x/test", "test") + on_split(runs_of("b", 0.6), dataset, split)
     compared = compare_all(runs)
     assert compared.ranked == []
-    lead = comparison.build_comparison([compared], []).lead
+    lead = comparison.build_comparison([compared], [], []).lead
     other = f"zeroshot {dataset}" + (f" ({split.partition(', ')[2]})" if ", " in split else "")
     assert lead.endswith(f"(a: zeroshot x/test; b: {other}): evaluate all runs on the same sets.")
 
@@ -183,7 +183,7 @@ def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart(
     short = "open_clip:a on d, 640 samples"
     assert comparison.names(comparisons) == [f"{short}, train.batch_size={size}" for size in (64, 128)]
     assert comparison.names(comparisons[:1]) == [short]
-    page = comparison.build_comparison(comparisons, [])
+    page = comparison.build_comparison(comparisons, [], [])
     assert [section.title for section in page.sections][:2] == comparison.names(comparisons)
     assert f"{short}, train.batch_size=128: d is first of 2" in page.lead
 
@@ -200,7 +200,7 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     ]
     new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
-    written = write_comparison([compared], [LeftOut("<script>", ["x"])], tmp_path)
+    written = write_comparison([compared], [], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
         assert "Not ranked, diverged seeds: 3: lost" in text
@@ -228,7 +228,7 @@ def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     assert [method.label for method in compared.ranked] == ["b", "a", "lucky"]
     once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
     assert [m.label for m in once.ranked] == ["lucky", "a"]
-    assert "with one seed each, so without intervals" in comparison.build_comparison([once], []).lead
+    assert "with one seed each, so without intervals" in comparison.build_comparison([once], [], []).lead
 
 
 def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
@@ -238,7 +238,7 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     compared = compare_all([*worse, *better])
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
-    lead = comparison.build_comparison([compared], []).lead
+    lead = comparison.build_comparison([compared], [], []).lead
     assert lead.endswith("better is first of 2 by mean of tasks, significantly ahead of all others.")
 
 
@@ -289,7 +289,7 @@ def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:
 def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Path) -> None:
     log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (10, 20, 30)]
     runs = [replace(one, log=log, environment={"git_commit": "abc"}) for one in runs_of("a", 0.5) + runs_of("b", 0.6)]
-    written = write_comparison([compare_all(runs)], [], tmp_path)
+    written = write_comparison([compare_all(runs)], [], [], tmp_path)
     assert {"compare-1-loss", "compare-1-temperature"} <= {figure.stem for figure in written.figures}
     markdown = written.markdown.read_text()
     assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 0.400 | 0.400 |" in markdown
@@ -299,7 +299,7 @@ def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Pat
 def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
     names = ["50%_&", "b"]
     runs = [one for name, level in zip(names, (0.5, 0.6), strict=True) for one in runs_of(name, level)]
-    write_comparison([compare_all(runs)], [], tmp_path)
+    write_comparison([compare_all(runs)], [], [], tmp_path)
     table = (tmp_path / "compare.tex").read_text()
     assert r"2 & mine-50\%\_\& & 0.500 & {[" in table and r"$\downarrow$ -0.100 [-0.100, -0.100]" in table
     rows = [line for line in table.splitlines() if line.endswith(r"\\")]

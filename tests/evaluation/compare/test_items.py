@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clipx.errors import UserError
-from evaluation.analyses.disagreement import Answers, Pair, pair_up
+from evaluation.compare.items import Answers, Pair, pair_up
 from evaluation.datasets.opening import open_dataset
 from evaluation.runs import items, results
 from evaluation.statistics import mcnemar

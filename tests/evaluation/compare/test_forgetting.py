@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from evaluation.analyses.comparison import SeedMean
-from evaluation.analyses.forgetting import FineTuning, fine_tunings
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
+from evaluation.compare.forgetting import FineTuning, fine_tunings
+from evaluation.compare.methods import SeedMean
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run

@@ -8,7 +8,7 @@ import torch
 
 from clipx.models import clip
 from clipx.run import checkpoint, directory
-from evaluation.analyses import point_weights
+from evaluation.claims.measurements import point_weights
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.report import writer

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from evaluation.analyses.missing_objects import MissingObjects, count, find, write
 from evaluation.claims.assess import outcomes
 from evaluation.claims.evidence import collect_evidence
+from evaluation.claims.measurements.missing_objects import MissingObjects, count, find, write
 from evaluation.claims.table import CLAIMS
 
 

@@ -13,7 +13,7 @@ from clipx.data.sampler import Sampler
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.sources.opening import open_pair_source
 from clipx.run import directory
-from evaluation.analyses.regimes import FAR, ROWS, Given, Measured, PaperRegime, Regime, is_far, read_papers, regimes
+from evaluation.claims.conditions import FAR, ROWS, Given, Measured, PaperRegime, Regime, is_far, read_papers, regimes
 from evaluation.runs import reader
 from tests.helpers.regime_runs import ATTRIBUTES, CLEAN, finished, lines
 from tests.helpers.report_runs import write_run

@@ -1,29 +1,36 @@
-"""Learned popularity: correlations of zeta, its optimum and the true popularity; listed captions; stored rows."""
+"""Learned popularity: correlations of zeta and the true popularity, captions, stored rows; optimum by eq. (6)."""
 
 import json
+import math
 import statistics
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.schema import ScenesConfig, TemperatureConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
 from clipx.data.sources.opening import open_pair_source, open_source
+from clipx.errors import UserError
 from clipx.run import checkpoint, directory
 from clipx.sample_table import SampleTable
+from clipx.theory.paper3 import fixed_point, sample_pairs
 from clipx.training import setup
-from evaluation.analyses import popularity, zeta_optimum
+from evaluation.claims.measurements import popularity
+from evaluation.claims.measurements.popularity import final_tau, optimal_zeta
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading
 from evaluation.report import writer
 from evaluation.runs import results
 from evaluation.types import Result
 from tests.helpers.folder import COLOURS, add, jpeg, settings
+from tests.helpers.pairs import random_pairs
 
 SAMPLES = 60
 LOADING = Loading(batch_size=32, workers=0, device="cpu")
@@ -113,8 +120,8 @@ def test_zeta_equal_to_plus_or_minus_the_optimum_is_perfectly_correlated(tmp_pat
     seen = torch.arange(1, SAMPLES)
     model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
     pairs = open_pair_source(directory.load_config(run).data)
-    features = zeta_optimum.training_features(model, pairs, seen.tolist(), tmp_path / "cache", LOADING)
-    optimum = zeta_optimum.optimal_zeta(*features, tau=0.07)
+    features = popularity.training_features(model, pairs, seen.tolist(), tmp_path / "cache", LOADING)
+    optimum = popularity.optimal_zeta(*features, tau=0.07)
     write_zeta(run, {side: sign * zeta.float() for side, zeta in optimum.items()}, seen)
     rows = by_metric(measured(run))
     for side in ("text", "image"):
@@ -126,7 +133,7 @@ def test_zeta_equal_to_plus_or_minus_the_optimum_is_perfectly_correlated(tmp_pat
 def test_at_most_max_pairs_samples_are_compared_with_the_optimum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zeta_optimum, "MAX_PAIRS", 20)
+    monkeypatch.setattr(popularity, "MAX_PAIRS", 20)
     rows = by_metric(measured(finished_run(tmp_path, 1.0, skew=1.0)))
     assert rows["zeta_text_spearman"].n == SAMPLES - 1
     assert rows["zeta_text_sinkhorn_spearman"].n == rows["sinkhorn_text_spearman"].n == 20
@@ -200,3 +207,92 @@ def test_spearman_with_ties_is_pearson_of_mean_ranks() -> None:
     value, low, high = popularity.spearman_interval(a, b)
     assert value == pytest.approx(statistics.correlation(*ranks), abs=1e-12)
     assert low < value < high
+
+
+def centred(x: Tensor) -> Tensor:
+    """Subtract the mean, because zeta is determined up to a constant."""
+    return x - x.mean()
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.2, 1.0])
+def test_both_sides_solve_equation_6(tau: float) -> None:
+    n = 7
+    image, text = random_pairs(n, 4, seed=3)
+    zeta = optimal_zeta(image, text, tau)
+    e = (image @ text.T).tolist()
+    for side in ("text", "image"):
+        z = zeta[side].tolist()
+        s = e if side == "text" else [list(column) for column in zip(*e, strict=True)]  # anchors in the rows
+        inner = [sum(math.exp((s[i][k] - z[k]) / tau) for k in range(n)) for i in range(n)]
+        right = [tau * math.log(sum(math.exp(s[i][j] / tau) / inner[i] for i in range(n))) for j in range(n)]
+        offsets = [left - value for left, value in zip(z, right, strict=True)]
+        assert max(offsets) - min(offsets) < 1e-9
+
+
+def test_the_optimum_is_the_popularity_that_the_toy_problem_recovers() -> None:
+    o, a = sample_pairs(60, 0.2, np.random.default_rng(0))
+    expected = 0.2 * np.log(fixed_point(np.exp(o @ a.T / 0.2), 200)[0])
+    found = optimal_zeta(torch.from_numpy(o), torch.from_numpy(a), 0.2)["text"]
+    assert torch.allclose(centred(found), centred(torch.from_numpy(expected)), atol=1e-9)
+
+
+def test_a_text_that_fits_every_image_equally_has_its_similarity_as_zeta() -> None:
+    """With equal images, e_ij = c_j, and zeta_j = c_j + constant solves (6). The images are equally popular."""
+    image = torch.tensor([[1.0, 0.0]]).repeat(5, 1)
+    angles = torch.tensor([0.1, 0.4, 0.8, 1.2, 1.5])
+    text = torch.stack([angles.cos(), angles.sin()], dim=1)
+    zeta = optimal_zeta(image, text, 0.07)
+    assert torch.allclose(centred(zeta["text"]), centred(angles.cos().double()), atol=1e-5)
+    assert torch.allclose(centred(zeta["image"]), torch.zeros(5).double(), atol=1e-5)
+
+
+def test_the_optimum_is_found_where_sinkhorns_iteration_has_not_converged() -> None:
+    """Two concepts of 24 and 8 pairs that hardly overlap: 300 sweeps are too few, 20,000 suffice."""
+    tau, sizes = 0.1, (24, 8)
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.eye(6, dtype=torch.float64)[:2].repeat_interleave(torch.tensor(sizes), dim=0)
+    noise = 0.1 * torch.randn(2, 32, 6, generator=generator, dtype=torch.float64)
+    image, text = F.normalize(centre + noise, dim=-1)
+    e = (image @ text.T).numpy() / tau
+    few = tau * np.log(fixed_point(np.exp(e), 300)[0])
+    many = tau * np.log(fixed_point(np.exp(e), 20_000)[0])
+    found = centred(optimal_zeta(image, text, tau)["text"])
+    assert torch.allclose(found, centred(torch.from_numpy(many)), atol=1e-9)
+    assert not torch.allclose(found, centred(torch.from_numpy(few)), atol=0.01)
+
+
+def test_an_optimum_that_float64_does_not_determine_is_refused() -> None:
+    """Two concepts with no overlap: adding a constant to the zeta of one of them changes nothing."""
+    image = torch.eye(2).repeat_interleave(4, dim=0)
+    with pytest.raises(UserError, match=r"the optimal zeta is not determined at tau=0.005"):
+        optimal_zeta(image, image, 0.005)
+
+
+def test_small_temperatures_do_not_overflow() -> None:
+    image, text = random_pairs(40, 3, seed=1)
+    zeta = optimal_zeta(image, text, 0.01)  # exp(similarity / tau) reaches exp(100)
+    assert all(bool(side.isfinite().all()) for side in zeta.values())
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected"),
+    [
+        (TemperatureConfig(kind="fixed", tau=0.03), 0.03),
+        (TemperatureConfig(kind="learned", tau=0.05), 0.04),
+        (TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 0.05),
+    ],
+)
+def test_final_tau_is_that_of_the_checkpoint(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
+    config = settings(tmp_path)
+    config.temperature = temperature
+    run = directory.create(config)
+    components = setup.build_components(config, torch.device("cpu"), 16, "16:x")  # 2 epochs of 2 steps
+    components.state.step = 4
+    for name, parameter in components.state.model.named_parameters():
+        if name == "temperature.nu":
+            parameter.data.fill_(math.log(1 / 0.04))
+    folder = components.state.save(run)
+    assert final_tau(config, folder) == pytest.approx(expected, rel=1e-5)
+    components.state.step = 1
+    early = final_tau(config, components.state.save(run))
+    assert early == pytest.approx(temperature.tau if temperature.kind == "linear" else expected, rel=1e-5)

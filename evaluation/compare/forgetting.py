@@ -17,9 +17,9 @@ import numpy as np
 
 from clipx.config.schema import ARM_PREFIX
 from clipx.run import directory
-from evaluation.analyses.comparison import SeedMean, seed_mean
 from evaluation.claims.measures import value_name, value_title
 from evaluation.claims.names import KEPT_SETS, NEW_SETS
+from evaluation.compare.methods import SeedMean, seed_mean
 from evaluation.runs import results
 from evaluation.runs.description import setting
 from evaluation.runs.groups import RunGroup, short_names

@@ -1,4 +1,4 @@
-"""Two models item by item: paired differences, and the items that only one of them has right."""
+"""Two models item by item: paired differences, and the items that only one of them has right, with their pictures."""
 
 import json
 from dataclasses import dataclass
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
+from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, MinimalPairs
 from evaluation.metrics import bootstrap_interval, weighted_mean
+from evaluation.runner import open_sets, thumbnail
 from evaluation.runs import items, reader
 from evaluation.runs.results import INTERMEDIATE, LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
-from evaluation.types import first_names
+from evaluation.types import Settings, first_names
 
 KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
 SHOWN = 4  # runs listed in an error message
@@ -169,3 +171,46 @@ def _answers(table: pa.Table) -> Answers:
     right: Bools = table["right"].to_numpy()
     hashes = json.loads(table["hashes"][0].as_py())
     return Answers(**word, hashes=hashes, item=item, unit=unit, right=right, rank=table["rank"].to_pylist())
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An item: its images as data URIs (two for a minimal pair), and its class name or captions."""
+
+    images: tuple[str, ...]
+    text: str
+
+
+def show(answers: Answers, positions: list[int]) -> tuple[list[Shown], str]:
+    """Return the items at these positions of `answers`, and the reason why they are empty, "" if they are not."""
+    try:
+        return _read(answers, positions), ""
+    except UserError as error:
+        return [Shown((), "")] * len(positions), f"no pictures: {error}"
+
+
+def _read(answers: Answers, positions: list[int]) -> list[Shown]:
+    limit = answers.hashes.get(LIMIT)
+    (dataset,) = open_sets([answers.source], Settings(limit=int(limit) if limit else None))
+    split = answers.split.partition(", ")[0]
+    if split not in dataset.splits:
+        raise UserError(f"{answers.source} no longer has the split {split}")
+    if dataset.fingerprint(split, "images") != answers.hashes.get(f"images/{split}"):
+        raise UserError(f"the images in {answers.source} have changed since the evaluation")
+    return [_shown(dataset, split, int(answers.item[at]), int(answers.unit[at]), answers.metric) for at in positions]
+
+
+def _shown(dataset: AnyDataset, split: str, item: int, image: int, metric: str) -> Shown:
+    if isinstance(dataset, Labelled):
+        texts, images = [dataset.classnames[int(dataset.labels(split)[item])]], [image]
+    elif isinstance(dataset, Captioned):
+        own = (dataset.image_of_caption(split) == image).nonzero()[:, 0].tolist()
+        captions = dataset.texts(split, "captions")
+        texts, images = [captions[i] for i in (own if "image_to_text" in metric else [item])], [image]
+    elif isinstance(dataset, MinimalPairs):
+        texts, images = dataset.texts(split, "captions")[2 * item : 2 * item + 2], [2 * item, 2 * item + 1]
+    else:
+        assert isinstance(dataset, Choices), f"{dataset.name} has no items"
+        texts, images = [dataset.texts(split, "captions")[dataset.answers * item]], [item]
+    pictures = dataset.images(split)
+    return Shown(tuple(thumbnail(pictures[i]) for i in images), " / ".join(texts))

@@ -1,0 +1,101 @@
+"""Ladders: the same methods at several points of samples, data, width or batch (`clipx reproduce scale=AXIS`).
+
+A ladder is found among comparisons: their conditions are equal but for the settings of one axis, and they score on the
+same data sets. Its gains are the differences of these comparisons, paired by seed, to one reference at every point.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+
+from clipx.config.schema import AXES, MIN_POINTS
+from clipx.data.sampler import num_train
+from evaluation.compare.methods import Method, MethodComparison, SeedMean
+from evaluation.runs.conditions import settings_of_method
+from evaluation.runs.description import last, setting, training_flops
+from evaluation.runs.reader import Run
+
+REFERENCE = "clip"  # the reference if none is chosen; without such a method, it is the first by name
+# axis -> name of the quantity on the x axis of figures, and the function that reads it from a run; 0 if it is unknown
+QUANTITIES: dict[str, tuple[str, Callable[[Run], float]]] = {
+    "samples": ("samples seen", lambda run: float(last(run, "samples") or setting(run, "train", "samples") or 0)),
+    "data": (
+        "training pairs",
+        lambda run: float(
+            num_train(setting(run, "data", "scenes", "num_train") or 0, setting(run, "data", "held_out") or 0.0)
+        ),
+    ),
+    "width": ("FLOPs of the towers", training_flops),
+    "batch": ("batch size", lambda run: float(setting(run, "train", "batch_size") or 0)),
+}
+Same = tuple[object, ...]  # what all comparisons of a ladder share
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Gains of methods over a reference at MIN_POINTS or more points of one axis."""
+
+    axis: str
+    points: list[MethodComparison]  # ascending in x
+    x: list[float]  # the quantity of the axis at each point, mean over the runs of the reference
+    reference: str
+    gains: dict[str, list[SeedMean | None]]  # method -> its score minus the reference's; None: no common seed
+
+    @property
+    def quantity(self) -> str:
+        """The name of x."""
+        return QUANTITIES[self.axis][0]
+
+
+def find_ladders(comparisons: list[MethodComparison], reference: str = "") -> list[Ladder]:
+    """Return the ladders with the reference and another method at MIN_POINTS or more points.
+
+    `reference`: label of a method; see REFERENCE for "".
+    """
+    found = []
+    for axis, keys in AXES.items():
+        changing = {*keys, "training samples"} if axis == "data" else {*keys}
+        alike: dict[Same, list[MethodComparison]] = {}
+        for one in comparisons:
+            conditions = tuple(item for item in one.conditions.items() if item[0] not in changing)
+            if one.ranked:
+                alike.setdefault((conditions, one.scored), []).append(one)
+        ladders = [_ladder(axis, members, reference or REFERENCE) for members in alike.values()]
+        found += [ladder for ladder in ladders if ladder]
+    return found
+
+
+def _ladder(axis: str, comparisons: list[MethodComparison], reference: str) -> Ladder | None:
+    """Return the ladder of these comparisons; None with fewer than MIN_POINTS points or without a second method."""
+    at = [(one, _by_settings(one)) for one in comparisons]
+    counts = Counter(key for _, methods in at for key in methods)
+    first = {key: method for _, methods in reversed(at) for key, method in methods.items()}  # at its first point
+    by_label = sorted(first, key=lambda key: (first[key].label, -counts[key]))
+    base = next((key for key in by_label if first[key].label == reference), by_label[0])
+    quantity = QUANTITIES[axis][1]
+    points = [(fmean(map(quantity, methods[base].runs)), one, methods) for one, methods in at if base in methods]
+    points.sort(key=lambda point: point[0])
+    gains = {}
+    for key in by_label:
+        differences = [one.difference(of[key], of[base]) if key in of else None for _, one, of in points]
+        if key != base and len(points) - differences.count(None) >= MIN_POINTS:
+            label = first[key].label
+            gains[first[key].name if label in gains else label] = differences
+    if not gains:
+        return None
+    return Ladder(axis, [one for _, one, _ in points], [x for x, _, _ in points], first[base].label, gains)
+
+
+def _by_settings(comparison: MethodComparison) -> dict[Same, Method]:
+    """Return settings -> method. Of methods that differ in the learning rate only, the one with the most seeds counts.
+
+    So a rate may be chosen for each point. Among equals, the shortest name has the fewest changes to the recipe.
+    """
+    found: dict[Same, Method] = {}
+    for method in sorted(comparison.ranked, key=lambda one: (len(one.values[comparison.by]), -len(one.name))):
+        run = method.runs[0]
+        objective, settings = settings_of_method(run)
+        others = tuple((key, value) for key, value in settings.items() if key != "optimizer.lr")
+        found[setting(run, "recipe"), setting(run, "arm"), objective, others] = method
+    return found

@@ -1,0 +1,95 @@
+"""Ladders: found by the conditions of the comparisons, gains paired by seed, table and figure."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evaluation.compare.ladders import Ladder, find_ladders
+from evaluation.compare.methods import compare
+from evaluation.report.pages import comparison
+from evaluation.report.render.markdown import render_markdown
+from evaluation.runs.groups import group_runs
+from evaluation.runs.reader import Run
+from tests.helpers.method_runs import runs_of
+
+POINTS = (10_000, 640, 2_560)
+LEVELS = {"clip": (0.60, 0.50, 0.55), "high": (0.65, 0.49, 0.55)}  # at each of POINTS
+
+
+def at(samples: int, arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]:
+    """Return the runs of an arm at a point; their names contain the point."""
+    settings = {"train": {"samples": samples, "batch_size": 64}, "optimizer": {"lr": 0.1}} | changes
+    runs = runs_of(arm, level, seeds, **settings)
+    suffix = "".join(f"-train.samples_{samples}" for _ in range(samples > 0))
+    return [replace(one, name=one.name + suffix, path=one.path.parent.parent / (one.name + suffix)) for one in runs]
+
+
+def runs_at(points: tuple[int, ...] = POINTS, **changes: Any) -> list[Run]:
+    return [
+        one
+        for arm, levels in LEVELS.items()
+        for samples, level in zip(points, levels, strict=False)
+        for one in at(samples, arm, level, objective={arm: {}}, **changes)
+    ]
+
+
+def ladders_of(runs: list[Run], reference: str = "") -> list[Ladder]:
+    return find_ladders(compare(group_runs(runs))[0], reference)
+
+
+def values(ladder: Ladder, method: str) -> list[float | None]:
+    return [None if gain is None else round(gain.value, 6) for gain in ladder.gains[method]]
+
+
+def test_gains_at_all_points_are_the_paired_differences_of_the_comparisons() -> None:
+    (ladder,) = ladders_of(runs_at())
+    assert (ladder.axis, ladder.x, ladder.reference) == ("samples", [640, 2_560, 10_000], "clip")
+    assert values(ladder, "high") == pytest.approx([-0.01, 0, 0.05], abs=1e-3)
+    for one, gain in zip(ladder.points, ladder.gains["high"], strict=True):
+        high, clip = sorted(one.ranked, key=lambda method: method.label, reverse=True)
+        assert gain == one.difference(high, clip)
+    (other,) = ladders_of(runs_at(), "high")
+    assert values(other, "clip") == [-value for value in values(ladder, "high") if value is not None]
+
+
+def test_methods_are_joined_by_their_settings_but_for_the_learning_rate() -> None:
+    sweep = at(640, "high", 0.9, seeds=1, objective={"high": {}}, optimizer={"lr": 0.7})
+    changed = at(40_960, "high", 0.9, objective={"high": {"weight": 2}})
+    reference = at(40_960, "clip", 0.7, objective={"clip": {}}, optimizer={"lr": 0.2})
+    (ladder,) = ladders_of([*runs_at(), *sweep, *changed, *reference])
+    assert [*ladder.gains] == ["high"] and ladder.x[-1] == 40_960
+    assert ladder.gains["high"][-1] is None, "another weight is another method"
+    assert values(ladder, "high")[0] == pytest.approx(-0.01, abs=1e-3), "the rate with three seeds counts"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"name": "e", "source": "shards"}},
+        {"model": {side: {"name": "open_clip:b"} for side in ("image", "text")}},
+    ],
+)
+def test_other_data_or_towers_are_a_ladder_of_their_own(changes: dict[str, Any]) -> None:
+    found = ladders_of([*runs_at(), *[replace(one, name=f"{one.name}-b") for one in runs_at(**changes)]])
+    assert [len(ladder.x) for ladder in found] == [3, 3]
+    assert len({comparison.ladder_title(ladder) for ladder in found}) == 2
+
+
+def test_points_scored_on_other_sets_or_conditions_of_two_axes_are_no_ladder() -> None:
+    others = [
+        replace(one, results=[replace(row, dataset=f"other_{row.dataset}") for row in one.results])
+        for one in runs_at((2_560,))
+    ]
+    assert ladders_of([*runs_at((640, 10_000)), *others]) == []
+    batches = runs_at((2_560,), train={"samples": 2_560, "batch_size": 128})
+    assert ladders_of([*runs_at((640, 10_000)), *batches]) == []
+
+
+def test_the_page_starts_with_the_table_and_the_figure_of_the_gains() -> None:
+    comparisons, left_out = compare(group_runs(runs_at()))
+    document = comparison.build_comparison(comparisons, find_ladders(comparisons), left_out)
+    assert document.sections[0].title == "Gain over clip against samples seen: open_clip:a on d"
+    text, files = render_markdown(document, "files")
+    assert "| Gain over clip | 640 | 2,560 | 10,000 |" in text
+    assert files["ladder-1.csv"].decode().splitlines()[0] == "curve,seed,samples seen,gain,low,high"
