@@ -1,22 +1,16 @@
 """Loss terms by name. A new term needs one file, one line in TERMS and one test file."""
 
 from clipx.objectives.base import Objective, Term, build_objective
-from clipx.objectives.clip import ClipTerm
-from clipx.objectives.cyclic import CyclicCrossmodalTerm, CyclicInmodalTerm
+from clipx.objectives.clip import ClipTerm, MultiPositiveTerm, NegclipTerm
 from clipx.objectives.dcl import DclTerm
+from clipx.objectives.fastclip import DrrhoTerm, FastClipV1Term, FastClipV2Term, FastClipV3Term
 from clipx.objectives.keyword import KeywordTerm
-from clipx.objectives.multi_positive import MultiPositiveTerm
-from clipx.objectives.negclip import NegclipTerm
-from clipx.objectives.pairwise_means import NegativeTerm, PositiveTerm
-from clipx.objectives.per_sample.drrho import DrrhoTerm
-from clipx.objectives.per_sample.fastclip import FastClipV1Term, FastClipV2Term, FastClipV3Term
-from clipx.objectives.per_sample.nuclr import NuclrTerm
-from clipx.objectives.per_sample.sogclr import SogclrTerm
+from clipx.objectives.nuclr import NuclrTerm
+from clipx.objectives.pairwise import CyclicCrossmodalTerm, CyclicInmodalTerm, NegativeTerm, PositiveTerm
 from clipx.objectives.rank import RankTerm
 from clipx.objectives.siglip import SiglipTerm
-from clipx.objectives.teacher.align_clip import AlignClipTerm
-from clipx.objectives.teacher.clip_refine import ClipRefineTerm
-from clipx.objectives.teacher.distill import DistillTerm
+from clipx.objectives.sogclr import SogclrTerm
+from clipx.objectives.teacher import AlignClipTerm, ClipRefineTerm, DistillTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,

@@ -1,10 +1,10 @@
-"""CLIP: symmetric InfoNCE (paper 1, eq. 3.1; Radford et al. 2021).
+"""InfoNCE losses: a softmax over the pairs of the batch.
 
-    L = -1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ij/tau} )  -  1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ji/tau} )
-
-with s = image @ text.T [B, B] for a batch of B pairs. Paper 1 sums the two directions. The code of CLIP and CyCLIP
-averages them, which is the default here; `average: false` sums them.
+With x = image, y = text [B, E] and s = x @ y.T [B, B] for a batch of B pairs.
 """
+
+import torch
+from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import Reduction, logsumexp, positive_logits
@@ -12,7 +12,12 @@ from clipx.types import Embeddings, Progress
 
 
 class ClipTerm(Term):
-    """Mean over the batch; average of both directions, or their sum with `average: false`.
+    """CLIP: symmetric InfoNCE (paper 1, eq. 3.1; Radford et al. 2021); mean over the batch.
+
+        L = -1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ij/tau} )  -  1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ji/tau} )
+
+    Paper 1 sums the two directions. The code of CLIP and CyCLIP averages them, which is the default here;
+    `average: false` sums them.
 
     Example (B = 4 pairs, dimension E = 8; equal embeddings give log B):
         >>> import torch
@@ -33,3 +38,64 @@ class ClipTerm(Term):
         images, texts = logsumexp(*pairs, (Reduction(dim=1), Reduction(dim=0)), embeddings.part)
         both = (images + texts - 2 * positive_logits(*pairs)).mean()
         return both / 2 if self.average else both, {}
+
+
+class MultiPositiveTerm(Term):
+    """InfoNCE with several positives, all pairs of a group (Khosla et al. 2020, SupCon, eq. 2: L_out).
+
+        L = 1/2 (L_image + L_text)
+        L_image = -1/B sum_i 1/|P(i)| sum_{p in P(i)} log( e^{s_ip/tau} / sum_j e^{s_ij/tau} )
+
+    with P(i) = {p: group_p = group_i}, i included; L_text uses s_pi and s_ji. Mean over the batch; average of both
+    directions, or their sum with `average: false`. SupCon contrasts samples of one modality and leaves the anchor out
+    of both sums. Here the contrasted samples are of the other modality, so nothing is left out. If every group has one
+    pair, this is `clip`.
+
+    The mean of s_ip over P(i) is computed without a B x B matrix, as the product <x_i, mean of y_p over P(i)>.
+    """
+
+    needs = ("group",)
+
+    def __init__(self, average: bool = True) -> None:
+        self.average = average
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        assert embeddings.group is not None
+        x, y, scale = embeddings.image, embeddings.text, embeddings.scale
+        images, texts = logsumexp(x, y, scale, (Reduction(dim=1), Reduction(dim=0)), embeddings.part)
+        # sum_i <x_i, mean of y over P(i)> = sum_i <mean of x over P(i), y_i>: both directions have the same positives
+        positives = positive_logits(x, group_means(y, embeddings.group), scale)
+        both = (images + texts - 2 * positives).mean()
+        return both / 2 if self.average else both, {}
+
+
+def group_means(vectors: Tensor, group: Tensor) -> Tensor:
+    """Return the mean vector of each pair's group, [B, E]."""
+    _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
+    sums = vectors.new_zeros(len(count), vectors.shape[1]).index_add(0, index, vectors)
+    means: Tensor = sums / count[:, None]
+    return means[index]
+
+
+class NegclipTerm(Term):
+    """NegCLIP: InfoNCE with a hard negative caption for each pair (Yuksekgonul et al., ICLR 2023).
+
+        L = 1/2 (L_image + L_text)
+        L_image = -1/B sum_i log( e^{s_ii/tau} / sum_j (e^{s_ij/tau} + e^{n_ij/tau}) )
+        L_text  = -1/B sum_i log( e^{s_ii/tau} / sum_j e^{s_ji/tau} )
+
+    with y' = Embeddings.negative_text [B, E] and n = x @ y'.T. Images choose among all captions and all negatives of
+    the batch, true captions among all images. Mean over the batch, and over both directions.
+
+    The authors also put similar images into one batch, as further pairs; this term does not choose batches. It takes
+    twice as many matrix products as `clip`.
+    """
+
+    needs = ("negative_text",)
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        assert embeddings.negative_text is not None
+        x, y, scale, part = embeddings.image, embeddings.text, embeddings.scale, embeddings.part
+        captions, texts = logsumexp(x, y, scale, (Reduction(dim=1), Reduction(dim=0)), part)
+        (negatives,) = logsumexp(x, embeddings.negative_text, scale, (Reduction(dim=1),), part)
+        return (torch.logaddexp(captions, negatives) + texts - 2 * positive_logits(x, y, scale)).mean() / 2, {}

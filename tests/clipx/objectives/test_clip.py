@@ -1,4 +1,4 @@
-"""The CLIP term against a double loop from the paper and closed forms."""
+"""Terms with a softmax over the batch, and the sigmoid loss with groups, against double loops and closed forms."""
 
 import doctest
 import math
@@ -8,8 +8,17 @@ import torch
 from torch import Tensor
 
 from clipx.objectives import clip
-from clipx.types import Loss
-from tests.helpers.pairs import embed, loss_of, random_pairs
+from clipx.types import Embeddings, Loss
+from tests.helpers.pairs import Terms, embed, loss_of, negatives_of, random_pairs, value_and_gradients
+
+NEGCLIP_SCALE = 4.0
+SCALE, BIAS = 5.0, -2.0
+GROUPS = {
+    "some": [4, 9, 4, 0, 9, 4, 7],  # ids need not be consecutive
+    "one": [3] * 7,
+    "pairs alone": [6, 5, 4, 3, 2, 1, 0],
+    "one pair": [8],
+}
 
 
 def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
@@ -17,7 +26,7 @@ def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_loss_matches_the_papers_double_loop(average: bool) -> None:
+def test_clip_matches_the_papers_double_loop(average: bool) -> None:
     image, text = random_pairs(5, 3)
     tau, B = 0.2, 5
     s = [[float(image[i] @ text[j]) for j in range(B)] for i in range(B)]
@@ -42,3 +51,117 @@ def test_terms_are_logged_without_their_weight() -> None:
 def test_the_docstring_example_runs() -> None:
     result = doctest.testmod(clip)
     assert result.attempted and not result.failed
+
+
+def negclip_by_loops(image: torch.Tensor, text: torch.Tensor, negative: torch.Tensor) -> float:
+    """Return the mean of both directions: images against texts and hard captions, texts against images.
+
+    The authors' repository (vinid/neg_clip) was not available; this follows the copy of its loss in wujianP/fineCLIP,
+    neg_clip/src/open_clip/loss.py at 2199f9b32936fdeabe5900ee464acc354fc8003d, and neg_clip/src/training/train.py.
+    """
+    B, texts = len(image), torch.cat([text, negative])
+    z = (NEGCLIP_SCALE * image @ texts.T).tolist()
+    total = 0.0
+    for i in range(B):
+        total += math.log(sum(math.exp(z[i][j]) for j in range(2 * B))) - z[i][i]
+        total += math.log(sum(math.exp(z[j][i]) for j in range(B))) - z[i][i]
+    return total / B / 2
+
+
+@pytest.mark.parametrize("B", [1, 2, 7])
+def test_negclip_matches_the_double_loop(B: int) -> None:
+    image, text = random_pairs(B, 4)
+    found = loss_of({"negclip": {}}, embed(image, text, NEGCLIP_SCALE)).total.item()
+    assert abs(found - negclip_by_loops(image, text, negatives_of(text))) < 1e-9
+
+
+def test_gradients_of_negclip_match_torchs_own() -> None:
+    given = embed(*random_pairs(6, 4), NEGCLIP_SCALE)
+    assert given.negative_text is not None
+    given.negative_text.requires_grad_()
+    _, found = value_and_gradients({"negclip": {}}, given)
+    image, text, negative = (v.detach().requires_grad_() for v in (given.image, given.text, given.negative_text))
+    scale = given.scale.clone().requires_grad_()
+    logits, pairs = scale * image @ torch.cat([text, negative]).T, torch.arange(6)
+    entropy = torch.nn.functional.cross_entropy
+    loss = (entropy(logits, pairs) + entropy(logits[:, :6].T, pairs)) / 2
+    expected = torch.autograd.grad(loss, [image, text, scale, negative])
+    for name, gradient in zip(("image", "text", "scale"), expected, strict=False):
+        assert (found[name] - gradient).abs().max() < 1e-9, name
+    assert given.negative_text.grad is not None
+    assert (given.negative_text.grad - expected[3]).abs().max() < 1e-9
+
+
+def test_negatives_that_are_far_from_every_image_leave_clips_loss() -> None:
+    image = torch.eye(3, dtype=torch.float64)
+    given = embed(image, image.roll(1, 0), 200.0)
+    given.negative_text = -torch.ones_like(image)
+    clip = loss_of({"clip": {}}, given).total
+    assert torch.isclose(loss_of({"negclip": {}}, given).total, clip, rtol=1e-12)
+
+
+def batch(group: list[int]) -> Embeddings:
+    embeddings = embed(*random_pairs(len(group), 4), SCALE, bias=BIAS)
+    embeddings.group = torch.tensor(group)
+    return embeddings
+
+
+def infonce(s: list[list[float]], group: list[int]) -> float:
+    """Khosla et al. 2020, eq. 2, from image to text and back, averaged."""
+    B, total = len(group), 0.0
+    for i in range(B):
+        P = [p for p in range(B) if group[p] == group[i]]
+        for row in ([s[i][j] for j in range(B)], [s[j][i] for j in range(B)]):
+            denominator = sum(math.exp(SCALE * x) for x in row)
+            total -= sum(math.log(math.exp(SCALE * row[p]) / denominator) for p in P) / len(P) / B / 2
+    return total
+
+
+def sigmoid_loss(s: list[list[float]], group: list[int]) -> float:
+    """Zhai et al. 2023, algorithm 1, with y_ij = 1 within a group."""
+    B, total = len(group), 0.0
+    for i in range(B):
+        for j in range(B):
+            y = 1 if group[i] == group[j] else -1
+            total += math.log(1 + math.exp(-y * (SCALE * s[i][j] + BIAS))) / B
+    return total
+
+
+GROUPED: dict[str, tuple[Terms, object]] = {
+    "multi_positive": ({"multi_positive": {}}, infonce),
+    "siglip": ({"siglip": {"positives": "group"}}, sigmoid_loss),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("name", GROUPED)
+def test_losses_with_groups_match_the_papers_double_loop(name: str, group: list[int]) -> None:
+    embeddings = batch(group)
+    terms, by_loops = GROUPED[name]
+    s = (embeddings.image @ embeddings.text.T).tolist()
+    assert callable(by_loops)
+    assert abs(loss_of(terms, embeddings).total.item() - by_loops(s, group)) < 1e-9
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_pairs_alone_in_their_groups_give_the_usual_loss_and_gradients(name: str) -> None:
+    usual: Terms = {"clip": {}} if name == "multi_positive" else {"siglip": {}}
+    found, gradients = value_and_gradients(GROUPED[name][0], batch(GROUPS["pairs alone"]))
+    expected, expected_gradients = value_and_gradients(usual, batch(GROUPS["pairs alone"]))
+    assert torch.allclose(found, expected, rtol=1e-13)
+    for key, gradient in expected_gradients.items():
+        assert torch.allclose(gradients[key], gradient, rtol=1e-11, atol=1e-14), key
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_renaming_the_groups_changes_nothing(name: str) -> None:
+    renamed = [100 - 3 * k for k in GROUPS["some"]]
+    found, expected = (value_and_gradients(GROUPED[name][0], batch(g)) for g in (renamed, GROUPS["some"]))
+    gradients: list[dict[str, Tensor]] = [found[1], expected[1]]
+    assert found[0].item() == pytest.approx(expected[0].item(), rel=1e-14)
+    assert all(torch.allclose(gradients[0][k], gradients[1][k], rtol=1e-12) for k in gradients[1])
+
+
+def test_the_sum_of_both_directions_is_twice_the_average() -> None:
+    average, total = (loss_of({"multi_positive": {"average": a}}, batch(GROUPS["some"])).total for a in (True, False))
+    assert torch.allclose(2 * average, total, rtol=1e-14)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from clipx import objectives
-from clipx.objectives.per_sample.drrho import DrrhoTerm
-from clipx.objectives.per_sample.fastclip import decayed_gamma
+from clipx.objectives.fastclip import DrrhoTerm, decayed_gamma
 from tests.helpers.pairs import teacher_of
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
 

@@ -31,9 +31,9 @@ import math
 import torch
 from torch import Tensor
 
-import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
+from clipx.objectives.sogclr import SIDES, Contrast, check_settings, single_epoch_note, update_log_u
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
@@ -88,7 +88,7 @@ class NuclrTerm(Term):
         freeze_epochs: int = 0,
         variant: str = "paper",
     ) -> None:
-        ma.check_settings("nuclr", num_samples, gamma)
+        check_settings("nuclr", num_samples, gamma)
         self.code, self.anchor_mean = lookup(VARIANTS, variant, "objective.nuclr.variant")
         if eta is None:
             eta = ETA if self.code else ETA * num_samples
@@ -110,12 +110,12 @@ class NuclrTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         scale = embeddings.scale.detach()
         zeta = {side: rows[f"nuclr_zeta_{side}"] for side in ("image", "text")}
-        contrast = ma.Contrast(embeddings, "nuclr", zeta)
+        contrast = Contrast(embeddings, "nuclr", zeta)
         seen = rows["nuclr_seen"]
         new = {"nuclr_seen": seen.new_ones(len(seen))}
         log_d, log_d_zeta, values = {}, {}, []  # log of u_i + exp(-xi/tau)/(n-1), and of u_i + exp(-zeta_i/tau)/(n-1)
-        for anchor, other in ma.SIDES:
-            log_u = ma.update_log_u(rows[f"nuclr_log_u_{anchor}"], contrast.log_g[anchor], seen, self.gamma)
+        for anchor, other in SIDES:
+            log_u = update_log_u(rows[f"nuclr_log_u_{anchor}"], contrast.log_g[anchor], seen, self.gamma)
             log_xi_term = -scale * self.state[f"xi_{other}"] - math.log(self.n - 1)
             log_d[anchor] = torch.logaddexp(log_u, log_xi_term)
             log_d_zeta[anchor] = torch.logaddexp(log_u, -scale * zeta[other] - math.log(self.n - 1))
@@ -125,7 +125,7 @@ class NuclrTerm(Term):
             loss, _ = contrast.surrogate_loss(values[0] + values[1], log_d)
             return loss, {column: rows[column] for column in self.columns} | new
         loss, negatives = contrast.surrogate_loss(values[0] + values[1], log_d, log_d_zeta)
-        for anchor, other in ma.SIDES:
+        for anchor, other in SIDES:
             positives = (-scale * zeta[other] - log_d_zeta[anchor]).exp()  # at most n-1
             G = 1 / self.n - self.anchor_mean(negatives[other], positives, self.n) / (self.n - 1)
             new |= self._update_zeta(other, rows, G, progress)
@@ -152,7 +152,7 @@ class NuclrTerm(Term):
         self.state = {f"xi_{side}": max(self.xi0, table.max(f"nuclr_zeta_{side}")) for side in ("image", "text")}
 
     def notes(self, total_epochs: int) -> list[str]:
-        lines = ma.single_epoch_note("nuclr", total_epochs)
+        lines = single_epoch_note("nuclr", total_epochs)
         if self.freeze_epochs >= total_epochs:
             covered = f"objective.nuclr.freeze_epochs={self.freeze_epochs} covers all {total_epochs} epochs of the run"
             lines.append(f"{covered}: zeta is never updated")

@@ -1,14 +1,30 @@
-"""Shared by SogCLR, NUCLR and FastCLIP: moving averages u in log space, and the gradient estimator that uses u.
+"""SogCLR: a global contrastive loss with moving averages (Yuan et al. 2022; a baseline of paper 3).
 
-The notation is that of nuclr.py (paper 3, Algorithm 1): B is the batch size, D_ij = s_ij - s_ii, g_i is the mean of
-exp((D_ij - zeta_j)/tau) over j != i, u_i is the moving average of g_i, and d_i is u_i plus a number that depends on the
-term (and on zeta_i in NUCLR's sums over i). SogCLR and FastCLIP have zeta = 0.
+n is the number of training pairs, B the global batch size. For image anchors, D_ij = s_ij - s_ii; text anchors use s_ji
+and have their own u. Both directions are added. The loss exists in two forms:
+
+    own_pair: true     (tau/n) sum_i log sum_j exp(D_ij / tau)          with the pair itself: exp(0) at j = i
+    own_pair: false    (tau/n) sum_i log sum_{j != i} exp(D_ij / tau)   without the pair itself
+
+Paper 3 states the first (appendix A, "global contrastive loss"; eq. (3) with a uniform q, remark 2). SogCLR's released
+code computes the second. They differ most for a pair that is well separated from all others: in the first form its
+gradient vanishes, in the second the weights of its negatives still sum to about 1. Algorithm:
+
+    g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau)
+    u_i <- g_i on the first visit of sample i, else (1 - gamma) u_i + gamma g_i
+    d_i = u_i + exp(0)/(n-1)   with own_pair, else u_i
+    gradient = (1/B) sum_i 1/d_i 1/(B-1) sum_{j != i} exp(D_ij / tau) grad D_ij
+
+This is NUCLR with zeta = 0. NUCLR's xi term is then the pair itself: with own_pair xi is 0, else there is no xi term.
+
+`Contrast` and `MovingAverageTerm` are shared by NUCLR and FastCLIP, whose d_i is u_i plus another number. `Contrast`
+subtracts NUCLR's zeta_j from D_ij; SogCLR and FastCLIP have zeta = 0.
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would need rescaling when the maximum changes.
 
-With the softmax weights P_ij = exp((D_ij - zeta_j)/tau) / ((B-1) g_i) over j != i, the sums of Algorithm 1 over pairs
-are:
+With the softmax weights P_ij = exp((D_ij - zeta_j)/tau) / ((B-1) g_i) over j != i, the sums over pairs of NUCLR's
+Algorithm 1 (paper 3) are:
 
     log g_i = log sum_{j != i} exp((s_ij - zeta_j)/tau) - s_ii/tau - log(B-1)
     1/d_i 1/(B-1) sum_{j != i} exp((D_ij - zeta_j)/tau) grad D_ij  =  g_i/d_i (sum_j P_ij grad s_ij - grad s_ii)
@@ -165,3 +181,18 @@ def single_epoch_note(term: str, total_epochs: int) -> list[str]:
         f"objective.{term}.gamma has no effect in this run of one epoch: it visits no sample twice, so there is "
         "nothing to average"
     ]
+
+
+class SogclrTerm(MovingAverageTerm):
+    """The value is (tau/B) sum_i log d_i, added over both directions. The gradient is the estimator above.
+
+    Args:
+        gamma: weight of the new value in the moving average (paper 3: 0.8).
+        own_pair: add the pair itself to the denominator (true: paper 3; false: SogCLR's code).
+    """
+
+    name = "sogclr"
+
+    def __init__(self, num_samples: int, gamma: float = 0.8, own_pair: bool = False) -> None:
+        super().__init__(num_samples, gamma)
+        self.log_eps = -math.log(num_samples - 1) if own_pair else -math.inf

@@ -9,7 +9,7 @@ from open_clip.loss import DistillClipLoss
 
 from clipx import objectives
 from clipx.errors import UserError
-from clipx.objectives.teacher.clip_refine import STREAM
+from clipx.objectives.teacher import STREAM
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
 from tests.helpers.pairs import START, Terms, embed, loss_of, random_pairs, value_and_gradients

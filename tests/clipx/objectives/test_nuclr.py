@@ -9,7 +9,7 @@ import torch
 
 from clipx import objectives
 from clipx.errors import UserError
-from clipx.objectives.per_sample.nuclr import NuclrTerm, eta_factor
+from clipx.objectives.nuclr import NuclrTerm, eta_factor
 from tests.golden import GOLDEN
 from tests.helpers.golden_steps import golden_objective, run_steps
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step

@@ -1,4 +1,4 @@
-"""FastCLIP: global contrastive losses with a schedule of gamma (Wei et al. 2024, arXiv 2407.01445).
+"""FastCLIP and DRRho-CLIP: global contrastive losses with a schedule of gamma (Wei et al. 2024, arXiv 2407.01445).
 
 B is the global batch size and s = image @ text.T [B, B]. Image anchors have D_ij = s_ij - s_ii and
 g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau). Text anchors use s_ji and have their own u; both directions are added.
@@ -24,14 +24,15 @@ authors' code, v' is used without a square root.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
-import clipx.objectives.per_sample.moving_average as ma
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
+from clipx.objectives.sogclr import Contrast, MovingAverageTerm, check_batch
 from clipx.types import Embeddings, Progress
 
 # constants of fastclip_v2, from the authors' code
@@ -39,7 +40,7 @@ BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
 
 
-class FastClipV1Term(ma.MovingAverageTerm):
+class FastClipV1Term(MovingAverageTerm):
     """The value is tau/B sum_i log(eps + u_i), added over both directions.
 
     Args:
@@ -89,7 +90,7 @@ class FastClipV3Term(FastClipV1Term):
         self.rho = rho
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
-        contrast = ma.Contrast(embeddings, self.name)
+        contrast = Contrast(embeddings, self.name)
         log_d, new = self.update(contrast.log_g, rows, progress)
         value = (log_d["image"].mean() + log_d["text"].mean() + 2 * self.rho) / embeddings.scale
         return contrast.surrogate_loss(value, log_d, learns_scale=True)[0], new
@@ -159,7 +160,7 @@ class Direction:
 
     def __post_init__(self) -> None:
         B = len(self.a)
-        ma.check_batch("fastclip_v2", B)
+        check_batch("fastclip_v2", B)
         self.pairs = (self.a / self.tau[:, None]).detach(), self.b.detach(), self.tau.new_ones(())
         self.reductions = (Reduction(1, EXCLUDE_POSITIVES),)
         self.sums = log_sums(*self.pairs, self.reductions, self.embeddings.part)
@@ -185,3 +186,53 @@ def decayed_gamma(gamma: float, epoch: int, decay_epochs: int) -> float:
     if epoch >= decay_epochs:
         return gamma
     return gamma + (1 - gamma) * (1 + math.cos(math.pi * epoch / decay_epochs)) / 2
+
+
+class DrrhoTerm(FastClipV3Term):
+    """DRRho-CLIP: fastclip_v3 relative to a reference model, model.teacher (Wei et al. 2025, arXiv 2505.06699).
+
+        D_ij = (s_ij - s_ii) - (s'_ij - s'_ii),   g_i = 1/(B-1) sum_{j != i} exp(D_ij / tau)
+        L = tau/B sum_i log(eps + g_i) + rho tau, added over both directions
+
+    with similarities s of the model and s' of the reference, and the model's tau. A negative weighs less if the
+    reference, too, gives it a large similarity to the anchor. s - s' is computed as the dot product of [x, x'] and
+    [y, -y'], whose width is the sum of both models' widths.
+
+    The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays from 1 to
+    min(1, 4.177 T^-0.7265) over the T epochs of the run. The script keeps tau at 0.01: temperature.kind=fixed
+    temperature.tau=0.01.
+
+    Args:
+        gamma: weight of the new value in the moving average, after its decay from 1; null: min(1, 4.177 T^-0.7265).
+        gamma_decay_epochs: number of epochs in which gamma decays; null: the whole run.
+        eps: added to u_i.
+        rho: a larger rho gives a smaller learned tau.
+    """
+
+    name = "drrho"
+    needs = ("progress", "teacher")
+
+    def __init__(
+        self,
+        num_samples: int,
+        gamma: float | None = None,
+        gamma_decay_epochs: int | None = None,
+        eps: float = 1e-4,
+        rho: float = 11.0,
+    ) -> None:
+        super().__init__(num_samples, 1.0 if gamma is None else gamma, gamma_decay_epochs, eps, rho)
+        self.given_gamma = gamma
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        reference = embeddings.teacher
+        assert reference is not None
+        image = torch.cat([embeddings.image, reference.image], dim=1)
+        text = torch.cat([embeddings.text, -reference.text], dim=1)
+        return super().__call__(replace(embeddings, image=image, text=text), rows, progress)
+
+    def gamma_of(self, progress: Progress) -> float:
+        gamma = self.given_gamma
+        if gamma is None:
+            gamma = min(1.0, 4.177 * progress.total_epochs**-0.7265)
+        epochs = self.gamma_decay_epochs
+        return decayed_gamma(gamma, progress.epoch, progress.total_epochs if epochs is None else epochs)
