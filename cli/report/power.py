@@ -1,5 +1,6 @@
 """`clipx report power`: the seeds and hours that undecided claims need, from the spread of the runs so far."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,12 +15,12 @@ from clipx.utils.terminal import stdout_console
 from clipx.verdict import DECIDED
 from evaluation.claims.assess import looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
-from evaluation.claims.power import MOST_SEEDS, look_reached, open_parts
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
-from evaluation.claims.verdict import no_help
+from evaluation.claims.verdict import MOST_SEEDS, look_reached, open_parts, stuck_parts
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
+from evaluation.runs.reader import Run
 
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
@@ -27,6 +28,7 @@ CAPTION = (
     "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
 Arm = tuple[str, str]  # recipe, arm
+Runs = Mapping[str, Mapping[str, Seeds]]  # recipe -> arm -> seed -> run, so far
 
 
 @dataclass(frozen=True)
@@ -87,16 +89,19 @@ def print_needs(
             is_text = column in ("claim", "part")
             table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
         for need in rows:
-            table.add_row(*_cells(need, hours(need.seeds, evidence.runs, jobs)))
+            table.add_row(*_cells(need, hours(missing(need.seeds, evidence.runs), evidence.runs, jobs)))
         console.print(table)
-    for line in (_decided(found), _not_run(found), _blocked(found)):
-        if line:
-            print(line)
+    if decided := [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]:
+        print(f"decided: {', '.join(decided)}")
+    for outcome in found:
+        for finding, reason in stuck_parts(outcome) if outcome.verdict == "undecided" else ():
+            print(f"{reason} ({outcome.claim.id} {outcome.recipe}: {finding.label})")
     seeds = dict(first or {})
     for need in rows:
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
-    if runs := sum(missing(arm, target, evidence.runs) for arm, target in seeds.items()):
-        print(f"all together: {runs} runs{_total(seeds, evidence.runs, jobs)}")
+    left = missing(seeds, evidence.runs)
+    if runs := sum(left.values()):
+        print(f"all together: {runs} runs{_total(left, evidence.runs, jobs)}")
 
 
 def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
@@ -112,24 +117,38 @@ def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None
     return rows
 
 
-def hours(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> float | None:
-    """Return the wall-clock hours of the missing runs; None if a recipe with missing runs has no finished run.
+def missing(seeds: dict[Arm, int], runs: Runs) -> dict[Arm, int]:
+    """Return how many of the first `seeds` seeds of each arm have no run."""
+    return {
+        (recipe, arm): target - sum(seed < target for seed in runs.get(recipe, {}).get(arm, {}))
+        for (recipe, arm), target in seeds.items()
+    }
 
-    `runs`: recipe -> arm -> seed -> run, so far.
-    """
+
+def by_arm(runs: Iterable[Run]) -> Runs:
+    """Return recipe -> arm -> seed -> run."""
+    found: dict[str, dict[str, Seeds]] = {}
+    for run in runs:
+        recipe, arm = (str(run.config.get(key) or "") for key in ("recipe", "arm"))
+        found.setdefault(recipe, {}).setdefault(arm, {})[run.seed] = run
+    return found
+
+
+def hours(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
+    """Return the wall-clock hours of `left` runs of each arm; None if one of their recipes has no finished run."""
     total = 0.0
-    for (recipe, arm), target in seeds.items():
-        if left := missing((recipe, arm), target, runs):
+    for (recipe, arm), number in left.items():
+        if number:
             took = mean_seconds(runs.get(recipe, {}), arm)
             if took is None:
                 return None
-            total += left * took / jobs / 3600
+            total += number * took / jobs / 3600
     return total
 
 
-def _total(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) -> str:
+def _total(left: dict[Arm, int], runs: Runs, jobs: int) -> str:
     """Return `, about 3.2 hours with jobs=2`; recipes without a finished run are named and not included."""
-    by_recipe = {recipe: {arm: n for arm, n in seeds.items() if arm[0] == recipe} for recipe, _ in seeds}
+    by_recipe = {recipe: {arm: n for arm, n in left.items() if arm[0] == recipe} for recipe, _ in left}
     took = {recipe: hours(of, runs, jobs) for recipe, of in by_recipe.items()}
     known = [found for found in took.values() if found is not None]
     total = f", about {_hours(sum(known))} hours with jobs={jobs}" if any(known) else ""
@@ -137,12 +156,7 @@ def _total(seeds: dict[Arm, int], runs: dict[str, dict[str, Seeds]], jobs: int) 
     return total + (f"; hours of {unknown} unknown: no finished run" if unknown else "")
 
 
-def missing(arm: Arm, target: int, runs: dict[str, dict[str, Seeds]]) -> int:
-    """Return how many of the first `target` seeds have no run."""
-    return target - sum(seed < target for seed in runs.get(arm[0], {}).get(arm[1], {}))
-
-
-def mean_seconds(arms: dict[str, Seeds], arm: str) -> float | None:
+def mean_seconds(arms: Mapping[str, Seeds], arm: str) -> float | None:
     """Return the mean seconds of training and evaluation of an arm's runs, or of all runs if this arm has none."""
     for chosen in (arms.get(arm, {}), {(name, s): run for name, of in arms.items() for s, run in of.items()}):
         known = [took + run.evaluation_seconds for run in chosen.values() if (took := training_seconds(run))]
@@ -169,32 +183,6 @@ def _cells(need: Need, took: float | None) -> list[Text]:
         "-" if took is None else _hours(took),
     ]
     return [Text(cell) for cell in cells]
-
-
-def _decided(found: list[Outcome]) -> str:
-    named = [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]
-    return f"decided: {', '.join(named)}" if named else ""
-
-
-def _not_run(found: list[Outcome]) -> str:
-    """Return a line for each undecided claim with a part that has no numbers: the first such part and the reason."""
-    reasons = {
-        f"{outcome.claim.id} {outcome.recipe}: {finding.label}; {finding.note}": None
-        for outcome in found
-        if outcome.verdict == "undecided"
-        for finding in [f for f in outcome.findings if f.verdict == "not run"][:1]
-    }
-    return "\n".join(f"without numbers: {reason}" for reason in reasons)
-
-
-def _blocked(found: list[Outcome]) -> str:
-    """Return a line for each undecided part of a claim that more seeds cannot decide, with the reason."""
-    return "\n".join(
-        f"{no_help(finding.blocked)} ({outcome.claim.id} {outcome.recipe}: {finding.label})"
-        for outcome in found
-        for finding in outcome.findings
-        if outcome.verdict == finding.verdict == "undecided" and finding.blocked
-    )
 
 
 def _hours(took: float) -> str:

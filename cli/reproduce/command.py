@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
-from cli.reproduce.design import designs_of
-from cli.reproduce.plan import Plan, PlannedRun, composed, make_plan, parents_first
+from cli.report.power import by_arm, hours
+from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
 from cli.settings.arguments import key_of
 from cli.settings.compose import compose_eval, compose_run
@@ -220,24 +221,24 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
     """Train and evaluate these runs, `jobs` at a time; at `deadline`, a value of time.monotonic(), stop all of them."""
-    batch, seconds = Batch(), list[float]()
+    batch, left, known = Batch(), Counter(run.arm for run in runs), list[reader.Run]()
     if deadline is not None and time.monotonic() >= deadline:
         return Batch(stopped=True)
-    futures: dict[Future[tuple[str, float]], Path] = {}
-    by_folder: dict[Path, Future[tuple[str, float]]] = {}
+    futures: dict[Future[str], PlannedRun] = {}
+    by_folder: dict[Path, Future[str]] = {}
     for run in parents_first(runs):
         parents = [by_folder[parent] for parent in run.parents if parent in by_folder]
         future = by_folder[run.folder] = pool.submit(run_one, run.overrides, after=parents)
-        futures[future] = run.folder
+        futures[future] = run
     try:
-        left = None if deadline is None else deadline - time.monotonic()
-        for done, future in enumerate(as_completed(futures, left), start=1):
-            folder = futures[future]
+        remaining = None if deadline is None else deadline - time.monotonic()
+        for done, future in enumerate(as_completed(futures, remaining), start=1):
+            run, folder = futures[future], futures[future].folder
             try:
                 # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
-                message, took = future.result()
-                seconds += [took] if took else []
+                message = future.result()
                 batch.finished.append(folder)
+                known += [reader.read(folder)] if _can_be_reported(folder) else []
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{folder}/output.log shows its progress; run the same command to resume"
                 batch.failures[folder] = Fault(f"its process was killed; {progress}")
@@ -245,7 +246,9 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
             except Exception as error:
                 batch.failures[folder] = error
                 message = _failure(error)
-            time_left = _time_left(seconds, len(runs) - done, jobs)
+            left[run.arm] -= 1
+            took = hours(left, by_arm(known), jobs) or 0.0
+            time_left = f", about {60 * took:.0f} min left" if took else ""
             print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     except TimeoutError:  # of as_completed
         pool.stop()
@@ -257,16 +260,8 @@ def _failure(error: Exception) -> str:
     return f"failed: {' '.join(str(error).split()) or type(error).__name__}"
 
 
-def _time_left(seconds: list[float], runs_left: int, jobs: int) -> str:
-    """Return ", about N min left" from the seconds of the runs trained by this command; "" if it has trained none."""
-    return f", about {sum(seconds) / len(seconds) * runs_left / jobs / 60:.0f} min left" if seconds else ""
-
-
-def run_one(overrides: list[str]) -> tuple[str, float]:
-    """Train and evaluate one run in this process of the pool, with output to RUN/output.log.
-
-    Returns a message, and the wall-clock seconds; 0 seconds if the run was already trained.
-    """
+def run_one(overrides: list[str]) -> str:
+    """Train and evaluate one run in this process of the pool, with output to RUN/output.log. Return a message."""
     from cli.eval.one import evaluate
     from cli.train import train
 
@@ -274,7 +269,7 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
     run = directory.run_directory(config)
     if reader.is_evaluated(run) and not checkpoint.checkpoints(run):
         directory.refuse_changes(directory.read_config(run), config, str(run))
-        return "is evaluated; it has no checkpoints any more", 0.0
+        return "is evaluated; it has no checkpoints any more"
     run.mkdir(parents=True, exist_ok=True)
     append_output_to(run / "output.log")
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
@@ -296,10 +291,9 @@ def run_one(overrides: list[str]) -> tuple[str, float]:
             raise
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
-    trained_here = checkpoint.checkpoints(run)[-1:] != before
-    if trained_here or not reader.is_evaluated(run):  # this file marks the run as evaluated
+    # the file marks the run as evaluated
+    if checkpoint.checkpoints(run)[-1:] != before or not reader.is_evaluated(run):
         write_text(run / reader.TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
-    seconds = end - start if trained_here else 0.0
     if (ended := directory.read_divergence(run)) is not None:
-        return f"diverged at step {ended.step}, after {trained - start:.0f} s", seconds
-    return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s", seconds
+        return f"diverged at step {ended.step}, after {trained - start:.0f} s"
+    return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s"

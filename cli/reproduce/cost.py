@@ -6,8 +6,8 @@ The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
+from cli.report.power import by_arm, hours
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
@@ -18,7 +18,7 @@ from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, st
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
-from evaluation.runs.description import duration, training_seconds
+from evaluation.runs.description import duration
 from evaluation.runs.reader import is_evaluated, read
 
 TRAINED = ("trained", "finished")  # states in which training is finished
@@ -146,18 +146,10 @@ def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
 
 
 def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: int) -> None:
-    """Print the estimated training time left on this machine, if each recipe with untrained runs has a trained run."""
-    seconds: dict[str, list[float]] = {}
-    left: Counter[str] = Counter()
-    for config in configs:
-        run = directory.run_directory(config)
-        if states[run] not in TRAINED:
-            left[config.recipe] += 1
-        elif (took := training_seconds(read(run))) is not None:
-            seconds.setdefault(config.recipe, []).append(took)
-    if not left or not set(left) <= set(seconds):
-        return
-    total = sum(count * fmean(seconds[recipe]) for recipe, count in left.items()) / jobs
-    trained = sum(map(len, seconds.values()))
-    runs = f"{trained} trained run{'s' * (trained > 1)}"
-    print(f"here: about {duration(total)} of training left, based on {runs}; without evaluation")
+    """Print the estimated time left on this machine, if each recipe with untrained runs has a trained run."""
+    folders = {directory.run_directory(config): (config.recipe, config.arm) for config in configs}
+    left = Counter(arm for folder, arm in folders.items() if states[folder] not in TRAINED)
+    trained = [read(folder) for folder in folders if states[folder] in TRAINED]
+    if left and (took := hours(left, by_arm(trained), jobs)) is not None:
+        runs = f"{len(trained)} trained run{'s' * (len(trained) > 1)}"
+        print(f"here: about {duration(3600 * took)} left, based on {runs}")

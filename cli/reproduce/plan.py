@@ -1,7 +1,11 @@
-"""The runs of `clipx reproduce`, and the looks of their recipes: numbers of seeds at which claims are judged."""
+"""The runs of `clipx reproduce`, and the design of each recipe, stored in the folder of the runs before the first seed.
+
+A design has the looks of its recipe: the numbers of seeds at which the claims are judged.
+"""
 
 import shlex
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from cli.settings.arguments import count, flag, key_of, number, split_given
@@ -11,15 +15,17 @@ from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import directory
+from clipx.run.directory import identity_keys
 from clipx.training.devices import DEVICES
 from clipx.utils.registry import one_of
-from evaluation.claims.design import LOOKS, check_looks, stored
+from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims, hash_of, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
 # argument -> default
 OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
 UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
+OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
 COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
 
 
@@ -127,6 +133,22 @@ def make_plan(arguments: list[str]) -> Plan:
         until=until,
         scale=scale,
     )
+
+
+def designs_of(plan: Plan) -> list[Design]:
+    """Return the design of each recipe that tests claims.
+
+    A design contains all arms of its recipe, so that arms= may run a part of them. It leaves out settings that
+    change no result (paths, devices, workers, saving, logging).
+    """
+    return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
+
+
+def _design(name: str, looks: tuple[int, ...], settings: list[str]) -> Design:
+    found, config = recipe(name), compose_run([f"recipe={name}", *settings])
+    values = {key: attrgetter(key)(config) for key in identity_keys() if key not in OF_A_RUN}
+    hashed = hash_of({"settings": values, "arms": found.arms, "evaluations": found.evaluations})
+    return Design(name, hashed, tuple(found.arms), looks, describe_claims(name), tuple(config.data.evaluation))
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:

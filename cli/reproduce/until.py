@@ -19,9 +19,9 @@ from clipx.verdict import DECIDED
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
 from evaluation.claims.evidence import Evidence, collect_evidence
-from evaluation.claims.power import open_parts
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import ANY, Claim, Comparison, Outcome
+from evaluation.claims.verdict import open_parts, stuck_parts
 from evaluation.runs import reader
 
 
@@ -187,20 +187,18 @@ def _state(experiment: Experiment) -> str:
     left: dict[str, list[str]] = {}
     for outcome in undecided:
         reason = _why_no_seeds(experiment, outcome)
-        left.setdefault(f"undecided{reason and f', {reason}'}", []).append(name(outcome.claim.id, outcome.recipe))
+        left.setdefault(f"undecided{reason and f' ({reason})'}", []).append(name(outcome.claim.id, outcome.recipe))
     return "; ".join([line, *(f"{kind}: {', '.join(claims)}" for kind, claims in left.items())])
 
 
 def _why_no_seeds(experiment: Experiment, outcome: Outcome) -> str:
     """Return why more seeds do not help an undecided claim; "" if they may."""
-    if any(finding.verdict == "not run" for finding in outcome.findings):
-        return "numbers are missing"
+    stuck = stuck_parts(outcome)
+    if without := [reason for finding, reason in stuck if finding.verdict == "not run"]:
+        return without[0]
     if experiment.open_parts(outcome):
         return ""
-    if open_parts(outcome):
-        return "runs failed"
-    blocked = next((f.blocked for f in outcome.findings if f.verdict == "undecided" and f.blocked), "")
-    return f"more seeds do not help{blocked and f' ({blocked})'}"
+    return "runs failed" if open_parts(outcome) else stuck[0][1]
 
 
 def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:

@@ -4,8 +4,16 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.claims.measures import MetricReader
-from evaluation.claims.names import ALIASES, BOTH_R1, GAP, PER_CLASS, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT, UNIFORMITY
+from evaluation.claims.measures import (
+    ALIASES,
+    BOTH_R1,
+    GAP,
+    PER_CLASS,
+    PER_CLASS_PROBE,
+    PER_CLASS_ZEROSHOT,
+    UNIFORMITY,
+    MetricReader,
+)
 
 
 @dataclass(frozen=True)

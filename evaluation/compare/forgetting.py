@@ -17,8 +17,16 @@ import numpy as np
 
 from clipx.config.schema import ARM_PREFIX
 from clipx.run import directory
-from evaluation.claims.measures import value_name, value_title
-from evaluation.claims.names import KEPT_SETS, NEW_SETS
+from evaluation.claims.measures import (
+    PAIR_ACCURACY,
+    RECALL_1,
+    ZEROSHOT,
+    MetricReader,
+    canonical_name,
+    dataset_of,
+    value_name,
+    value_title,
+)
 from evaluation.compare.methods import SeedMean, seed_mean
 from evaluation.runs import results
 from evaluation.runs.description import setting
@@ -29,6 +37,24 @@ from evaluation.types import Result
 INTERPOLATED = "interpolated"  # folder in a run directory, with one results folder per alpha
 Scores = dict[str, float]  # "TASK DATASET" -> score, or change of the score
 Sides = tuple[Scores, Scores]  # on the new and on the kept sets
+
+
+@dataclass(frozen=True)
+class SideReader:
+    """The values of several readers on one side of a fine-tuning: on the sets in data.kept, or on all other sets."""
+
+    kept: bool
+    readers: tuple[MetricReader, ...]
+
+    def read(self, run: Run) -> dict[str, float]:
+        """Return the values of this side's data sets; {} if the run's config has no data.kept."""
+        kept = {canonical_name(str(name)) for name in setting(run, "data", "kept") or []}
+        found = {name: value for reader in self.readers for name, value in reader.read(run).items()}
+        return {name: v for name, v in found.items() if kept and (dataset_of(name) in kept) == self.kept}
+
+
+# after fine-tuning: the sets in data.kept, and all other sets
+KEPT_SETS, NEW_SETS = (SideReader(kept, (ZEROSHOT, RECALL_1, PAIR_ACCURACY)) for kept in (True, False))
 
 
 @dataclass(frozen=True)

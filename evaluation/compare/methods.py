@@ -17,8 +17,18 @@ from scipy.special import stdtr, stdtrit
 
 from clipx.errors import UserError
 from clipx.utils import plugins
-from evaluation.claims.measures import MetricReader, value_name, value_title
-from evaluation.claims.names import GAP, MARGIN, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
+from evaluation.claims.measures import (
+    GAP,
+    MARGIN,
+    PAIR_ACCURACY,
+    PROBE,
+    RECALL_1,
+    UNIFORMITY,
+    ZEROSHOT,
+    MetricReader,
+    value_name,
+    value_title,
+)
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
 from evaluation.runs.conditions import describe_methods, differing, settings_of_method, training_conditions

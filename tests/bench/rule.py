@@ -21,22 +21,22 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clipx.verdict import Verdict
-from evaluation.claims.comparisons import less_variable, more, rises_over_arms, unrelated_over_arms
 from evaluation.claims.design import ERROR, LOOKS, error_of_each_look
-from evaluation.claims.estimate import (
+from evaluation.claims.measures import GAP, RECALL_1
+from evaluation.claims.published import TABLES, printed
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Comparison, Estimate, less_variable, more, rises_over_arms, unrelated_over_arms
+from evaluation.claims.verdict import (
     RELIABLE,
+    holm,
     mean_estimate,
     rank_estimate,
     reliability,
     share_estimate,
     t_test,
     variance_estimate,
+    verdict_of,
 )
-from evaluation.claims.names import GAP, RECALL_1
-from evaluation.claims.published import TABLES, printed
-from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Comparison, Estimate
-from evaluation.claims.verdict import holm, verdict_of
 from evaluation.statistics import spearman
 
 Array = NDArray[np.float64]

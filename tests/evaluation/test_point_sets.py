@@ -11,7 +11,7 @@ from cli.eval import one
 from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
 from clipx.run import directory
-from evaluation.claims.names import ZEROSHOT
+from evaluation.claims.measures import ZEROSHOT
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint

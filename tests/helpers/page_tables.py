@@ -20,9 +20,9 @@ from evaluation.claims.assess import outcomes
 from evaluation.claims.conditions import regimes
 from evaluation.claims.design import LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
-from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
+from evaluation.claims.verdict import MOST_SEEDS
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals
 from evaluation.runs.reader import TIMING

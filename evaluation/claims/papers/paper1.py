@@ -14,10 +14,16 @@ that tau never falls below 0.07; appendix C.4 gives CLIP's clamp, 4.6052 = ln(1/
 use the clamp. Claim 1.17 repeats 1.5 to 1.7 with the other reading.
 """
 
-from evaluation.claims.comparisons import below, level, more, near
-from evaluation.claims.measures import MetricReader
-from evaluation.claims.names import MARGIN, MARGIN_QUANTILES, MARGINS_ABOVE_0, PROBE, RECALL_MEAN, aliases
-from evaluation.claims.types import Claim
+from evaluation.claims.measures import (
+    MARGIN,
+    MARGIN_QUANTILES,
+    MARGINS_ABOVE_0,
+    PROBE,
+    RECALL_MEAN,
+    MetricReader,
+    aliases,
+)
+from evaluation.claims.types import Claim, below, level, more, near
 
 MARGIN_RECIPES = ("margin_mscoco", "margin_photos", "margin_mini")
 RECIPES = ("clip_reg_cc3m", "clip_reg_mini")

@@ -13,9 +13,8 @@ writes this loss nor prints its numbers.
 
 from dataclasses import replace
 
-from evaluation.claims.comparisons import extra_gain, keeps, less_variable, more
-from evaluation.claims.names import COUNT, OTHERS
-from evaluation.claims.types import Claim
+from evaluation.claims.measures import COUNT, OTHERS
+from evaluation.claims.types import Claim, extra_gain, keeps, less_variable, more
 
 RECIPES = ("counting_datacomp", "counting_mini")
 FORMS = tuple(f"{g}_{eta}" for eta in (100, 1000) for g in ("log1p", "ratio"))

@@ -15,9 +15,8 @@ code leaves the own pair out. The paper does not say which form its SogCLR runs 
 against `sogclr` the effects of zeta and the own pair together.
 """
 
-from evaluation.claims.comparisons import level, more
-from evaluation.claims.names import RECALL_1, RECALL_1_AND_ZEROSHOT, ZETA_OPTIMUM, ZETA_POPULARITY
-from evaluation.claims.types import Claim, Comparison
+from evaluation.claims.measures import RECALL_1, RECALL_1_AND_ZEROSHOT, ZETA_OPTIMUM, ZETA_POPULARITY
+from evaluation.claims.types import Claim, Comparison, level, more
 
 WITH_CLASSES, PHOTOS = ("nuclr_cc3m", "nuclr_cc12m", "nuclr_mini"), "nuclr_photos"
 RECIPES = ("nuclr_cc3m", "nuclr_cc12m", PHOTOS, "nuclr_mini")

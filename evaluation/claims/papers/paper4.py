@@ -17,10 +17,28 @@ four parts of 4.6. Smaller sets give other signs, because gap, uniformity and al
 import math
 from dataclasses import replace
 
-from evaluation.claims.comparisons import level, more, often, rises_over_arms, trend, unrelated_over_arms
-from evaluation.claims.measures import EarlyChange, FinalGap, SlowClosure
-from evaluation.claims.names import GAP, PAIR_ACCURACY, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
-from evaluation.claims.types import ANY, Claim, Comparison
+from evaluation.claims.measures import (
+    GAP,
+    PAIR_ACCURACY,
+    PROBE,
+    RECALL_1,
+    UNIFORMITY,
+    ZEROSHOT,
+    EarlyChange,
+    FinalGap,
+    SlowClosure,
+)
+from evaluation.claims.types import (
+    ANY,
+    Claim,
+    Comparison,
+    level,
+    more,
+    often,
+    rises_over_arms,
+    trend,
+    unrelated_over_arms,
+)
 
 RECIPES = ("gap_mscoco", "gap_mini")
 TABLE_2 = ("gap_mscoco", "gap_photos", "gap_mini")

@@ -5,10 +5,8 @@ Smallest effects of interest: about a quarter of the published effect. Bounds th
 parameters (5.11).
 """
 
-from evaluation.claims.comparisons import below, more, more_or_diverged
-from evaluation.claims.measures import SpreadOfMean
-from evaluation.claims.names import PER_CLASS, PER_CLASS_BEFORE, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT
-from evaluation.claims.types import Claim
+from evaluation.claims.measures import PER_CLASS, PER_CLASS_BEFORE, PER_CLASS_PROBE, PER_CLASS_ZEROSHOT, SpreadOfMean
+from evaluation.claims.types import Claim, below, more, more_or_diverged
 
 RECIPES = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")

@@ -5,9 +5,8 @@ import math
 from clipx.verdict import DECIDED, Verdict
 from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
-from evaluation.claims.power import MOST_SEEDS
 from evaluation.claims.types import Finding, Outcome
-from evaluation.claims.verdict import survives_holm
+from evaluation.claims.verdict import MOST_SEEDS, survives_holm
 from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures.effects import Effect, forest_plot
 from evaluation.runs.description import four_decimals

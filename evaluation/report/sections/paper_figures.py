@@ -7,8 +7,7 @@ from statistics import fmean
 
 from clipx.utils.figures import COLOURS
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.measures import EarlyChange, logged_gaps
-from evaluation.claims.names import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT
+from evaluation.claims.measures import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT, EarlyChange, logged_gaps
 from evaluation.claims.papers.paper1 import MARGIN_RECIPES
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.types import Measure, Outcome

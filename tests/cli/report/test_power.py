@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from cli.report.command import report
-from cli.report.power import hours, mean_seconds, missing
+from cli.report.power import by_arm, hours, mean_seconds, missing
 from clipx.errors import UserError
-from evaluation.claims.power import look_reached, open_parts
 from evaluation.claims.types import Finding, Outcome
+from evaluation.claims.verdict import look_reached, open_parts
 from evaluation.runs.reader import TIMING, read
 from tests.helpers import synthetic
 
@@ -109,11 +109,12 @@ def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) 
     folder = synthetic.write(tmp_path, synthetic.run("r", "a", 1, {}, log(1800)))
     (folder / TIMING).write_text('{"evaluation_seconds": 1800}')
     one = read(folder)
-    runs = {"r": {"a": {1: one, 7: replace(one, evaluation_seconds=0.0)}}}
+    runs = by_arm([one, replace(one, seed=7, evaluation_seconds=0.0)])
     assert mean_seconds(runs["r"], "a") == pytest.approx(2700)
     assert mean_seconds(runs["r"], "b") == pytest.approx(2700)
-    assert missing(("r", "a"), 5, runs) == 4  # seed 7 is beyond the fifth seed
-    assert hours({("r", "a"): 5, ("r", "b"): 5}, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
+    left = missing({("r", "a"): 5, ("r", "b"): 5}, runs)
+    assert left == {("r", "a"): 4, ("r", "b"): 5}  # seed 7 is beyond the fifth seed
+    assert hours(left, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
     assert hours({("other", "a"): 5}, runs, jobs=1) is None
     assert hours({("other", "a"): 0}, runs, jobs=1) == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.launcher.process_pool import gpu_of_each_job
-from cli.reproduce.command import _can_be_reported, _run_benchmarks, _time_left, reproduce
+from cli.reproduce.command import _can_be_reported, _run_benchmarks, reproduce
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
@@ -91,13 +91,13 @@ def test_a_claim_that_is_not_in_the_table_is_refused() -> None:
         reproduce(["recipe=gap_mini", "arms=base", 'claims=["4.13"]', "dry=true"])
 
 
-def broken(overrides: list[str]) -> tuple[str, float]:
+def broken(overrides: list[str]) -> str:
     """Raise an error for arm=base; kill this process for arm=softplus."""
     if "arm=base" in overrides:
         raise RuntimeError("a bug")
     if "arm=softplus" in overrides:
         os.kill(os.getpid(), signal.SIGKILL)
-    return "trained", 60.0
+    return "trained"
 
 
 @pytest.mark.long
@@ -115,7 +115,7 @@ def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     printed = capsys.readouterr().err.splitlines()
     assert printed[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
     assert printed[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
-    assert printed[2] == "3/3 runs/gap_mini-slrt/s0 trained, about 0 min left"
+    assert printed[2] == "3/3 runs/gap_mini-slrt/s0 trained"
 
 
 @pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
@@ -123,11 +123,6 @@ def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path)
     assert not _can_be_reported(tmp_path)
     (tmp_path / file).touch()
     assert _can_be_reported(tmp_path)
-
-
-def test_the_time_left_is_estimated_from_the_runs_of_this_call() -> None:
-    assert _time_left([], 9, 2) == ""
-    assert _time_left([540.0, 660.0], 9, 2) == ", about 45 min left"
 
 
 def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.design import designs_of
-from cli.reproduce.plan import composed, make_plan
+from cli.reproduce.plan import composed, designs_of, make_plan
 from cli.settings.recipes import load_recipe, recipe
 from clipx.config.schema import AXES, RunConfig
 from clipx.config.setting import check_key

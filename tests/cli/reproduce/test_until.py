@@ -13,10 +13,9 @@ from cli.reproduce.until import Batch, Experiment, run_looks
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from evaluation.claims.comparisons import more, rises_over_arms
 from evaluation.claims.design import LOOKS, Design, describe_claims
-from evaluation.claims.names import GAP, ZEROSHOT
-from evaluation.claims.types import ANY, Claim, Comparison
+from evaluation.claims.measures import GAP, ZEROSHOT
+from evaluation.claims.types import ANY, Claim, Comparison, more, rises_over_arms
 from tests.helpers import synthetic
 
 RECIPE, S = "gap_mini", 0.01  # s: smallest effect of interest
@@ -204,7 +203,7 @@ def test_a_trend_over_arms_gets_no_seeds_after_the_first_look(experiment: Make, 
     unrelated = replace(NEAR, comparisons=(rises_over_arms(arms, GAP, ConstantScore(), "x and y"),))
     ending, _ = run_all_looks(experiment(unrelated, max_seeds=5, arms=arms), FakeTraining(tmp_path))
     assert seeds_by_arm(tmp_path) == dict.fromkeys(arms, 3)
-    assert "undecided, more seeds do not help: 9.2" in ending
+    assert "undecided (more seeds do not help: its unit is the arm): 9.2" in ending
 
 
 class ConstantScore:
@@ -219,7 +218,10 @@ def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: M
     whole = experiment(FAR, NEAR)
     ending, _ = run_all_looks(whole, training)
     assert len(training.batches) == 1 and len(whole.done.failures) == 3
-    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, numbers are missing: 9.2"
+    assert ending == (
+        "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); "
+        "undecided (run: clipx train recipe=gap_mini arm=near seed=0): 9.2"
+    )
 
 
 def test_a_run_without_a_number_ends_the_looks_and_is_named(experiment: Make, tmp_path: Path) -> None:
@@ -227,14 +229,14 @@ def test_a_run_without_a_number_ends_the_looks_and_is_named(experiment: Make, tm
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
     assert ending == (
         "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); "
-        f"undecided, more seeds do not help ({tmp_path}/{RECIPE}-near/s4 gives no number): 9.2"
+        f"undecided (more seeds do not help: {tmp_path}/{RECIPE}-near/s4 gives no number): 9.2"
     )
 
 
 def test_a_failed_run_ends_the_looks_of_its_claims(experiment: Make, tmp_path: Path) -> None:
     ending, _ = run_all_looks(experiment(FAR, NEAR), FakeTraining(tmp_path, failing=("near", 1)))
     assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 2, "other": 3}
-    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided, runs failed: 9.2"
+    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided (runs failed): 9.2"
 
 
 def test_the_claims_with_the_least_training_time_come_first(experiment: Make, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from evaluation.claims.assess import assess
 from evaluation.claims.measures import MetricReader, SpreadOfMean, canonical_name, signed_r_squared
-from evaluation.claims.power import open_parts
 from evaluation.claims.table import CLAIMS
+from evaluation.claims.verdict import open_parts
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot

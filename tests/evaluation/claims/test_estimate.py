@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.claims.comparisons import more, rises_over_arms, trend, unrelated_over_arms
-from evaluation.claims.estimate import mean_estimate, null_correlations, rank_estimate, reliability
-from evaluation.claims.names import GAP, RECALL_1
+from evaluation.claims.measures import GAP, RECALL_1
+from evaluation.claims.types import more, rises_over_arms, trend, unrelated_over_arms
+from evaluation.claims.verdict import mean_estimate, null_correlations, rank_estimate, reliability
 
 MANY = tuple(map(str, range(26)))
 

@@ -7,12 +7,19 @@ import pytest
 
 from clipx.verdict import Verdict, overall
 from evaluation.claims.assess import assess
-from evaluation.claims.comparisons import less_variable, level, more, often
 from evaluation.claims.design import Design, describe_claims
-from evaluation.claims.estimate import mean_estimate, share_estimate, variance_estimate
-from evaluation.claims.names import GAP
-from evaluation.claims.types import Estimate, Finding, Outcome
-from evaluation.claims.verdict import adjust, holm, judge, p_value, survives_holm
+from evaluation.claims.measures import GAP
+from evaluation.claims.types import Estimate, Finding, Outcome, less_variable, level, more, often
+from evaluation.claims.verdict import (
+    adjust,
+    holm,
+    judge,
+    mean_estimate,
+    p_value,
+    share_estimate,
+    survives_holm,
+    variance_estimate,
+)
 from evaluation.runs.reader import Run
 from tests.helpers.synthetic import claim, evidence, run
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from evaluation.claims.names import KEPT_SETS, NEW_SETS
-from evaluation.compare.forgetting import FineTuning, fine_tunings
+from evaluation.compare.forgetting import KEPT_SETS, NEW_SETS, FineTuning, fine_tunings
 from evaluation.compare.methods import SeedMean
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
