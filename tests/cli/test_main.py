@@ -1,13 +1,17 @@
-"""Exit codes and error messages of the command."""
+"""Exit codes and error messages of the command, Ctrl-C while it starts, and folders with the names of our packages."""
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from cli import exit_codes
+from tests.helpers.commands import clipx, tiny
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
@@ -50,3 +54,40 @@ def test_a_failed_read_of_an_open_file_is_a_fault(capsys: pytest.CaptureFixture[
 
     assert exit_codes.exit_code_of(read) == 1
     assert capsys.readouterr().err == f"clipx: {os.strerror(errno.EIO)}\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_ctrl_c_at_start_up_prints_one_line(command: str, shards: Path, tmp_path: Path) -> None:
+    given = {
+        "train": ["train", *tiny(shards, samples=1600), "name=a"],
+        "eval": ["eval", "model=open_clip:mini-48/random", f"datasets=[captions:{shards}/train]"],
+    }
+    start = [sys.executable, "-m", "cli.main", *given[command]]
+    stopped = 0
+    for seconds, presses in ((1.0, 1), (2.0, 5), (4.0, 1)):
+        process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        time.sleep(seconds)
+        for _ in range(presses):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        lines = [line for line in process.communicate()[1].splitlines() if line]
+        if process.returncode in (130, -signal.SIGINT):  # otherwise it ended before the signal, or training saved (75)
+            assert lines[-1] == "clipx: stopped" and not [line for line in lines if "Traceback" in line]
+            stopped += 1
+    assert stopped, "no process was still starting when the signal came"
+
+
+@pytest.mark.long
+def test_folders_of_the_user_with_our_names_do_not_replace_our_code(shards: Path, tmp_path: Path) -> None:
+    for name in ("cli", "evaluation", "clipx"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the file of the user')\n")
+    command = [sys.executable, "-P", "-m", "cli.main"]  # does not search the working directory
+    given = ["train", *tiny(shards), "train.processes=2", "train.device=cpu", "name=two"]
+    done = subprocess.run([*command, *given], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert clipx("ls", "terms", cwd=tmp_path, code=None).returncode != 0, (
+        "without -P, the folders of the user must be imported, or this test checks nothing"
+    )

@@ -1,0 +1,244 @@
+"""Wrong input ends in one line that names key, value and allowed values, and in exit code 2: one table."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.commands import clipx_here, tiny
+
+OWN = {  # file of the user -> content
+    "bare.yaml": "data: {name: x, source: scenes}\ntrain: {samples: 64, batch_size: 8}\n",
+    "key.yaml": "train: {smaples: 64}\n",
+    "group.yaml": "trian: {samples: 64}\n",
+    "choice.yaml": "defaults: [{override /objective: foo}]\ntrain: {samples: 64}\n",
+    "broken.yaml": "train: [\n",
+}
+GAP = "recipe=gap_mini"
+NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
+BEFORE_TORCH = {  # command line -> part of the message; refused before torch is imported, which takes seconds
+    "train recipe=demo name=../../evil": f"name=../../evil is out of range; {NAMES}",
+    "train recipe=demo name=": f"name= is out of range; {NAMES}",
+    "train recipe=demo name='läuf'": f"name=läuf is out of range; {NAMES}",
+    "check recipe=demo train.processes=3": "train.batch_size=128 must be divisible by 3 (3 processes x",
+    "train recipe=demo --lr 0.1": "--lr is not an option; settings are written key=value: optimizer.lr=...",
+    "check recipe=demo temperature.tau=0.1,0.2": "temperature.tau=0.1,0.2: several values need clipx train -m",
+    "train recipe=demo temperature.tau=0.3,0 -m seed=1": "temperature.tau=0: temperature.tau=0.0 is out of range",
+    "train recipe=demo --cfg job lr=1": "lr is not a setting; did you mean 'optimizer.lr'?",
+    "train recipe=demo --cfg jbo seed=1": "argument --cfg/-c: invalid choice: 'jbo' (choose from 'job', ",
+    "train recipe=demo -m --cfg job seed=0,1": "-m and --cfg do not work together: leave one out",
+    "train recipe=demo --resolve": "--resolve needs --cfg job",
+    "train recipe=demo sed": "sed is not of the form key=value",
+    "train -m recipe=demo temperature.tau=0.1,0.2 name=x": "would share the folder x/s0: leave name= out",
+    "check recipe=demo model.init=arm:clip": "model.init=arm:clip: recipe=demo has no arms; give the path of a run",
+    f"check recipe=demo seed={2**64}": f"seed={2**64} is out of range; allowed: whole numbers up to 2^64 - 1",
+    "check recipe=demo runs=": "runs= is out of range; allowed: a folder",
+    "train recipe=own": "recipes of your own: --config-dir FOLDER",
+    "check runs/mine/s0": "runs/mine/s0 is not of the form key=value",
+    "ls claims 1.2": "clipx ls 1.2 is not known; allowed: ",
+    "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
+    "train recipe=key": "recipe=key: train.smaples in own/key.yaml is not a setting; did you mean 'train.samples'",
+    "check recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train.",
+    "check recipe=broken": "recipe own/broken.yaml is not valid YAML",
+    "train": "recipe= is missing; allowed: ",
+    "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
+    "check recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
+    "train recipe=demo train.epoch=3": "train.epoch is not a setting; did you mean 'train.epochs'",
+    "train recipe=demo ++nmae=x": "nmae is not a setting; did you mean 'name'",
+    "check recipe=demo train.epochs=abc": "train.epochs=abc must be a whole number; allowed: epochs, 1 or more",
+    "check recipe=demo data=flickr": "data=flickr is not known; did you mean 'flickr8k'",
+    "check recipe=demo temperature.kind=lerned": "temperature.kind=lerned is not known; did you mean 'learned'",
+    "check recipe=demo train.samples=null train.epochs=0": "train.epochs=0 is out of range; allowed: 1 or more",
+    "check recipe=demo log.every=0": "log.every=0 is out of range",
+    "check recipe=demo train.epochs=2 train.samples=16": "train.epochs=2 and train.samples=16 are both set; allowed:",
+    "check recipe=demo log.wandb=on": "log.wandb=on is not known; allowed: off, offline, online",
+    "check recipe=[demo]": "recipe=['demo'] must be one name",
+    "train demo": "demo is not of the form key=value; did you mean recipe=demo?",
+    "train recipe=demo optimizer.lr=abc": "optimizer.lr=abc must be a number; allowed: 0 or more",
+    "check recipe=demo train.samples=1.5": "train.samples=1.5 must be a whole number; allowed: samples, 0 or more",
+    "check recipe=demo data.flip=maybe": "data.flip=maybe must be true or false",
+    "check recipe=demo log.evaluate_every=5 data.evaluation=[]": "log.evaluate_every=5 needs evaluation sets",
+    "train recipe=demo lr=abc": "lr is not a setting; did you mean 'optimizer.lr'?",
+    "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",
+    "check recipe=demo objective.positive=0.1": "objective.positive=0.1: write objective.positive.weight=0.1",
+    "check recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
+    "check recipe=demo train.samples=1280": "schedule.warmup_steps=100 is longer than the run: train.samples=1280",
+    "check recipe=demo train.samples=null train.epochs=2 schedule.warmup_epochs=3": "warmup_epochs=3 is longer",
+    f"train recipe=demo {' '.join(f'objective.clip.p{i}={i}' for i in range(20))}": "add a short name=NAME",
+    "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
+    "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
+    "eval checkpoint=runs/a=b": "checkpoint=runs/a=b is not of the form key=value",
+    "eval runs/x wandb=online": "wandb=online needs an API key of W&B",
+    "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[cifar10]",
+    "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
+    "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
+}
+OTHERS = {  # the same, but some of them are refused after torch is imported
+    "train recipe=choice": "objective=foo is not known; allowed: align_clip, clip, ",
+    "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the folder that holds train/*.tar",
+    "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
+    "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
+    "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
+    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, clip, ",
+    "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
+    "eval": "give one of RUN (a run directory) and model=",
+    "eval checkpoint=x workers=-1": "workers=-1 is out of range",
+    "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
+    "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",
+    "eval model=open_clip:ViT-B-32/random": "datasets= is empty",
+    "eval model=open_clip:RN50/nonsense datasets=[wds:x]": "published for RN50: openai, yfcc15m, cc12m",
+    "eval model=open_clip:mini-48/random datasets=[wds:x] precision=fp8 processes=2": "precision=fp8 is not known",
+    "report": "`clipx report` needs RUN_OR_DIR...",
+    "report nowhere": "nowhere",
+    "report claims": "`clipx report claims` needs RUN_OR_DIR...; clipx report --help",
+    "report claims .": "no run that tests a claim, and no claims.json, at or below .; clipx ls claims",
+    "report missing-objects .": ". holds no captions_NAME.json",
+    "ls recipe": "clipx ls recipe is not known; did you mean 'recipes'",
+    "ls settings tempratur": "clipx ls settings tempratur is not known; did you mean 'temperature'",
+    "report claims x out=x": "clipx report claims: out is not known",
+    "report claims runs/a=b": "no run folder at runs/a=b",  # a folder, because of the / before the =
+    "report compare": "`clipx report compare` needs RUN_OR_DIR",
+    "report compare x seeds=3": "seeds is not known",
+    "report diff": "`clipx report diff` needs RUN RUN",
+    "report diff a b c": "`clipx report diff` needs RUN RUN, 3 are given; ",
+    "report diff missing b": "no run at or below missing",
+    "report power . jobs=0": "jobs=0 must be a whole number",
+    "report published": "`clipx report published` needs SET|MODEL",
+    "report published imagnet": "imagnet is not known; did you mean 'imagenet'",
+    "report regimes": "`clipx report regimes` needs RUN_OR_DIR",
+    "report scaling": "`clipx report scaling` needs RUN_OR_DIR",
+    "report scaling x axis=depth": "axis=depth is not known; did you mean 'width'? allowed: batch, data, ",
+    "report scaling x against=dollars": "against=dollars is not known",
+    "report scaling x least=2": "least=2 must be a number from 0 to 1",
+    "report x reference=[RN50/cc13m]": "reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12",
+    "reproduce": "recipe= is missing",
+    "reproduce recipe=gap_mni": "did you mean 'gap_mini'",
+    f"reproduce {GAP} jobs=0": "jobs=0 must be a whole number, 1 or more",
+    f"reproduce {GAP} dry=ture": "dry=ture is not known; did you mean 'true'",
+    f"reproduce {GAP} arm=base": "arm=base is for clipx train; here write arms=base",
+    f"reproduce {GAP} seed=1": "seed=1 is for clipx train; here write seeds=3",
+    f"reproduce {GAP} temperature.tau=0.05": "temperature.tau= cannot be set for all runs, because arm=flt_1e-2",
+    f"reproduce {GAP} share=0": "share=0 must be a number from 0.01 to 1",
+    f"reproduce {GAP} device=H10 dry=true": "device=H10 is not known",
+    f"reproduce {GAP} device=H200": "device=H200 needs dry=true; runs take train.device=",
+    f"reproduce {GAP} seeds=2 seeds=5": "seeds is given twice",
+    f"reproduce {GAP} until=foo": "until=foo is not known; allowed: decided",
+    f"reproduce {GAP} until=decided seeds=5": "seeds=5 contradicts until=decided, which adds seeds: use max_seeds=N",
+    f"reproduce {GAP} until=decided max_seeds=2": "max_seeds=2 is below the first look, at 3 seeds",
+    f"reproduce {GAP} until=decided looks=[5,8] max_seeds=4": "max_seeds=4 is below the first look, at 5 seeds",
+    f"reproduce {GAP} until=decided hours=0": "hours=0 must be a number from 0.01 to 10000",
+    f"reproduce {GAP} until=decided looks=[5,3]": "looks=[5, 3] must be increasing numbers of seeds, the first at",
+    f"reproduce {GAP} max_seeds=5": "max_seeds=5 needs until=decided",
+    f"reproduce {GAP} hours=5": "hours=5 needs until=decided",
+    f"reproduce {GAP} scale=samples": "scale=samples: recipe=gap_mini has no ladder; add one to the recipe",
+    "reproduce recipe=demo until=decided": "until=decided: recipe=demo tests no claim; use seeds=N",
+    "reproduce recipe=scaling_mini scale=depth": "recipe=scaling_mini: scale=depth is not known; allowed: samples",
+    "reproduce recipe=scaling_mini scale=": "scale= has no value",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with the files of OWN in `own`, of a user who has no key of W&B."""
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "own").mkdir()
+    for name, text in OWN.items():
+        (tmp_path / "own" / name).write_text(text)
+    return tmp_path
+
+
+def arguments(line: str) -> list[str]:
+    return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
+
+
+def answers(lines: Iterable[str], folder: Path) -> dict[str, tuple[int, str]]:
+    """Return line -> exit code and stderr of each command, all run in this process."""
+    done = {line: clipx_here(*arguments(line), cwd=folder, code=None) for line in lines}
+    return {line: (one.returncode, one.stderr) for line, one in done.items()}
+
+
+def answers_without_torch(lines: list[str], folder: Path) -> dict[str, tuple[int, str]]:
+    """Do the same in a process of its own, in which no command may import torch."""
+    code = (
+        "import contextlib, io, json, sys; from cli.main import main\n"
+        "for given in json.loads(sys.argv[1]):\n"
+        "    sys.argv, error, code = ['clipx', *given], io.StringIO(), 0\n"
+        "    with contextlib.redirect_stderr(error):\n"
+        "        try: main()\n"
+        "        except SystemExit as end: code = end.code\n"
+        "    print(json.dumps([code if 'torch' not in sys.modules else 'torch is imported', error.getvalue()]))"
+    )
+    command = [sys.executable, "-c", code, json.dumps([arguments(line) for line in lines])]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=folder, check=True).stdout
+    return dict(zip(lines, map(json.loads, printed.splitlines()), strict=True))
+
+
+def faults(found: dict[str, tuple[int, str]], expected: dict[str, str]) -> list[str]:
+    """Return the lines that are not refused as expected, with what they printed."""
+    return [
+        f"clipx {line}: exit code {code}, {message!r} lacks {expected[line]!r}"
+        for line, (code, message) in found.items()
+        if code != 2 or not re.fullmatch(f"clipx: .*{re.escape(expected[line])}.*\n", message)
+    ]
+
+
+def test_wrong_inputs_are_refused_in_one_line(folder: Path) -> None:
+    assert faults(answers(OTHERS, folder), OTHERS) == []
+    assert {path.name for path in folder.iterdir()} <= {"own", "runs"}, "a file was written"
+
+
+def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
+    assert faults(answers_without_torch([*BEFORE_TORCH], folder), BEFORE_TORCH) == []
+    assert {path.name for path in folder.iterdir()} == {"own"}, "a file was written"
+
+
+def test_a_recipe_in_this_folder_is_refused_with_the_option_that_finds_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
+    done = clipx_here("train", "recipe=mine", cwd=tmp_path, code=2)
+    assert done.stderr == "clipx: recipe=mine is not known; for mine.yaml in this folder, add --config-dir .\n"
+
+
+def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
+    shown = clipx_here("train", "recipe=demo", "--config-dir=own", "--cfg", "job", cwd=folder)
+    assert "batch_size: 128" in shown.stdout
+    listed = clipx_here("ls", "recipes", "--config-dir=own", cwd=folder)
+    assert "broken.yaml is not valid YAML" in listed.stdout and "demo " in listed.stdout
+
+
+def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()  # a file instead of a read-only folder, because root may write into every folder
+    done = clipx_here("train", *tiny(shards), "name=a", cwd=tmp_path, code=2)
+    assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
+
+
+@pytest.mark.slow
+def test_a_diverged_run_exits_with_code_3_each_time(shards: Path, tmp_path: Path) -> None:
+    hot = [*tiny(shards, samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
+    for _ in range(2):
+        done = clipx_here("train", *hot, cwd=tmp_path, code=3)
+        (message,) = [line for line in done.stderr.splitlines() if "diverged" in line]
+        assert message.startswith("clipx: runs/hot/s0 diverged at step ")
+
+
+@pytest.mark.slow
+def test_a_run_without_samples_saves_the_untrained_model(shards: Path, tmp_path: Path) -> None:
+    clipx_here("train", *tiny(shards, samples=0), "name=none", cwd=tmp_path)
+    assert (tmp_path / "runs/none/s0/checkpoints/step_00000000").is_dir()
+    clipx_here("eval", "checkpoint=runs/none/s0", f"datasets=[captions:{shards}/train]", cwd=tmp_path)
+    clipx_here("report", "runs/none", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{i}.jpg,text {i}\n" for i in range(20)))
+    data = ["data=csv", f"data.root={tmp_path}", "data.annotations=t.csv"]
+    done = clipx_here("check", "recipe=demo", *data, "train.batch_size=8", cwd=tmp_path, code=2)
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("clipx: cannot use data: all samples of a batch are bad")
