@@ -1,4 +1,4 @@
-"""Rules of the code base: import order, sizes of folders, files and functions, modules that must load fast."""
+"""Rules of the code base: import order, files and functions that a reader reads whole, modules that must load fast."""
 
 import ast
 import subprocess
@@ -27,6 +27,13 @@ LEVELS = {
     for level, names in enumerate(levels.split(", "))
     for name in names.split()
 }
+# Each file is an entry of a table: an objective, a tower, a data source, a toy problem, a task, a paper, ...
+ENTRIES = (
+    "recipes.", "clipx.objectives.", "clipx.models.towers.", "clipx.data.sources.", "clipx.theory.",
+    "evaluation.tasks.", "evaluation.datasets.layouts.", "evaluation.claims.papers.", "evaluation.report.sections.",
+)  # fmt: skip
+COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a command
+MOST_SHREDS = 28
 Graph = dict[str, set[str]]
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 # full module name -> file, and its syntax tree; a package `a.b` has the name `a.b.__init__`
@@ -95,39 +102,36 @@ def is_forbidden(module: str, imported: str) -> bool:
 GRAPH = import_graph(TREES)
 
 
-@pytest.mark.parametrize("module", GRAPH)
-def test_a_module_imports_only_lower_levels(module: str) -> None:
-    assert [imported for imported in sorted(GRAPH[module]) if is_forbidden(module, imported)] == []
+def test_a_module_imports_only_lower_levels() -> None:
+    pairs = [(module, imported) for module in GRAPH for imported in sorted(GRAPH[module])]
+    assert [f"{module} imports {imported}" for module, imported in pairs if is_forbidden(module, imported)] == []
+
+
+def test_packages_do_not_import_tests() -> None:
+    assert [m for m, tree in TREES.items() if any(name.split(".")[0] == "tests" for name in imports(tree))] == []
 
 
 def test_imports_have_no_circle() -> None:
     assert circle(GRAPH) == []
 
 
-@pytest.mark.parametrize(
-    ("module", "imported", "expected"),
-    [
-        ("clipx.train", "evaluation.metrics", True),
-        ("clipx.models.clip", "clipx.data.loading.loader", True),
-        ("clipx.data.loading.loader", "clipx.models.clip", True),
-        ("clipx.objectives.clip", "clipx.training.setup", True),
-        ("evaluation.runs.results", "evaluation.report.blocks", True),
-        ("clipx.train", "clipx.data.loading.loader", False),
-        ("clipx.data.shards.index", "clipx.data.shards.tar", False),
-        ("cli.main", "evaluation.report.writer", False),
-    ],
-)
-def test_only_imports_of_higher_or_equal_levels_are_forbidden(module: str, imported: str, expected: bool) -> None:
-    assert is_forbidden(module, imported) is expected
+def test_only_imports_of_higher_or_equal_levels_are_forbidden() -> None:
+    assert is_forbidden("clipx.train", "evaluation.metrics")
+    assert is_forbidden("clipx.models.clip", "clipx.data.loading.loader")
+    assert is_forbidden("clipx.data.loading.loader", "clipx.models.clip")
+    assert is_forbidden("clipx.objectives.clip", "clipx.training.setup")
+    assert is_forbidden("evaluation.runs.results", "evaluation.report.blocks")
+    assert not is_forbidden("clipx.train", "clipx.data.loading.loader")
+    assert not is_forbidden("clipx.data.shards.index", "clipx.data.shards.tar")
+    assert not is_forbidden("cli.main", "evaluation.report.writer")
 
 
 @pytest.mark.parametrize(
     ("module", "statement"),
     [
-        ("cli.launcher.torchrun", "from cli.main import main"),
-        ("cli.launcher.torchrun", "def train():\n    from cli.train import train"),
+        ("cli.train", "from cli.main import main"),
+        ("cli.train", "def train():\n    from cli.main import main"),
         ("clipx.objectives.clip", "from clipx.objectives import siglip"),
-        ("evaluation.tasks.rows", "from evaluation.tasks import retrieval"),
     ],
 )
 def test_a_circle_is_found(module: str, statement: str) -> None:
@@ -146,9 +150,25 @@ def test_only_compose_imports_hydra() -> None:
     assert users == {"cli.settings.compose"}
 
 
-def test_no_file_has_more_than_500_lines() -> None:
+def test_no_file_has_more_than_600_lines() -> None:
     others = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "recipes").glob("*.yaml"), ROOT / "Makefile"]
-    assert [path.name for path in [*MODULES.values(), *others] if len(path.read_text().splitlines()) > 500] == []
+    assert [path.name for path in [*MODULES.values(), *others] if len(path.read_text().splitlines()) > 600] == []
+
+
+def shreds() -> dict[str, str]:
+    """Return the modules below 150 lines that one other module imports, except entries of tables -> importer."""
+    importers: dict[str, set[str]] = {module: set() for module in GRAPH}
+    for module, imported in GRAPH.items():
+        for name in imported:
+            importers[name].add(module)
+    short = {module for module, path in MODULES.items() if len(path.read_text().splitlines()) < 150}
+    single = {module: next(iter(users)) for module, users in importers.items() if len(users) == 1}
+    entries = {m for m, by in single.items() if m.startswith(ENTRIES) or (m.startswith("cli.") and by in COMMANDS)}
+    return {m: by for m, by in single.items() if m in short - entries and "__init__" not in m}
+
+
+def test_a_short_file_with_one_importer_is_part_of_it() -> None:
+    assert len(shreds()) <= MOST_SHREDS, shreds()
 
 
 def test_no_function_has_more_than_60_lines() -> None:
@@ -172,14 +192,14 @@ def test_help_does_not_load_a_heavy_package() -> None:
     assert output.splitlines()[-1] == "set()"
 
 
-@pytest.mark.parametrize("optional", ["wandb", "matplotlib", "transformers", "datasets", "clip_benchmark"])
-def test_no_module_imports_an_optional_package_at_top_level(optional: str) -> None:
+def test_no_module_imports_a_slow_or_optional_package_at_top_level() -> None:
+    packages = {"wandb", "matplotlib", "transformers", "datasets", "clip_benchmark"}
     statements = [(module, node) for module, tree in TREES.items() for node in tree.body]
-    assert [module for module, node in statements if imports_package(node, optional)] == []
+    assert [module for module, node in statements if packages & imported_packages(node)] == []
 
 
-def imports_package(node: ast.stmt, package: str) -> bool:
-    """Return True if a top-level statement imports the package."""
+def imported_packages(node: ast.stmt) -> set[str]:
+    """Return the packages that a top-level statement imports."""
     imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
     imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-    return any(name.split(".")[0] == package for name in imported)
+    return {name.split(".")[0] for name in imported}

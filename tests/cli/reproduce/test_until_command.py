@@ -172,3 +172,13 @@ def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
     assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
     assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()
+
+
+def test_folders_of_other_recipes_and_reports_do_not_count_as_runs_of_a_recipe(tmp_path: Path) -> None:
+    for name in ("gap_mini_own-base/s0", "gap_mini-report/scaling_files"):
+        (tmp_path / name).mkdir(parents=True)
+    plan = ["recipe=gap_mini", "looks=[3,5]", f"runs={tmp_path}"]
+    make_plan(plan)
+    (tmp_path / "gap_mini-base" / "s0").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"looks=3,5 must be chosen before the first seed, but .*gap_mini-base/s0"):
+        make_plan(plan)
