@@ -77,7 +77,7 @@ def train(arguments: list[str]) -> None:
     --config-dir DIR adds the recipes (YAML files) in DIR.
     """
     from cli.settings import compose
-    from clipx.run.sinks import check_wandb
+    from clipx.run.log_writers import check_wandb
 
     def launch(config: "RunConfig") -> None:
         check_wandb("log.wandb", config.log.wandb)
@@ -111,7 +111,7 @@ def evaluate(arguments: list[str]) -> None:
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals
-    from clipx.run.sinks import check_wandb
+    from clipx.run.log_writers import check_wandb
 
     config, runs = compose_evals(arguments)
     check_wandb("wandb", config.wandb)

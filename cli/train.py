@@ -3,18 +3,17 @@
 import os
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 from cli.launcher.torchrun import run_workers
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
 from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, choose_device, explain_out_of_memory
-from clipx.utils.lock import hold
 from evaluation.during_training import build_periodic_evaluator
 
 
@@ -27,20 +26,15 @@ def train(config: RunConfig) -> None:
     """
     started = time.monotonic()
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
-    with _hold(directory.run_directory(config)) if config.launch.nodes == 1 else nullcontext():
-        run = directory.create(config)
-        if directory.read_divergence(run) is None:
+    with RunFolder.of(config).hold() if config.launch.nodes == 1 else nullcontext():
+        run = RunFolder.create(config)
+        if run.divergence() is None:
             _start(config, run, started)
-        if (ended := directory.read_divergence(run)) is not None:
-            raise RunDiverged(ended.message(run))
+        if (ended := run.divergence()) is not None:
+            raise RunDiverged(ended.message(run.path))
 
 
-def _hold(run: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run directory: only one process may write its checkpoints and log."""
-    return hold(run / "train.lock", f"{run} is being trained", "wait for it or stop it, or give this run another name=")
-
-
-def _start(config: RunConfig, run: Path, started: float) -> None:
+def _start(config: RunConfig, run: RunFolder, started: float) -> None:
     device = choose_device(config.train.device)
     if device.type == "cpu" and config.train.samples != 0:
         check_memory(config, device)
@@ -52,28 +46,28 @@ def _start(config: RunConfig, run: Path, started: float) -> None:
     check_gpus("train.processes", config.train.processes, config.train.device)
     open_source(config.data)  # here, so that an error is printed once and not by each worker
     build_periodic_evaluator(config)
-    run_workers(config.train.processes, "cli.train", [str(run), str(started)], str(run), config.launch)
+    run_workers(config.train.processes, "cli.train", [str(run.path), str(started)], str(run.path), config.launch)
     _print_next(config, run)
 
 
-def _print_next(config: RunConfig, run: Path) -> None:
-    if directory.read_divergence(run) is None:
+def _print_next(config: RunConfig, run: RunFolder) -> None:
+    if run.divergence() is None:
         needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
         datasets = "" if config.data.evaluation else needed
-        print(f"to evaluate: clipx eval {run}{datasets}", file=sys.stderr)
+        print(f"to evaluate: clipx eval {run.path}{datasets}", file=sys.stderr)
 
 
-def _fit(config: RunConfig, run: Path, started: float) -> int:
+def _fit(config: RunConfig, run: RunFolder, started: float) -> int:
     takes_lock = config.launch.nodes > 1 and os.environ["RANK"] == "0"
     per_gpu = config.train.batch_size // (config.train.processes * config.launch.nodes)
     memory = explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {per_gpu} pairs per GPU,", TRAIN_MEMORY_HINT
     )
-    with memory, _hold(run) if takes_lock else nullcontext():
-        return REQUEUE if fit(config, run, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
+    with memory, run.hold() if takes_lock else nullcontext():
+        return REQUEUE if fit(config, run.path, started, build_periodic_evaluator(config)) is Outcome.STOPPED else 0
 
 
 def work(arguments: list[str]) -> int:
     """Train as one worker process; the settings are in config.yaml in the run directory. Return the exit code."""
-    run, started = Path(arguments[0]), float(arguments[1])
-    return _fit(directory.load_config(run), run, started)
+    run, started = RunFolder(Path(arguments[0])), float(arguments[1])
+    return _fit(run.load_config(), run, started)

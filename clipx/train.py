@@ -23,13 +23,12 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
-from clipx.run import directory, environment
+from clipx.run import environment
 from clipx.run.checkpoint import checkpoints
-from clipx.run.checkpoint_manager import CheckpointManager
+from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
-from clipx.run.remote import open_remote_store
-from clipx.run.train_state import resume
+from clipx.run.saving import CheckpointManager, resume
 from clipx.training import geometry_probe, optimizer, teacher
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
@@ -68,7 +67,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         _open_session(config, run, device) as session,
     ):
         log, manager, components = session.log, session.manager, session.components
-        state, first_step, total_steps = components.state, components.state.step, session.sampler.total_steps
+        state, total_steps = components.state, session.sampler.total_steps
 
         # Resume: run an evaluation that was interrupted; end if there is nothing left to train.
         _evaluate_if_due(session, evaluate)
@@ -79,10 +78,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         if total_steps == 0:  # the untrained model is the result
             manager.save(state, {}, finished=True)
 
-        for batch, bad_samples in session.meter.timed(session.loader.batches(first_step, device)):
-            if state.step == first_step:  # not before the loader has forked, see upload_newest
-                manager.upload_newest()
-
+        for batch, bad_samples in session.meter.timed(session.loader.batches(state.step, device)):
             # Train
             progress = session.sampler.progress(state.step)
             numbers = train_step(components, batch, progress)
@@ -95,7 +91,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             geometry = _measure_geometry(session, progress)
             _log_step(session, numbers, progress, geometry)
             if components.bad_steps >= config.train.max_bad_steps:
-                directory.record_divergence(run, state.step, components.bad_steps)
+                RunFolder(run).record_divergence(state.step, components.bad_steps)
                 return Outcome.DIVERGED
 
             # Save
@@ -129,12 +125,10 @@ class _Session:
 
 @contextmanager
 def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterator[_Session]:
-    """Open the data, build the model and load the last good checkpoint; on exit, finish the log and the uploads."""
+    """Open the data, build the model and load the last good checkpoint; on exit, finish the log."""
     reset_peak_memory(device)
     pairs = open_source(config.data)
     sampler = build_sampler(config, pairs)
-    store = open_remote_store(config, run)
-    restored = store.restore() if store else []
     resuming = distributed.broadcast_object(bool(checkpoints(run)))
     build_model = partial(build_initial_model, resuming=resuming)
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
@@ -151,14 +145,10 @@ def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterato
         *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
-        *restored,
         *resume(state, run),
     ]
-    with (
-        explain_ended_worker(),
-        RunLog(config, run, state.step, sampler.total_steps) as log,
-        CheckpointManager(config, run, store, log.info, state.step) as manager,
-    ):
+    manager = CheckpointManager(config, run)
+    with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log:
         for note in notes:
             log.info(note)
         meter = ThroughputMeter(components.timer)
@@ -189,7 +179,7 @@ def build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
 
 def _earlier_outcome(session: _Session, run: Path) -> Outcome | None:
     """Return the outcome of a run that has finished (and log it) or diverged; None if steps are left."""
-    if distributed.broadcast_object(directory.read_divergence(run)):  # rank 0 may just have restored outcome.json
+    if distributed.broadcast_object(RunFolder(run).divergence()):
         return Outcome.DIVERGED
     total_steps = session.sampler.total_steps
     if session.components.state.step == total_steps and checkpoints(run):
@@ -217,7 +207,7 @@ def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:
     config, components = session.config, session.components
     if components.state.step == 0:
         return weights_source(config, "init") | weights_source(config, "teacher")
-    before = environment.read(run).get("teacher") if components.teacher else None
+    before = RunFolder(run).environment.get("teacher") if components.teacher else None
     if before is None:  # no teacher is loaded, or a published one
         return {}
     now = weights_source(config, "teacher")["teacher"]

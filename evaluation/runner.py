@@ -11,6 +11,7 @@ from PIL.Image import Image
 
 from clipx import distributed
 from clipx.errors import UserError
+from clipx.run.folder import RESULTS
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
@@ -52,7 +53,7 @@ def evaluate(
     Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
-    path, loading = out / results.RESULTS, Loading(batch_size, workers, device)
+    path, loading = out / RESULTS, Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, data, task, out, force, settings.limit) for task in fitting] for data, fitting in plan]
     if distributed.world_size() > 1:
@@ -182,9 +183,7 @@ def _hashes(encoder: Encoder, dataset: AnyDataset, task: Task) -> dict[str, str]
 
 def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, str], artifact: Path) -> list[Result]:
     """Return the stored rows; [] if rows are missing or the stored artifact has other hashes."""
-    stored = [
-        row for row in results.read(out / results.RESULTS) if (row.task, row.dataset) == (task.name, dataset.short)
-    ]
+    stored = [row for row in results.read(out / RESULTS) if (row.task, row.dataset) == (task.name, dataset.short)]
     groups = [[row for row in stored if row.hashes == hashes | extra] for extra in task.groups(dataset)]
     if not all(groups) or _hashes_of_artifact(artifact) not in (None, hashes):
         return []

@@ -16,7 +16,7 @@ from cli.main import COMMANDS, CheckOptions
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.arguments import take_options
 from cli.settings.compose import compose_evals, compose_run
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.theory import THEORY
 from tests.helpers import plugin_tables
 from tests.helpers.folder import jpeg, write_shards
@@ -176,6 +176,6 @@ def test_the_python_example_of_the_reports_page_runs(tmp_path: Path, monkeypatch
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
-    exec(code.replace("runs/demo/s0", str(directory.run_directory(config))), namespace)
+    exec(code.replace("runs/demo/s0", str(RunFolder.of(config).path)), namespace)
     assert namespace["similarity"].shape == (1, 2)
     assert torch.allclose(namespace["text"].norm(dim=1), torch.ones(2))

@@ -1,6 +1,8 @@
 """docs/scaling.md agrees with the code in its forecasts, formulas and assumptions, and its settings exist."""
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,14 @@ from cli.settings.compose import compose_run
 from clipx.config.presets import PAIRS, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
+from clipx.run.checkpoint import checkpoints, step_of
+from clipx.run.folder import RunFolder
+from clipx.train import Outcome, fit
 from clipx.training import forecast as assumed
 from clipx.training.cost import StepCost, count_step, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, step_time, total_steps
+from tests.helpers.runs import prepared, trained
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 TEXT = PAGE.read_text()
@@ -118,6 +124,33 @@ def test_the_example_of_the_page_is_the_forecast() -> None:
 
 def test_dry_runs_assume_the_pairs_and_the_device_of_the_page() -> None:
     assert f"assumes {PAIRS['cc12m']:,} pairs of CC12M (paper 3) and an {COSTS['device']}" in TEXT
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_a_run_is_copied_and_restored_as_the_page_shows(tmp_path: Path) -> None:
+    """A second copy that ends after its first pass leaves no half checkpoint."""
+    beside, restore = (block for block in re.findall(r"```\n(.*?)```", TEXT, re.DOTALL) if "rsync" in block)
+    run, copy = trained(prepared(tmp_path, save_every=2)), tmp_path / "copy"
+    (tmp_path / "runs/demo").mkdir()
+    run.rename(tmp_path / "runs/demo/s0")
+    once = beside.replace("while sleep 600; do", "if true; then").replace("done", "fi").replace("COPY", str(copy))
+
+    def shell(script: str) -> None:
+        subprocess.run(["bash", "-ec", script], cwd=tmp_path, check=True)
+
+    shell(once)
+    config = RunFolder(tmp_path / "runs/demo/s0").config
+    new = tmp_path / "runs/demo/s0/checkpoints/step_00000006"
+    shutil.copytree(new.with_name("step_00000004"), new)
+    shell(once.replace("&& rsync", "&& true"))  # interrupted between its two passes
+    assert not (copy / "checkpoints/step_00000006/checkpoint.json").exists()
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "runs/demo").mkdir(parents=True)
+    shell(restore.replace("COPY", str(copy)))
+    assert len(checkpoints(tmp_path / "runs/demo/s0")) == 3
+    config.train.epochs = 3
+    assert fit(config, tmp_path / "runs/demo/s0") is Outcome.FINISHED
+    assert step_of(checkpoints(tmp_path / "runs/demo/s0")[-1]) == 6
 
 
 def test_settings_of_the_page_exist() -> None:

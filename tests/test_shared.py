@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from clipx.config.schema import RunConfig, ScenesConfig
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.utils.files import cache_home
 from tests.helpers.runs import log, weights
@@ -30,7 +30,7 @@ def test_a_copied_run_is_finished_and_a_longer_one_leaves_the_shared_run_as_it_i
     trained_run: Path, copied_run: tuple[RunConfig, Path]
 ) -> None:
     config, run = copied_run
-    assert directory.create(config) == run and fit(config, run) is Outcome.FINISHED
+    assert RunFolder.create(config).path == run and fit(config, run) is Outcome.FINISHED
     assert log(run) == log(trained_run)
     (run / "log.jsonl").write_text("")
     assert log(trained_run) and weights(run).keys() == weights(trained_run).keys()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
-from evaluation.runs.reader import natural_order, run_folders
+from clipx.run.folder import OUTCOME, natural_order, run_folders
 from evaluation.types import first_names
 
 
@@ -25,7 +24,7 @@ def find_runs(arguments: list[str]) -> list[str]:
                 found[str(path)] = None  # also a missing path: the evaluation reports the error
                 continue
             runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
-            usable = [run for run in runs if checkpoints.checkpoints(run) or (run / directory.OUTCOME).is_file()]
+            usable = [run for run in runs if checkpoints.checkpoints(run) or (run / OUTCOME).is_file()]
             if not usable:
                 raise UserError(f"no run with a checkpoint at or below {path}")
             found |= {str(run): None for run in usable}

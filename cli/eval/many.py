@@ -21,7 +21,7 @@ from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from clipx.config.schema import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.utils.plugins import load_plugins
 from clipx.utils.terminal import stdout_console
 from evaluation.runs.description import duration
@@ -108,7 +108,7 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
     """Evaluate in a process of the pool. Output goes to RUN/output.log."""
     run = Path(str(config.checkpoint))
     try:
-        if directory.read_divergence(run) is None:  # a diverged run may have no checkpoint
+        if RunFolder(run).divergence() is None:  # a diverged run may have no checkpoint
             run = checkpoints.run_of(checkpoints.resolve(run))
     except UserError as error:
         return error

@@ -13,8 +13,7 @@ from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
-from clipx.run.checkpoint_manager import best_or_last
+from clipx.run.folder import RunFolder
 from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
@@ -46,12 +45,12 @@ def evaluate(config: EvalConfig) -> list[Result]:
         raise UserError(f"interpolate= needs a run with start weights, not model={config.model}")
     if config.checkpoint is not None:
         run = Path(config.checkpoint)
-        if (ended := directory.read_divergence(run)) is not None:
+        if (ended := RunFolder(run).divergence()) is not None:
             print(ended.message(run), file=sys.stderr)
             rows = results.record_divergence(run, ended)
             results.show(rows)
             return rows
-        chosen, reason = best_or_last(run)
+        chosen, reason = RunFolder(run).best_or_last()
         if reason:
             print(f"evaluating {chosen}, {reason}; to evaluate another checkpoint, give its folder", file=sys.stderr)
         config = replace(config, checkpoint=str(chosen))
@@ -68,7 +67,7 @@ def _check(config: EvalConfig) -> None:
     choose_device(config.device, "device")
     if config.checkpoint is not None:
         run = checkpoints.run_of(Path(config.checkpoint))
-        of_run = directory.load_config(run)
+        of_run = RunFolder(run).load_config()
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
         if config.interpolate:
             check_start_weights(of_run, run)
@@ -95,7 +94,8 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
         )
         # separate folders, because the run's own results are those of its last or best weights without averaging
         checkpoint = Path(config.checkpoint)
-        out = run if checkpoint.samefile(best_or_last(run)[0]) else run / results.INTERMEDIATE / checkpoint.name
+        best, _ = RunFolder(run).best_or_last()
+        out = run if checkpoint.samefile(best) else run / results.INTERMEDIATE / checkpoint.name
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
@@ -134,14 +134,14 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
 
 def _datasets(config: EvalConfig) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
-    run = None if config.checkpoint is None else checkpoints.run_of(Path(config.checkpoint))
+    run = None if config.checkpoint is None else RunFolder.of_checkpoint(Path(config.checkpoint))
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
-    datasets = [locate(spec, config.root, run) for spec in [*config.datasets, *of_suite]]
+    datasets = [locate(spec, config.root, run.path if run else None) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:
-        datasets = own_datasets(directory.load_config(run))
+        datasets = own_datasets(run.load_config())
     if not datasets:
-        if run is not None and directory.load_config(run).data.held_out:
-            raise UserError(f"{run} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")
+        if run is not None and run.config.data.held_out:
+            raise UserError(f"{run.path} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (see `clipx ls data`)")
     return datasets
 

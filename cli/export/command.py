@@ -27,9 +27,8 @@ from clipx.config.schema import RunConfig
 from clipx.config.setting import Rule, setting
 from clipx.errors import Fault, UserError
 from clipx.models.towers.hub_weights import PREFIX, REPOSITORY
-from clipx.run import directory
 from clipx.run.checkpoint import run_of
-from clipx.run.checkpoint_manager import best_or_last
+from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import new_file, write_text
 from clipx.utils.hub import reachable
 from evaluation.runs import reader, results
@@ -65,7 +64,7 @@ def export(arguments: list[str]) -> None:
     if not options.hub and (options.licence or options.private):
         raise UserError("licence= and private= need hub=USER/NAME")
     key = "soup" if options.soup else "checkpoint"
-    chosen = [best_or_last(Path(run), key) for run in options.soup or runs]  # as clipx eval
+    chosen = [RunFolder(Path(run)).best_or_last(key) for run in options.soup or runs]  # as clipx eval
     for checkpoint, reason in chosen:
         if reason:
             print(f"exporting {checkpoint}, {reason}; to export another checkpoint, give its folder", file=sys.stderr)
@@ -182,7 +181,7 @@ def _write_card(repository: str, licence: str, model: OpenClipModel, run: Path, 
 
     Raises UserError: a file of the run is corrupt.
     """
-    rows = results.read((run / "ema" if averaged else run) / results.RESULTS)
+    rows = results.read((run / "ema" if averaged else run) / RESULTS)
     complete = [row for row in rows if results.LIMIT not in row.hashes]
     own = [row for row in complete if row.hashes.get("checkpoint") == model.digest[:DIGEST]]
     parts = [_head(licence), f"# {repository.partition('/')[2]}", _introduction(model)]
@@ -206,7 +205,7 @@ def _introduction(model: OpenClipModel) -> str:
 
 
 def _training(model: OpenClipModel, run: Path, averaged: bool) -> str:
-    config, read = directory.load_config(run), reader.read(run)
+    config, read = RunFolder(run).load_config(), reader.read(run)
     described = describe(read)
     batch = config.train.batch_size
     mean = {"Weights": f"mean of {model.runs} runs; the other rows are about the first"} if model.runs > 1 else {}

@@ -22,7 +22,7 @@ from clipx.models import clip
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import replace_weights
 from clipx.types import Inputs, Progress
 from clipx.utils import plugins
@@ -66,7 +66,7 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     the runs differ.
     """
     run = checkpoints.run_of(places[0])
-    config = directory.load_config(run)
+    config = RunFolder(run).load_config()
     name = _model_name(config)
     manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
@@ -106,7 +106,7 @@ def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> Non
     Raises UserError: the towers or inputs of a run differ from those of the first, or its weights cannot be read.
     """
     total: dict[str, Tensor] = {}
-    temperatures = [directory.load_config(checkpoints.run_of(place)).temperature for place in places]
+    temperatures = [RunFolder.of_checkpoint(place).load_config().temperature for place in places]
     mean_nu = all(same_nu(temperatures[0], other) for other in temperatures)
     for place in places:
         name = checkpoints.chosen_weights(place, averaged)
@@ -123,7 +123,7 @@ def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> Non
 
 
 def _check_towers(model: clip.ClipModel, first: Path, place: Path) -> None:
-    config, other_config = (directory.load_config(checkpoints.run_of(path)) for path in (first, place))
+    config, other_config = (RunFolder.of_checkpoint(path).load_config() for path in (first, place))
     other = clip.build_model(other_config, pretrained=False)
     values, others = _described(config, model), _described(other_config, other)
     for key, value in values.items():

@@ -129,8 +129,7 @@ def by_arm(runs: Iterable[Run]) -> Runs:
     """Return recipe -> arm -> seed -> run."""
     found: dict[str, dict[str, Seeds]] = {}
     for run in runs:
-        recipe, arm = (str(run.config.get(key) or "") for key in ("recipe", "arm"))
-        found.setdefault(recipe, {}).setdefault(arm, {})[run.seed] = run
+        found.setdefault(run.config.recipe, {}).setdefault(run.config.arm, {})[run.seed] = run
     return found
 
 

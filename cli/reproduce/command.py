@@ -24,15 +24,16 @@ from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
-from clipx.run import checkpoint, directory
-from clipx.run.sinks import check_wandb
+from clipx.run import checkpoint
+from clipx.run.folder import RESULTS, TIMING, RunFolder
+from clipx.run.log_writers import check_wandb
 from clipx.utils.files import write_text
 from clipx.utils.interrupts import handled_signals
 from clipx.utils.lock import hold
 from clipx.utils.registry import one_of
 from evaluation.claims.design import Design, refuse_another, store
 from evaluation.claims.table import CLAIMS
-from evaluation.runs import reader, results
+from evaluation.runs import reader
 
 
 def reproduce(arguments: list[str]) -> None:
@@ -45,7 +46,7 @@ def reproduce(arguments: list[str]) -> None:
     """
     plan = make_plan(arguments)
     configs = composed(plan.overrides)
-    if len({directory.run_directory(config) for config in configs}) < len(configs):
+    if len({RunFolder.of(config).path for config in configs}) < len(configs):
         raise UserError("several runs would share a directory: leave name= out")
     runs = [PlannedRun(overrides, config) for overrides, config in zip(plan.overrides, configs, strict=True)]
     for config in configs:
@@ -133,7 +134,7 @@ def evaluations_of(config: RunConfig) -> list[list[str]]:
 
 def _can_be_reported(run: Path) -> bool:
     """Return True if a report can show the run, even a failed one; an untrained model (train.samples=0) has no log."""
-    return (run / "log.jsonl").exists() or (run / results.RESULTS).exists()
+    return (run / "log.jsonl").exists() or (run / RESULTS).exists()
 
 
 def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
@@ -266,9 +267,9 @@ def run_one(overrides: list[str]) -> str:
     from cli.train import train
 
     config = compose_run(overrides)
-    run = directory.run_directory(config)
-    if reader.is_evaluated(run) and not checkpoint.checkpoints(run):
-        directory.refuse_changes(directory.read_config(run), config, str(run))
+    run = RunFolder.of(config).path
+    if RunFolder(run).is_evaluated and not checkpoint.checkpoints(run):
+        RunFolder(run).refuse_changes(config)
         return "is evaluated; it has no checkpoints any more"
     run.mkdir(parents=True, exist_ok=True)
     append_output_to(run / "output.log")
@@ -292,8 +293,8 @@ def run_one(overrides: list[str]) -> str:
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
     # the file marks the run as evaluated
-    if checkpoint.checkpoints(run)[-1:] != before or not reader.is_evaluated(run):
-        write_text(run / reader.TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
-    if (ended := directory.read_divergence(run)) is not None:
+    if checkpoint.checkpoints(run)[-1:] != before or not RunFolder(run).is_evaluated:
+        write_text(run / TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
+    if (ended := RunFolder(run).divergence()) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s"
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s"

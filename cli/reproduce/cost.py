@@ -13,13 +13,13 @@ from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
 from evaluation.runs.description import duration
-from evaluation.runs.reader import is_evaluated, read
+from evaluation.runs.reader import read
 
 TRAINED = ("trained", "finished")  # states in which training is finished
 
@@ -77,10 +77,10 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     Raises UserError: an unknown device, or unknown towers.
     """
     estimator = Estimator(device, share)
-    states = {directory.run_directory(config): state_of(config) for config in configs}
+    states = {RunFolder.of(config).path: state_of(config) for config in configs}
     by_name: dict[Path, list[RunConfig]] = {}
     for config in configs:
-        by_name.setdefault(directory.run_directory(config).parent, []).append(config)
+        by_name.setdefault(RunFolder.of(config).path.parent, []).append(config)
     costs: list[tuple[RunConfig, Cost]] = []
     unknown: list[RunConfig] = []
     width = max(len(str(name)) for name in by_name)
@@ -92,11 +92,11 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         else:
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
-        found = Counter(states[directory.run_directory(config)] for config in seeds)
+        found = Counter(states[RunFolder.of(config).path] for config in seeds)
         progress = ", ".join(f"{count} {state}" for state, count in found.items())
         span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {progress}")
-    left = [(config, cost) for config, cost in costs if states[directory.run_directory(config)] not in TRAINED]
+    left = [(config, cost) for config, cost in costs if states[RunFolder.of(config).path] not in TRAINED]
     print(f"{len(configs)} run{'s' * (len(configs) > 1)}, {jobs} at a time; the report goes to {out}")
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
@@ -125,10 +125,10 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 def state_of(config: RunConfig) -> str:
     """Return `new`, `at step_X`, `trained`, or `finished` (trained, and all its evaluations done)."""
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     saved = checkpoints.checkpoints(run)
-    evaluated = is_evaluated(run)
-    if directory.read_divergence(run) is None:
+    evaluated = RunFolder(run).is_evaluated
+    if RunFolder(run).divergence() is None:
         if not saved:
             return "finished" if evaluated else "new"
         if checkpoints.step_of(saved[-1]) != _last_step(config, saved[-1]):
@@ -147,7 +147,7 @@ def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
 
 def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: int) -> None:
     """Print the estimated time left on this machine, if each recipe with untrained runs has a trained run."""
-    folders = {directory.run_directory(config): (config.recipe, config.arm) for config in configs}
+    folders = {RunFolder.of(config).path: (config.recipe, config.arm) for config in configs}
     left = Counter(arm for folder, arm in folders.items() if states[folder] not in TRAINED)
     trained = [read(folder) for folder in folders if states[folder] in TRAINED]
     if left and (took := hours(left, by_arm(trained), jobs)) is not None:

@@ -5,7 +5,7 @@ from operator import attrgetter
 from cli.reproduce.plan import Plan
 from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
-from clipx.run.directory import identity_keys
+from clipx.run.folder import identity_keys
 from evaluation.claims.design import Design, describe_claims, hash_of
 from evaluation.claims.table import claims_of
 

@@ -14,8 +14,7 @@ from cli.settings.recipes import recipe
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run import directory
-from clipx.run.directory import identity_keys
+from clipx.run.folder import RunFolder, earlier_runs, identity_keys
 from clipx.training.devices import DEVICES
 from clipx.utils.registry import one_of
 from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims, hash_of, stored
@@ -39,12 +38,12 @@ class PlannedRun:
     @property
     def folder(self) -> Path:
         """The run directory."""
-        return directory.run_directory(self.config)
+        return RunFolder.of(self.config).path
 
     @property
     def parents(self) -> list[Path]:
         """The runs that must be trained first: the run of model.init and the run of model.teacher."""
-        return directory.earlier_runs(self.config)
+        return earlier_runs(self.config)
 
     @property
     def arm(self) -> tuple[str, str]:

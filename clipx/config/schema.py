@@ -36,6 +36,8 @@ LOSS_PRECISIONS = ("fp32", "tf32", "bf16")
 WANDB_MODES = ("off", "offline", "online")
 ARM_PREFIX = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
 PUBLISHED_PREFIXES = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
+# settings that earlier versions had -> (default there, what to use instead); the config.yaml of older runs has them
+REMOVED = {"train.copy_to": (None, "copy the run directory by another program, see docs/scaling.md")}
 # axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
 AXES: dict[str, tuple[str, ...]] = {
     "samples": ("train.samples",),
@@ -344,7 +346,6 @@ class TrainConfig:
     keep_best: str | None = setting(
         None, "keep the checkpoint with the best geometry measure, min:NAME or max:NAME, e.g. min:loss", resumable=True
     )
-    copy_to: str | None = setting(None, "fsspec URL to upload checkpoints to; null: no upload", resumable=True)
     max_minutes: float | None = setting(
         None, "wall-clock limit: the run then saves and exits with status 75", POSITIVE, unit="minutes", resumable=True
     )

@@ -14,10 +14,13 @@ import copy
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from omegaconf import MISSING
 
 from clipx.errors import UserError
 from clipx.utils import plugins
@@ -189,6 +192,50 @@ def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
         is_group = is_dataclass(types[f.name])
         found |= settings_of(types[f.name], f"{key}.") if is_group else {key: f.metadata["setting"]}
     return found
+
+
+def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") -> S:
+    """Build a config from nested values, such as those of a YAML file; missing settings have their defaults.
+
+    `prefix` is the beginning of all keys in messages.
+
+    Raises UserError: a key is unknown, a setting without default is missing, or a value has another type; the message
+    names the key.
+    """
+    types, built = get_type_hints(schema), {}
+    if unknown := [str(name) for name in values if name not in types]:
+        raise UserError(f"{prefix}{unknown[0]} is not a setting; {suggest(unknown[0], types)}")
+    for f in fields(schema):  # type: ignore[arg-type]
+        key, value = f"{prefix}{f.name}", values.get(f.name, MISSING)
+        if is_dataclass(types[f.name]):
+            if not isinstance(value, Mapping) and value not in (None, MISSING):
+                raise UserError(f"{key}={value} holds no settings (key: value lines)")
+            built[f.name] = from_values(types[f.name], value if isinstance(value, Mapping) else {}, f"{key}.")
+        elif value != MISSING:
+            built[f.name] = _typed(types[f.name], value, key)
+        elif f.default == MISSING:
+            raise UserError(f"{key} is missing")
+    return schema(**built)
+
+
+def _typed(kind: Any, value: Any, key: str) -> Any:
+    """Return a value of a YAML file as `kind`, such as `list[float]` or `int | None`. Raises UserError."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    kind = kinds[0]
+    if (value is None and NoneType in kinds) or kind is Any:
+        return value
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_typed(get_args(kind)[0], element, key) for element in value]
+    if get_origin(kind) is dict and isinstance(value, Mapping):
+        return {str(name): _typed(get_args(kind)[1], element, f"{key}.{name}") for name, element in value.items()}
+    if kind is float and not isinstance(value, bool):
+        with suppress(TypeError, ValueError):
+            return float(value)  # YAML reads 1e-3, without a dot, as a string
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, get_origin(kind) or kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise UserError(f"{key}={value} must be {WORDS.get(kind, kind)}")
 
 
 def check_key(schema: type, key: str) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from clipx import distributed
-from clipx.errors import UserError
+from clipx.run.folder import ENVIRONMENT
 from clipx.utils.files import write_text
 
-NAME = "environment.json"
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 
 
@@ -24,7 +23,7 @@ def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | 
 
     When a run resumes at `step`, only the entries that have changed are added, as file["later"]["step_<step>"].
     """
-    path = run / NAME
+    path = run / ENVIRONMENT
     now = {**_current(device), **(more or {})}
     try:
         known: dict[str, Any] = json.loads(path.read_text()) if step else {}
@@ -38,16 +37,6 @@ def write(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | 
     if changed:
         known.setdefault("later", {}).setdefault(f"step_{step}", {}).update(changed)
         write_text(path, json.dumps(known, indent=1))
-
-
-def read(run: Path) -> dict[str, Any]:
-    """Return environment.json of a run, {} if there is none. Raises UserError: the file is corrupt."""
-    path = run / NAME
-    try:
-        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is corrupt: restore it from a copy") from error
-    return found
 
 
 def _current(device: torch.device) -> dict[str, Any]:

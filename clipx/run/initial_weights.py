@@ -17,7 +17,8 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers.positions import fit_positions, has_text_positions
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder, other_checkpoint
 from clipx.types import Inputs
 
 KEY = "model.init"
@@ -61,7 +62,7 @@ def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
     name = {"init": config.model.init, "teacher": config.model.teacher}[key]
     if name is None or name.startswith(PUBLISHED_PREFIXES):
         return {}
-    path = directory.other_checkpoint(config, f"model.{key}", name)
+    path = other_checkpoint(config, f"model.{key}", name)
     return {
         key: {
             "checkpoint": str(path),
@@ -90,9 +91,9 @@ def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -
 def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
     model = clip.build_model(config, pretrained=False)
-    path = directory.other_checkpoint(config, KEY, name)
+    path = other_checkpoint(config, KEY, name)
     checkpoint.verify(path, checkpoint.WEIGHTS)
-    other = directory.load_config(checkpoint.run_of(path))
+    other = RunFolder.of_checkpoint(path).load_config()
     same = _tower_settings(other.model) == _tower_settings(config.model)
     start = model if same else _without_weights(other)
     for side in ("image", "text"):

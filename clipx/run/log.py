@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.run import directory
-from clipx.run.sinks import TensorBoard, start_wandb
+from clipx.run.folder import LOG, RunFolder, rows_of
+from clipx.run.log_writers import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.terminal import ProgressBar
 
@@ -23,11 +23,11 @@ class RunLog:
 
     def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
         self.active = distributed.rank() == 0
-        self.path = run / "log.jsonl"
+        self.path = run / LOG
         self.total_steps = total_steps
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start(f"{config.name}/s{config.seed}", total_steps, step)
-        diverged = self.active and directory.read_divergence(run) is not None  # it repeats no steps
+        diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
         if self.active and not diverged:
             _cut_after(self.path, step)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
@@ -50,7 +50,7 @@ class RunLog:
         self.bar.print(text)
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl and the other sinks, unless the row is empty; `step`: number of steps done."""
+        """Append a line to log.jsonl and the other logs, unless the row is empty; `step`: number of steps done."""
         if not self.active or not row:
             return
         line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -79,7 +79,7 @@ class RunLog:
 
     def has_evaluation(self, step: int) -> bool:
         """Return True if log.jsonl has an evaluation of this step; collective, rank 0 reads the file."""
-        found = self.active and any("evaluation" in row and row["step"] == step for row in _rows(self.path))
+        found = self.active and any("evaluation" in row and row["step"] == step for row in rows_of(self.path))
         return distributed.broadcast_object(found)
 
 
@@ -87,20 +87,9 @@ def _cut_after(path: Path, step: int) -> None:
     """Remove lines after `step`, which the run will repeat, and a last line truncated by a kill."""
     if not path.exists():
         return
-    kept = [json.dumps(row) + "\n" for row in _rows(path) if row["step"] <= step]
+    kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= step]
     if "".join(kept) != path.read_text():
         write_text(path, "".join(kept))
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a log; skip a line truncated by a kill."""
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            yield row
 
 
 def _start_wandb(config: RunConfig, run: Path) -> Any:

@@ -16,7 +16,7 @@ from clipx.models import clip, sync_batchnorm
 from clipx.models.parallel import PARALLEL, Parallel
 from clipx.objectives.base import NEEDS
 from clipx.run.initial_weights import build_initial_model
-from clipx.run.train_state import TrainState
+from clipx.run.saving import TrainState
 from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher

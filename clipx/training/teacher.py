@@ -15,7 +15,8 @@ from torch import Tensor
 from clipx.config.schema import PUBLISHED_PREFIXES, RunConfig
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder, other_checkpoint
 from clipx.run.initial_weights import check_same_inputs
 from clipx.types import Batch, Inputs
 
@@ -51,7 +52,7 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     if name.startswith(PUBLISHED_PREFIXES):
         teacher, inputs = _load_published(name, device, normalise)
     else:
-        teacher, inputs = _load_run(directory.other_checkpoint(config, KEY, name), device, normalise)
+        teacher, inputs = _load_run(other_checkpoint(config, KEY, name), device, normalise)
     check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
     return teacher
 
@@ -76,7 +77,7 @@ def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[T
 
 def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path, checkpoint.WEIGHTS)
-    config = directory.load_config(checkpoint.run_of(path))
+    config = RunFolder.of_checkpoint(path).load_config()
     config.model.normalise = "always" if normalise and config.model.normalise != "never" else "never"
     model = clip.build_model(config, pretrained=False)
     checkpoint.load_weights(model, path)

@@ -23,8 +23,8 @@ from clipx.data.scenes.captions import fits
 from clipx.data.scenes.samples import concept_frequencies, training_sample
 from clipx.errors import UserError
 from clipx.models.towers.build import build_towers
-from clipx.run import directory
-from evaluation.runs.description import last, number, pairs_in_epoch, setting
+from clipx.run.folder import RunFolder
+from evaluation.runs.description import last, number, pairs_in_epoch
 from evaluation.runs.reader import Run
 
 FAR = 3.0  # a factor above this, or below 1 / FAR, is marked
@@ -127,7 +127,7 @@ def regimes(runs: list[Run]) -> list[Regime]:
     known: Known = {}
     for run in runs:
         if last(run, "loss") is not None:
-            by_recipe.setdefault(str(setting(run, "recipe") or run.name), []).append(measure(run, known))
+            by_recipe.setdefault(run.config.recipe or run.name, []).append(measure(run, known))
     return [Regime(recipe, len(values), _summarise(values), papers.get(recipe)) for recipe, values in by_recipe.items()]
 
 
@@ -139,7 +139,7 @@ def measure(run: Run, known: Known) -> Values:
     values: Values = {**dict.fromkeys(ROWS), "steps": last(run, "step"), "tau": last(run, "tau")}
     values["loss"] = _final_loss(run)
     try:
-        config = directory.load_config(run.path)
+        config = RunFolder(run.path).load_config()
     except UserError:  # settings of another version
         return values
     n, batch = _num_train(run, config), config.train.batch_size

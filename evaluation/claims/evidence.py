@@ -15,7 +15,7 @@ from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure
-from evaluation.runs.description import setting, settings_text, unfinished
+from evaluation.runs.description import settings_text, unfinished
 from evaluation.runs.reader import STATED, Run
 from evaluation.types import Result, first_names
 
@@ -61,7 +61,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
     designs = find_designs(paths) if designs is None else designs
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
-        experiments.setdefault(_setting(run, "recipe"), {}).setdefault(_overrides(run), []).append(run)
+        experiments.setdefault(run.config.recipe, {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
     left_out = list[str]()
     for recipe, by_overrides in experiments.items():
@@ -69,13 +69,13 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         for overrides, same in by_overrides.items():
             for run in _comparable(recipe, same, designs.get(recipe), left_out) if overrides == chosen else ():
-                seeds = found.setdefault(recipe, {}).setdefault(_setting(run, "arm"), {})
+                seeds = found.setdefault(recipe, {}).setdefault(run.config.arm, {})
                 if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
                     left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
             if overrides != chosen and recipe in RECIPES:
                 paths_of_same = [str(run.path) for run in same]
                 left_out.append(f"left out, recipe={recipe} with other settings: {first_names(paths_of_same)}")
-    if unknown := sorted({str(claim) for run in runs for claim in run.config.get("claims") or ()} - KNOWN):
+    if unknown := sorted({claim for run in runs for claim in run.config.claims} - KNOWN):
         left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
@@ -139,7 +139,7 @@ def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
     dataset = dataset.partition(", ")[0]
     names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER or FILE
     names += [re.sub(r"^(dataset_|captions_)", "", Path(name).stem) for name in names if name.endswith(".json")]
-    known = {CANONICAL_HELD_OUT, *map(dataset_key, [*names, str(setting(run, "data", "name"))])}
+    known = {CANONICAL_HELD_OUT, *map(dataset_key, [*names, run.config.data.name])}
     of_split = any(dataset.endswith(f"/{name}") for name in names)  # a set in FOLDER `test` has the name PARENT/test
     return not sets or dataset_key(dataset) in known or of_split
 
@@ -157,13 +157,9 @@ def _scoring(row: Result) -> str:
     return f"{row.hashes.get('precision', '').partition(' ')[0]} {sorted(hashes.items())}"
 
 
-def _setting(run: Run, key: str) -> str:
-    return str(run.config.get(key) or "")
-
-
 def _overrides(run: Run) -> str:
     """Return the part of the run's name after RECIPE-ARM, or the whole name if the user chose it."""
-    return run.name.removeprefix("-".join(filter(None, (_setting(run, "recipe"), _setting(run, "arm")))))
+    return run.name.removeprefix("-".join(filter(None, (run.config.recipe, run.config.arm))))
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

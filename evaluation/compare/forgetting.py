@@ -16,7 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from clipx.config.schema import ARM_PREFIX
-from clipx.run import directory
+from clipx.run.folder import RESULTS, name_of_arm
 from evaluation.claims.measures import (
     PAIR_ACCURACY,
     RECALL_1,
@@ -29,7 +29,6 @@ from evaluation.claims.measures import (
 )
 from evaluation.compare.methods import SeedMean, seed_mean
 from evaluation.runs import results
-from evaluation.runs.description import setting
 from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.types import Result
@@ -48,7 +47,7 @@ class SideReader:
 
     def read(self, run: Run) -> dict[str, float]:
         """Return the values of this side's data sets; {} if the run's config has no data.kept."""
-        kept = {canonical_name(str(name)) for name in setting(run, "data", "kept") or []}
+        kept = {canonical_name(name) for name in run.config.data.kept}
         found = {name: value for reader in self.readers for name, value in reader.read(run).items()}
         return {name: v for name, v in found.items() if kept and (dataset_of(name) in kept) == self.kept}
 
@@ -117,20 +116,20 @@ def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
     """Return the fine-tuning of each recipe that has runs with model.init, data.kept and results."""
     by_recipe: dict[str, list[RunGroup]] = {}
     for group in groups:
-        tuned = [run for run in group.runs if setting(run, "model", "init") and KEPT_SETS.read(run)]
+        tuned = [run for run in group.runs if run.config.model.init and KEPT_SETS.read(run)]
         if tuned:
-            by_recipe.setdefault(str(setting(tuned[0], "recipe")), []).append(RunGroup(group.label, tuned))
+            by_recipe.setdefault(tuned[0].config.recipe, []).append(RunGroup(group.label, tuned))
     known = {run.path.resolve(): run for group in groups for run in group.runs}
     return [_fine_tuning(recipe, of_recipe, known) for recipe, of_recipe in by_recipe.items()]
 
 
 def start_of(run: Run, known: dict[Path, Run]) -> Run | None:
     """Return the run that model.init of `run` names, if it is in `known` (folder -> run)."""
-    init = str(setting(run, "model", "init"))
+    init = str(run.config.model.init)
     path = Path(init)
     if init.startswith(ARM_PREFIX):
-        recipe, arm = str(setting(run, "recipe")), str(setting(run, "arm") or "")
-        name = directory.name_of_arm(init.removeprefix(ARM_PREFIX), recipe, arm, run.name)
+        recipe, arm = run.config.recipe, run.config.arm
+        name = name_of_arm(init.removeprefix(ARM_PREFIX), recipe, arm, run.name)
         path = run.path.resolve().parent.parent / name / run.path.name
     elif path.parent.name == "checkpoints":
         path = path.parent.parent
@@ -164,7 +163,7 @@ def _start_rows(run: Run, start: Run) -> list[Result]:
     init = run.environment.get("init", {})  # recorded at the start of training
     folder = start.path / results.INTERMEDIATE / Path(str(init.get("checkpoint", ""))).name
     digest = str(init.get("sha256", ""))[:16]
-    earlier = [row for row in results.read(folder / results.RESULTS) if results.LIMIT not in row.hashes]
+    earlier = [row for row in results.read(folder / RESULTS) if results.LIMIT not in row.hashes]
     return [row for row in [*start.results, *earlier] if digest in ("", row.hashes.get("checkpoint"))]
 
 
@@ -174,7 +173,7 @@ def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[floa
     for folder in (run.path / INTERPOLATED).glob("*"):
         if not re.fullmatch(r"[\d.]+", folder.name):  # a user's copy
             continue
-        rows = [row for row in results.read(folder / results.RESULTS) if results.LIMIT not in row.hashes]
+        rows = [row for row in results.read(folder / RESULTS) if results.LIMIT not in row.hashes]
         found = _scores(replace(run, results=rows))
         if set(new) <= set(found[0]) and set(kept) <= set(found[1]):
             scores.setdefault(float(folder.name), found)

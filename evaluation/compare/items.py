@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
+from clipx.run.folder import natural_order, run_folders
 from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, MinimalPairs
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runner import open_sets, thumbnail
@@ -147,11 +148,11 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
 
 
 def _only_run(path: Path) -> Path:
-    runs = list(reader.run_folders(path))
+    runs = list(run_folders(path))
     if not runs:
         raise UserError(f"no run at or below {path}; {reader.HINT}")
     if len(runs) > 1:
-        shown = ", ".join(map(str, sorted(runs, key=reader.natural_order)[:SHOWN]))
+        shown = ", ".join(map(str, sorted(runs, key=natural_order)[:SHOWN]))
         raise UserError(f"{path} holds {len(runs)} runs, but diff needs one on each side: give one of {shown}")
     return runs[0]
 

@@ -12,22 +12,19 @@ from statistics import fmean
 from clipx.config.schema import AXES, MIN_POINTS
 from clipx.data.sampler import num_train
 from evaluation.compare.methods import Method, MethodComparison, SeedMean
-from evaluation.runs.conditions import settings_of_method
-from evaluation.runs.description import last, setting, training_flops
+from evaluation.runs.description import last, settings_of_method, training_flops
 from evaluation.runs.reader import Run
 
 REFERENCE = "clip"  # the reference if none is chosen; without such a method, it is the first by name
 # axis -> name of the quantity on the x axis of figures, and the function that reads it from a run; 0 if it is unknown
 QUANTITIES: dict[str, tuple[str, Callable[[Run], float]]] = {
-    "samples": ("samples seen", lambda run: float(last(run, "samples") or setting(run, "train", "samples") or 0)),
+    "samples": ("samples seen", lambda run: float(last(run, "samples") or run.config.train.samples or 0)),
     "data": (
         "training pairs",
-        lambda run: float(
-            num_train(setting(run, "data", "scenes", "num_train") or 0, setting(run, "data", "held_out") or 0.0)
-        ),
+        lambda run: float(num_train(run.config.data.scenes.num_train, run.config.data.held_out)),
     ),
     "width": ("FLOPs of the towers", training_flops),
-    "batch": ("batch size", lambda run: float(setting(run, "train", "batch_size") or 0)),
+    "batch": ("batch size", lambda run: float(run.config.train.batch_size)),
 }
 Same = tuple[object, ...]  # what all comparisons of a ladder share
 
@@ -97,5 +94,5 @@ def _by_settings(comparison: MethodComparison) -> dict[Same, Method]:
         run = method.runs[0]
         objective, settings = settings_of_method(run)
         others = tuple((key, value) for key, value in settings.items() if key != "optimizer.lr")
-        found[setting(run, "recipe"), setting(run, "arm"), objective, others] = method
+        found[run.config.recipe, run.config.arm, objective, others] = method
     return found

@@ -31,9 +31,8 @@ from evaluation.claims.measures import (
 )
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
-from evaluation.runs.conditions import describe_methods, differing, settings_of_method, training_conditions
-from evaluation.runs.description import digits, unfinished
-from evaluation.runs.groups import RunGroup, short_names
+from evaluation.runs.description import differing, digits, settings_of_method, training_conditions, unfinished
+from evaluation.runs.groups import RunGroup, describe_methods, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import HEADLINE

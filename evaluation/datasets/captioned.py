@@ -25,7 +25,7 @@ from clipx.data.sources.base import PairSource
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
 from clipx.utils.terminal import ProgressBar
@@ -215,7 +215,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
 
     Raises UserError: the run holds out no pairs, its data source has no random access, or no held-out pair is usable.
     """
-    data = directory.load_config(run).data
+    data = RunFolder(run).load_config().data
     if not data.held_out:
         raise UserError(f"datasets={HELD_OUT} needs a run with held-out pairs, but {run} has data.held_out=0.0")
     source = open_pair_source(data)

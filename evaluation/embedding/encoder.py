@@ -16,7 +16,7 @@ from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.types import Inputs
 from clipx.utils.device import PRECISIONS, autocast
 from clipx.utils.registry import one_of
@@ -46,7 +46,7 @@ def from_checkpoint(
     """
     checkpoint = checkpoints.resolve(path)
     run = checkpoints.run_of(checkpoint)
-    config = directory.load_config(run)
+    config = RunFolder(run).load_config()
     config.model.points.features_eval = features_eval or config.model.points.features_eval
     weights = checkpoints.chosen_weights(checkpoint, averaged)
     manifest = checkpoints.verify(checkpoint, weights)

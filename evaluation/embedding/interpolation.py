@@ -11,7 +11,7 @@ import torch
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
-from clipx.run import environment
+from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import KEY, build_initial_model, weights_source
 
 SETTING = "interpolate="
@@ -36,7 +36,7 @@ def check_start_weights(config: RunConfig, run: Path) -> None:
     """Raise UserError if a run did not start from weights on disk, or if those of model.init have changed since."""
     if config.model.init is not None:
         now = weights_source(config, "init")["init"]
-        then = environment.read(run).get("init", now)
+        then = RunFolder(run).environment.get("init", now)
         if now["sha256"] != then["sha256"]:
             raise UserError(
                 f"{SETTING} needs the start weights of {run}, {then['checkpoint']}; {KEY}={config.model.init} now "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from evaluation.reference.columns import Column, counterpart
 from evaluation.reference.models import PublishedModel, models
-from evaluation.runs.description import last, setting
+from evaluation.runs.description import last
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -55,11 +55,11 @@ def nearest(run: Run) -> PublishedModel:
     own = models().get(run.results[0].model.removeprefix("open_clip:")) if run.results else None
     if own is not None:
         return own
-    data, tower, samples = setting(run, "data", "name"), _tower_of(run), _samples(run)
+    data, tower, samples = run.config.data.name, _tower_of(run), _samples(run)
     flops = {image_tower(model.tower): model.image_flops for model in models().values()}
 
     def distance(model: PublishedModel) -> tuple[bool, float, float, int, str]:
-        same_data = model.data == DATA.get(str(data), data)
+        same_data = model.data == DATA.get(data, data)
         theirs = image_tower(model.tower)
         of_tower = 0.0 if theirs == tower else 1 + _log_distance(flops.get(tower), model.image_flops)
         return not same_data, of_tower, _log_distance(samples, model.samples), len(model.name), model.name
@@ -73,14 +73,14 @@ def image_tower(name: str) -> str:
 
 
 def _tower_of(run: Run) -> str:
-    kind, _, name = str(setting(run, "model", "image", "name")).partition(":")
+    kind, _, name = run.config.model.image.name.partition(":")
     if kind == "timm":
         return next((ours for timm, ours in TIMM.items() if re.fullmatch(rf"{timm}([_.].*)?", name)), "")
     return image_tower(name)
 
 
 def _samples(run: Run) -> float | None:
-    given = setting(run, "train", "samples")
+    given = run.config.train.samples
     return last(run, "samples") or (float(given) if given else None)
 
 

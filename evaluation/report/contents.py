@@ -78,7 +78,7 @@ def title(groups: list[RunGroup]) -> str:
     """Return the names of the methods, or else of the recipes, if there are at most MAX_NAMES; otherwise counts."""
     if len(groups) <= MAX_NAMES:
         return ", ".join(group.label for group in groups)
-    recipes = list(dict.fromkeys(str(group.runs[0].config.get("recipe") or group.label) for group in groups))
+    recipes = list(dict.fromkeys(group.runs[0].config.recipe or group.label for group in groups))
     if len(recipes) <= MAX_NAMES:
         return ", ".join(recipes)
     return f"{sum(len(group.runs) for group in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"

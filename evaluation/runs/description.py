@@ -1,34 +1,48 @@
-"""Main settings of a run and numbers from its log, formatted for reports."""
+"""What a run was: its main settings, the conditions that compared runs share, its cost; numbers for reports."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
-from clipx.run.directory import identity_keys, load_config
+from clipx.run.folder import RunFolder, identity_keys
 from evaluation.runs.reader import Run
 
 MISSING = "-"
 SAMPLE_FLOPS: dict[str, float] = {}  # settings -> FLOPs of a pair; counting those of new settings takes about a second
 
 
+CONDITIONS = {  # settings that compared runs must share, in addition to those of the data
+    "model.embed_dim",
+    *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen")),
+    "model.init",
+    "model.image.size",
+    "model.text.context_length",
+    *(f"train.{key}" for key in ("epochs", "samples", "batch_size")),
+}
+KEYWORDS = ("data.keywords", "data.keyword_digits")  # not conditions: they label pairs without changing them
+NAMES = ("name", "recipe", "arm", "seed", "objective")  # neither conditions nor listed as settings of a method
+
+
 def describe(run: Run) -> dict[str, str]:
     """Return label -> value of the main settings; `-` for unknown values."""
-    device = run.environment.get("device") if run.environment else setting(run, "train", "device")
-    return {
-        "Recipe": _text(setting(run, "recipe")),
-        "Data": _text(setting(run, "data", "name")),
-        "Image tower": _text(setting(run, "model", "image", "name")),
-        "Text tower": _text(setting(run, "model", "text", "name")),
+    config = run.config
+    settings = {
+        "Recipe": config.recipe,
+        "Data": config.data.name,
+        "Image tower": config.model.image.name,
+        "Text tower": config.model.text.name,
         "Objective": objective(run),
-        "Temperature": _temperature(run),
+        "Temperature": _temperature(run) if run.has_config else None,
         "Steps": _count(last(run, "step")),
-        "Batch size": _text(setting(run, "train", "batch_size")),
+        "Batch size": config.train.batch_size or None,
         "Samples seen": _count(last(run, "samples")),
         "Training time": duration(training_seconds(run)),
-        "Device": _text(device),
-        "Claims": _text(setting(run, "claims")),
+        "Device": run.environment.get("device") if run.environment or not run.has_config else config.train.device,
+        "Claims": config.claims,
     }
+    return {label: _text(value) for label, value in settings.items()}
 
 
 def training_seconds(run: Run) -> float | None:
@@ -52,9 +66,9 @@ def processor_hours(run: Run) -> float:
 
 def training_flops(run: Run) -> float:
     """Return the FLOPs of the towers in the whole training; 0 if the run's towers cannot be built here."""
-    parts = [("model",), *(("train", name) for name in ("batch_size", "accumulation", "grad_checkpointing"))]
-    terms = [*(setting(run, "objective") or {})]  # negclip has twice the texts
-    key = repr([*(setting(run, *part) for part in parts), terms])
+    train = run.config.train
+    settings = [train.batch_size, train.accumulation, train.grad_checkpointing, [*run.config.objective]]
+    key = repr([run.config.model, *settings])  # with the terms, because negclip has twice the texts
     if key not in SAMPLE_FLOPS:
         SAMPLE_FLOPS[key] = _sample_flops(run)
     return SAMPLE_FLOPS[key] * (last(run, "samples") or 0.0)
@@ -64,7 +78,7 @@ def _sample_flops(run: Run) -> float:
     from clipx.training.cost import single_process_cost  # slow to import
 
     try:
-        config = load_config(run.path)
+        config = RunFolder(run.path).load_config()
         return single_process_cost(config).tower_flops / config.train.batch_size
     except UserError:
         return 0.0
@@ -73,10 +87,8 @@ def _sample_flops(run: Run) -> float:
 def pairs_in_epoch(run: Run) -> int | None:
     """Return the number of training pairs of an epoch, without those held out; None if the run does not tell it."""
     pairs = str(run.environment.get("data")).partition(":")[0]  # PAIRS:DIGEST, except for streams
-    if pairs.isdigit():
-        return num_train(int(pairs), float(setting(run, "data", "held_out") or 0))
-    found = setting(run, "data", "num_samples")
-    return found if isinstance(found, int) else None
+    data = run.config.data
+    return num_train(int(pairs), data.held_out) if pairs.isdigit() else data.num_samples
 
 
 def unfinished(run: Run) -> str:
@@ -84,14 +96,13 @@ def unfinished(run: Run) -> str:
 
     Diverged runs are not unfinished.
     """
-    samples, epochs, batch_size = (setting(run, "train", key) for key in ("samples", "epochs", "batch_size"))
-    in_epoch, step = pairs_in_epoch(run), last(run, "step")
-    if run.diverged or step is None or not isinstance(batch_size, int):
+    train, in_epoch, step = run.config.train, pairs_in_epoch(run), last(run, "step")
+    if run.diverged or step is None or not train.batch_size:
         return ""
-    if samples is not None:
-        steps = samples // batch_size
-    elif epochs is not None and in_epoch is not None:
-        steps = epochs * (in_epoch // batch_size)
+    if train.samples is not None:
+        steps = train.samples // train.batch_size
+    elif train.epochs is not None and in_epoch is not None:
+        steps = train.epochs * (in_epoch // train.batch_size)
     else:
         return ""
     return f"step {step:,.0f} of {steps:,}" if step < steps else ""
@@ -143,22 +154,50 @@ def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [(prefix, _text(tree))]
 
 
+def training_conditions(run: Run) -> dict[str, str]:
+    """Return setting -> value of the conditions of a run; "training samples" is the fingerprint of its data."""
+    settings = all_settings(run)
+    found = {key: settings[key] for key in identity_keys() if _is_condition(key, settings)}
+    samples = run.environment.get("data")  # hash of the training data: the files in data.root may change
+    return found | ({"training samples": str(samples)} if samples else {})
+
+
+def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
+    """Return the objective, and the other settings in which compared methods may differ."""
+    settings = all_settings(run)
+    keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
+    return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)}
+
+
+def differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Return the names of the settings with different values."""
+    return [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+
+
+def _is_condition(key: str, settings: dict[str, str]) -> bool:
+    if key.startswith("data.scenes."):
+        return settings.get("data.source") == "scenes"
+    return key in CONDITIONS or (key.startswith("data.") and key not in KEYWORDS)
+
+
 def settings_text(run: Run, prefix: str = "", without: tuple[str, ...] = ()) -> str:
     """Return the settings that determine the results, except names, seed and those in `without`.
 
     `prefix`: only settings whose keys start with it.
     """
     keys = {*identity_keys()} - {"name", "recipe", "arm", "seed", *without}
-    settings = [(key, value) for key, value in flat(run.config) if key in keys or key.startswith("objective.")]
+    settings = [(key, value) for key, value in all_settings(run).items() if key in keys or key.startswith("objective.")]
     return str([(key, value) for key, value in settings if key.startswith(prefix)])
+
+
+def all_settings(run: Run) -> dict[str, str]:
+    """Return dotted name -> value of all settings, as text."""
+    return dict(flat(asdict(run.config)))
 
 
 def objective(run: Run) -> str:
     """Describe the objective: `clip + 0.1 positive (gamma=0.9)`."""
-    terms = setting(run, "objective")
-    if not isinstance(terms, dict) or not terms:
-        return MISSING
-    return " + ".join(_term(str(name), parameters or {}) for name, parameters in terms.items())
+    return " + ".join(_term(name, parameters) for name, parameters in run.config.objective.items()) or MISSING
 
 
 def _term(name: str, parameters: dict[str, Any]) -> str:
@@ -168,18 +207,8 @@ def _term(name: str, parameters: dict[str, Any]) -> str:
 
 
 def _temperature(run: Run) -> str:
-    kind, tau = (_text(setting(run, "temperature", key)) for key in ("kind", "tau"))
-    if tau == MISSING:
-        return kind
+    kind, tau = run.config.temperature.kind, run.config.temperature.tau
     return f"{kind}, from τ = {tau}" if kind == "learned" else f"{kind}, τ = {tau}"
-
-
-def setting(run: Run, *keys: str) -> Any:
-    """Return a value of the run's config by its path of keys; None if it is not set."""
-    value: Any = run.config
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _text(value: Any) -> str:

@@ -1,12 +1,13 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from evaluation.runs.description import last
+from evaluation.runs.description import last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
 from evaluation.statistics import t_interval
@@ -85,6 +86,20 @@ def short_names(names: list[str]) -> list[str]:
     shared = set.intersection(*map(set, parts))
     short = ["-".join(part for part in of_name if part not in shared) or of_name[0] for of_name in parts]
     return short if len(set(short)) == len(names) else names
+
+
+def describe_methods(groups: list[RunGroup]) -> list[str]:
+    """Return each group's objective, and its settings that differ from the most common value."""
+    by_group = [settings_of_method(group.runs[0])[1] for group in groups]
+    all_keys = {key: None for settings in by_group for key in settings}
+    usual = {key: Counter(settings.get(key) for settings in by_group).most_common(1)[0][0] for key in all_keys}
+    return [
+        "; ".join([
+            objective(group.runs[0]),
+            *(f"{key}={value}" for key, value in settings.items() if value != usual[key]),
+        ])
+        for group, settings in zip(groups, by_group, strict=True)
+    ]  # fmt: skip
 
 
 def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:

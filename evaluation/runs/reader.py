@@ -1,39 +1,51 @@
-"""Reader of run directories: settings, log, result rows and artifacts, as a report needs them."""
+"""Run: what a report reads of a run directory, at once and checked: settings, log, result rows and artifacts."""
 
-import dataclasses
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-
-import yaml
+from typing import Any
 
 from clipx.config.schema import RunConfig
+from clipx.config.setting import from_values
 from clipx.errors import UserError
+from clipx.run.folder import AGAIN, ARTIFACTS, RESULTS, Row, RunFolder, natural_order, read_object, run_folders
 from evaluation.runs import results
-from evaluation.runs.artifacts import AGAIN, read_artifacts, read_object
 from evaluation.types import Result
 
-MARKS = ("config.yaml", results.RESULTS)  # a folder with one of them is a run; published weights have no config
-TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
-SECONDS = "evaluation_seconds"  # key of TIMING
-RESTORE = "restore it from a copy"
-N = TypeVar("N", int, float)
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
+NUMBER = (int, float)
+# kind of artifact -> what the report reads from it. A dict: these keys; {str: x}: any keys, each with x; [x]: a list of
+# x; a type or several: a value of that type. Plug-ins may write other kinds.
+ANSWERS = [{"similarity": NUMBER, "correct": object}]
+SHAPES: dict[str, Any] = {
+    "confusion": {"classnames": [object], "matrix": [[NUMBER]]},
+    "confused": {"classnames": [object], "cells": [[NUMBER]]},
+    "pairs": {"categories": {str: {"value": object, "low": object, "high": object}}},
+    "linear_probe": {"C": [NUMBER], "validation_accuracy": [NUMBER]},
+    "retrieval": {
+        "text_to_image": [{"rank": NUMBER, "images": ANSWERS}],
+        "image_to_text": [{"rank": NUMBER, "captions": ANSWERS}],
+    },
+    "geometry": {
+        "margins": {"first": NUMBER, "last": NUMBER, "counts": [NUMBER]},
+        "pca": {"image": [[NUMBER]], "text": [[NUMBER]]},
+    },
+    "weights": {"shown": [{"pixels": list, "patches": [[NUMBER]], "words": [[object]]}]},
+    "popularity": {"captions": {str: [{"caption": object, "text": NUMBER, "image": NUMBER}]}, "curve": {}},
+    "zeroshot_draws": {"top1": [NUMBER], "mean_per_class": [NUMBER]},
+}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory; files that do not exist yet give empty fields."""
+    """One run; files that do not exist yet give empty fields."""
 
     path: Path
     name: str
     seed: int
-    config: dict[str, Any]
-    log: list[dict[str, Any]]  # one entry per logged step, in ascending order
+    config: RunConfig  # for published weights, which have none: that of `no_config`
+    log: list[Row]  # one row for each logged step, in ascending order
     results: list[Result]  # in the order of writing
     artifacts: dict[str, dict[str, Any]]  # "<task>-<dataset with / as _>" -> content for the report's figures
     environment: dict[str, Any]
@@ -41,13 +53,18 @@ class Run:
     limited_rows: int = 0  # rows of `clipx eval limit=N` that are left out of `results`
 
     @property
+    def has_config(self) -> bool:
+        """False for the results of published weights."""
+        return bool(self.config.name)
+
+    @property
     def diverged(self) -> bool:
-        """Return True if the results have a row of task `train`, which only diverged runs have."""
+        """True if the results have a row of task `train`, which only diverged runs have."""
         return any(row.task == results.DIVERGED for row in self.results)
 
     @property
     def failed_to_start(self) -> bool:
-        """Return True if the run has neither a logged step nor results, for example because its data were missing."""
+        """True if the run has neither a logged step nor results, for example because its data were missing."""
         return not (self.log or self.results)
 
     def dataset(self, slug: str) -> str:
@@ -82,37 +99,40 @@ def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[
     return [read(folder, limited) for folder in sorted(folders.values(), key=natural_order)]
 
 
-def read(folder: Path, limited: bool = False) -> Run:
-    """Return the run in `folder`; `limited` as in `find`.
+def read(path: Path, limited: bool = False) -> Run:
+    """Return the run in the folder `path`; `limited` as in `find`.
 
     Raises UserError: a file of the run is corrupt; the message names it.
     """
-    file, timing = folder / "config.yaml", folder / TIMING
-    config = _config(file)
-    rows = results.read(folder / results.RESULTS)
+    folder = RunFolder(path)
+    rows = results.read(path / RESULTS)
     kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
-    is_seed_folder = folder.name[:1] == "s" and folder.name[1:].isdigit()
+    is_seed_folder = path.name[:1] == "s" and path.name[1:].isdigit()
+    if folder.has_config:
+        config, name, seed = folder.config, folder.config.name, folder.config.seed
+    else:
+        config = no_config()
+        name = path.parent.name if is_seed_folder else path.resolve().name
+        seed = int(path.name[1:]) if is_seed_folder else 0
     return Run(
-        path=folder,
-        name=str(config.get("name") or (folder.parent.name if is_seed_folder else folder.resolve().name)),
-        seed=_number(config.get("seed", int(folder.name[1:]) if is_seed_folder else 0), int, "seed", file, RESTORE),
+        path=path,
+        name=name,
+        seed=seed,
         config=config,
-        log=_log(folder / "log.jsonl"),
+        log=folder.log,
         results=kept,
-        artifacts={
-            stem: artifact
-            for stem, artifact in read_artifacts(folder / "artifacts").items()
-            if limited or f", {results.LIMIT} " not in stem
-        },
-        environment=read_object(folder / "environment.json", RESTORE),
-        evaluation_seconds=_number(read_object(timing, AGAIN).get(SECONDS, 0.0), float, SECONDS, timing, AGAIN),
+        artifacts=dict(_artifacts(path / ARTIFACTS, limited)),
+        environment=folder.environment,
+        evaluation_seconds=folder.evaluation_seconds,
         limited_rows=len(rows) - len(kept),
     )
 
 
-def is_evaluated(folder: Path) -> bool:
-    """Return True if `clipx reproduce` has trained and evaluated the run; its checkpoints may be deleted."""
-    return (folder / TIMING).is_file()
+def no_config() -> RunConfig:
+    """Return a config without names, for the results of published weights."""
+    towers = {"image": {"name": ""}, "text": {"name": ""}}
+    data, train = {"name": "", "source": ""}, {"batch_size": 0}
+    return from_values(RunConfig, {"name": "", "recipe": "", "data": data, "model": towers, "train": train})
 
 
 def limited_note(runs: list[Run]) -> str:
@@ -122,62 +142,26 @@ def limited_note(runs: list[Run]) -> str:
     return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
 
 
-def run_folders(path: Path) -> Iterator[Path]:
-    """Yield the runs at or below `path`. Skip hidden folders and those in a run (checkpoints may have config.yaml)."""
-    for name, below, files in os.walk(path):
-        if any(mark in files for mark in MARKS):
-            yield Path(name)
-            below.clear()
-        below[:] = [folder for folder in below if not folder.startswith(".")]
+def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield file name without suffix and content of each artifact. Raises UserError: one is corrupt."""
+    for file in sorted(folder.glob("*.json")):
+        if limited or f", {results.LIMIT} " not in file.stem:
+            artifact = read_object(file, AGAIN)
+            if problem := _problem(artifact, SHAPES.get(str(artifact.get("kind")), {})):
+                raise UserError(f"{file} is corrupt ({problem}); {AGAIN}")
+            yield file.stem, artifact
 
 
-def natural_order(path: Path) -> tuple[str, int, str]:
-    """Return a sorting key that puts s2 before s10."""
-    digits = path.name[1:]
-    return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
-
-
-def _config(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    try:
-        # ten times faster than OmegaConf.load; clipx writes these files, and they have no interpolations
-        config = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an impossible date
-        raise UserError(f"{file} is not readable YAML ({_first_line(error)}); {RESTORE}") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{file} holds no settings (key: value lines); {RESTORE}")
-    for field in dataclasses.fields(RunConfig):
-        group = config.get(field.name)
-        if dataclasses.is_dataclass(field.default_factory) and not isinstance(group, dict | None):
-            raise UserError(f"{file}: {field.name}={group} holds no settings (key: value lines); {RESTORE}")
-    return {str(key): value for key, value in config.items()}
-
-
-def _number(value: Any, kind: type[N], key: str, file: Path, advice: str) -> N:
-    """Convert a value of a file. Raises UserError: it is no number of this kind."""
-    try:
-        return kind(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{file}: {key}={value} is no number; {advice}") from error
-
-
-def _log(file: Path) -> list[dict[str, Any]]:
-    """Return one entry per step: lines of the same step are merged; after a resume, the later line wins.
-
-    Lines that are not JSON are skipped: a killed run can leave half a line.
-    """
-    by_step: dict[int, dict[str, Any]] = {}
-    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-    for text_line in text.split("\n"):
-        try:
-            line = json.loads(text_line)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(step := line.get("step"), int):
-            by_step[step] = {**by_step.get(step, {}), **line}
-    return [by_step[step] for step in sorted(by_step)]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+def _problem(value: Any, shape: Any, name: str = "") -> str:
+    """Return what the first part of `value` without the right shape lacks; "" if there is none."""
+    inner: list[tuple[str, Any, Any]] = []
+    if isinstance(shape, dict) and isinstance(value, dict):
+        if missing := [key for key in shape if key is not str and key not in value]:
+            return f"no {name}{missing[0]}"
+        names = value if str in shape else shape
+        inner = [(f"{name}{key}.", value[key], shape[str if str in shape else key]) for key in names]
+    elif isinstance(shape, list) and isinstance(value, list):
+        inner = [(name, element, shape[0]) for element in value]
+    elif isinstance(shape, dict | list) or not isinstance(value, shape):
+        return f"{name.rstrip('.')} is wrong"
+    return next((problem for at, part, of_part in inner if (problem := _problem(part, of_part, at))), "")

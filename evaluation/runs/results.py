@@ -16,16 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import RESULTS, Diverged, RunFolder
 from clipx.run.log import WANDB_ID
-from clipx.run.sinks import start_wandb
+from clipx.run.log_writers import start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.lock import turn
 from clipx.utils.terminal import stdout_console
 from evaluation.types import Result, csv_text, printable_line
 
 NAMES = [field.name for field in fields(Result)]
-RESULTS = "results.jsonl"
 LOCK = "results.lock"
 INTERMEDIATE = "intermediate"  # in a run directory: one folder per evaluated checkpoint except the best (or last)
 DIVERGED = "train"  # task of the row of a diverged run
@@ -80,9 +79,9 @@ def add(path: Path, rows: list[Result]) -> None:
         write(path, [row for row in read(path) if key(row) not in new] + rows)
 
 
-def record_divergence(run: Path, ended: directory.Diverged) -> list[Result]:
+def record_divergence(run: Path, ended: Diverged) -> list[Result]:
     """Write a row with a NaN loss for a run that diverged; return all rows of the run."""
-    config = directory.load_config(run)
+    config = RunFolder(run).load_config()
     row = Result(
         task=DIVERGED,
         dataset=config.data.name,

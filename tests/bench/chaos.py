@@ -25,13 +25,13 @@ import torch
 from safetensors.torch import load_file
 
 from clipx.config.schema import RunConfig
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import RunFolder
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.runs import log
 
-LAUNCH = "import sys; from pathlib import Path; from clipx.run import directory; from cli.train import train; "
-LAUNCH += "train(directory.load_config(Path(sys.argv[1])))"
+LAUNCH = "import sys; from pathlib import Path; from clipx.run.folder import RunFolder; from cli.train import train; "
+LAUNCH += "train(RunFolder(Path(sys.argv[1])).load_config())"
 LIMIT = 600.0  # seconds
 
 
@@ -168,7 +168,7 @@ def chaos(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
     """Train one run undisturbed and one with kills; return what `differing` finds."""
     write_shards(folder / "train", samples=256)
     undisturbed, disturbed = (
-        directory.create(config(folder, name, steps, kills)) for name in ("undisturbed", "disturbed")
+        RunFolder.create(config(folder, name, steps, kills)).path for name in ("undisturbed", "disturbed")
     )
     ChaosRun(undisturbed, steps, random.Random(seed)).disturb(0)
     run = ChaosRun(disturbed, steps, random.Random(seed))

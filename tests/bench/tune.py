@@ -15,7 +15,7 @@ from cli.launcher.process_pool import Pool
 from cli.settings.compose import compose_eval, compose_run
 from cli.train import train
 from clipx.errors import RunDiverged
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 
 SEED, RUNS = 100, "runs/tuning"
 RATES = tuple(f"optimizer.lr={rate}" for rate in ("1.0e-3", "2.0e-3", "4.0e-3", "8.0e-3"))
@@ -83,7 +83,7 @@ def override(setting: str) -> str:
 def score(arguments: tuple[str, ...]) -> float:
     """Train with these arguments of `clipx train`; return the score in percent. Raises RunDiverged."""
     config = compose_run(list(arguments))
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     run.mkdir(parents=True, exist_ok=True)
     with (run / "output.log").open("a") as output:
         sys.stdout = sys.stderr = output

@@ -18,7 +18,7 @@ from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import checkpoint
-from clipx.run.train_state import TrainState
+from clipx.run.saving import TrainState
 from clipx.utils.files import write_text
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, untrained

@@ -13,8 +13,9 @@ import torch
 
 from clipx.config.schema import RunConfig
 from clipx.models import clip
-from clipx.run import checkpoint, directory
-from clipx.run.train_state import TrainState
+from clipx.run import checkpoint
+from clipx.run.folder import RESULTS, RunFolder
+from clipx.run.saving import TrainState
 from clipx.utils.files import write_text
 from evaluation.runs import results
 from evaluation.types import Result
@@ -61,7 +62,7 @@ def run_with_results(
     run = untrained(config)
     digest = checkpoint.verify(checkpoint.resolve(run))["sha256"][checkpoint.WEIGHTS]
     rows = [row("mine", 0.25, digest[:16]), row("of another step", 0.5, "0" * 16)]
-    results.write(run / results.RESULTS, [*rows, row("quick", 0.75, digest[:16], limit="10")])
+    results.write(run / RESULTS, [*rows, row("quick", 0.75, digest[:16], limit="10")])
     return run
 
 
@@ -116,7 +117,7 @@ def test_a_pushed_model_embeds_the_same_in_a_new_process(tmp_path: Path, hub: Hu
     fetched = subprocess.run(fetch, capture_output=True, text=True, env={**os.environ, "HF_HOME": str(tmp_path / "b")})
     assert fetched.returncode == 0, fetched.stderr
     assert (tmp_path / "b/hub/models--me--demo").is_dir(), "the new process read the model from another cache"
-    model = clip.build_model(directory.load_config(run), pretrained=False)
+    model = clip.build_model(RunFolder(run).load_config(), pretrained=False)
     checkpoint.load_weights(model.eval(), checkpoint.resolve(run))
     torch.manual_seed(0)
     pixels, tokens = torch.randn(2, 3, 48, 48), torch.randint(1, 999, (2, 32))
@@ -182,7 +183,7 @@ def test_a_second_push_replaces_the_files(tmp_path: Path, hub: Hub) -> None:
     run = run_with_results(tmp_path)
     push(run)
     before = dict(hub.repositories["me/demo"])
-    model = clip.build_model(directory.load_config(run), pretrained=False)
+    model = clip.build_model(RunFolder(run).load_config(), pretrained=False)
     TrainState(model, torch.optim.SGD(model.parameters()), "data", step=9).save(run)
     push(run, "hub=me/demo", "licence=MIT")
     after = hub.repositories["me/demo"]

@@ -17,8 +17,8 @@ import torch
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints, step_of
+from clipx.run.folder import RunFolder
 from clipx.run.log import RunLog
 from clipx.train import Outcome, fit
 from tests.helpers.folder import add, jpeg, settings, write_shards
@@ -40,7 +40,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     assert rows[-1]["tau"] != rows[0]["tau"]
     assert [p.name for p in checkpoints(run)] == ["step_00000048"]
     assert json.loads((run / "environment.json").read_text())["packages"]["torch"] == version("torch")
-    assert directory.load_config(run) == config
+    assert RunFolder(run).load_config() == config
 
 
 def test_fit_on_a_finished_run_says_so_and_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
     for name, keep in (("whole", True), ("small", False)):
         config = settings(tmp_path, save_every=2)
         config.name, config.train.keep_optimizer = name, keep
-        runs.append(directory.create(config))
+        runs.append(RunFolder.create(config).path)
         assert fit(config, runs[-1]) is Outcome.FINISHED
     whole, small = runs
     for name, tensor in weights(whole).items():
@@ -77,7 +77,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
 def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = prepared(tmp_path, save_every=2)
     config.log.every, config.log.evaluate_every = 1, 2
-    run = directory.create(config)
+    run = RunFolder.create(config).path
 
     def evaluated() -> list[float]:
         return [row["step"] for row in log(run) if "evaluation" in row]
@@ -102,11 +102,11 @@ def test_changed_settings_are_refused_and_listed(tmp_path: Path) -> None:
     trained(config)
     config.log.every = 3  # does not change the results
     config.data.workers = 1
-    directory.create(config)
+    RunFolder.create(config)
     config.optimizer.lr = 0.5
     config.objective = {"clip": {"average": False}}
     with pytest.raises(UserError, match=r"objective: .*average.*; optimizer.lr: 0.001 -> 0.5.*name="):
-        directory.create(config)
+        RunFolder.create(config)
 
 
 def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_settings_of_a_run_without_steps_may_change(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no folder"):
         trained(config)
     config.optimizer.lr = 0.5
-    directory.create(config)
+    RunFolder.create(config)
 
 
 def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
@@ -148,11 +148,11 @@ def test_a_run_killed_twice_ends_in_the_same_weights_bit_for_bit(tmp_path: Path)
         config = settings(tmp_path, epochs=4, save_every=5)
         config.name, config.log.every, config.data.workers = name, 1, 1
         config.data.captions, config.data.flip = "random", True
-        folders[name] = directory.create(config)
+        folders[name] = RunFolder.create(config).path
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        code = "from pathlib import Path; import sys; from clipx import train; from clipx.run import directory; "
-        code += "p = Path(sys.argv[1]); train.fit(directory.load_config(p), p)"
+        code = "from pathlib import Path; import sys; from clipx import train; from clipx.run.folder import RunFolder; "
+        code += "p = Path(sys.argv[1]); train.fit(RunFolder(p).load_config(), p)"
         environment = {**os.environ, "OMP_NUM_THREADS": "2"}
         return subprocess.Popen([sys.executable, "-c", code, str(folders[name])], env=environment)
 
@@ -172,7 +172,7 @@ def reported_and_counted(config: RunConfig) -> tuple[list[str], list[float]]:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunLog, "info", lambda self, text: lines.append(text))
-        fit(config, run := directory.run_directory(config))
+        fit(config, run := RunFolder.of(config).path)
     return [line for line in lines if line.startswith("left out")], [row["bad"] for row in log(run)]
 
 
@@ -184,7 +184,7 @@ def test_bad_samples_of_every_rank_are_named_and_counted(tmp_path: Path, gloo: G
             add(tar, f"{name}.txt", b"a caption")
     config = settings(tmp_path, epochs=1)
     config.data.max_bad_rate, config.log.every = 0.5, 3  # two log lines in 4 steps
-    directory.create(config)
+    RunFolder.create(config)
     (reported, counts), _ = gloo.run(2, reported_and_counted, config)
     assert sorted(line.split(":")[2] for line in reported) == ["a", "b", "c", "d"]
     assert len(counts) == 2 and counts[-1] == 4
@@ -200,9 +200,10 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
         # no batch norms, whose statistics would differ between half and whole batches
         config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
         config.log.every = 1
-        code = "from cli.train import train; from clipx.run import directory; import sys; from pathlib import Path; "
-        code += "train(directory.load_config(Path(sys.argv[1])))"
-        run = directory.create(config)
+        code = "import sys; from pathlib import Path; from cli.train import train; "
+        code += "from clipx.run.folder import RunFolder; "
+        code += "train(RunFolder(Path(sys.argv[1])).load_config())"
+        run = RunFolder.create(config).path
         subprocess.run([sys.executable, "-c", code, str(run)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         losses[processes] = [(r["loss"], r["scale"], r["grad_norm"]) for r in log(run)]
     assert torch.tensor(losses[1]).allclose(torch.tensor(losses[2]), rtol=1e-3)

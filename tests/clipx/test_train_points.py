@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from clipx.config.schema import RunConfig
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import RunFolder
 from clipx.train import fit
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
@@ -45,7 +45,7 @@ def test_two_ranks_end_in_the_weights_of_one(tmp_path: Path, gloo: Gloo) -> None
         config.train.epochs = 1
         config.optimizer.eps = 1e-3  # Adam amplifies rounding errors of gradients that are 0 in theory (key bias)
     trained(one)
-    gloo.run(2, fit_as_rank, str(directory.create(two)), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
-    expected, found = (weights(directory.run_directory(c)) for c in (one, two))
+    gloo.run(2, fit_as_rank, str(RunFolder.create(two).path), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
+    expected, found = (weights(RunFolder.of(c).path) for c in (one, two))
     for name, value in expected.items():
         assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name

@@ -13,9 +13,9 @@ from torch import Tensor
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run import directory
 from clipx.run.checkpoint import TABLE, checkpoints
-from clipx.run.train_state import resume
+from clipx.run.folder import RunFolder
+from clipx.run.saving import resume
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
@@ -68,7 +68,7 @@ def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, varian
 def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, gloo: Gloo) -> None:
     one = trained(small_config(tmp_path, "one"))
     config = small_config(tmp_path, "two")
-    two = directory.create(config)
+    two = RunFolder.create(config).path
     gloo.run(2, fit_as_rank, str(two), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
     both = last(two)
     shutil.rmtree(checkpoints(two)[-1])

@@ -17,8 +17,8 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.clip import ClipModel
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import RunFolder
 from clipx.training.setup import build_components
 from evaluation import runner
 from evaluation.datasets.composition import CHANGES
@@ -70,7 +70,7 @@ def random_states() -> tuple[Any, ...]:
 def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Train with a dropout of 0.5 after the image tower, and evaluate every `every` steps; return log and weights."""
     config.name, config.log.every, config.log.evaluate_every = f"every_{every}", 1, every
-    run, evaluator = directory.create(config), build_periodic_evaluator(config)
+    run, evaluator = RunFolder.create(config).path, build_periodic_evaluator(config)
 
     def with_dropout(*arguments: Any) -> Any:
         components = build_components(*arguments)
@@ -104,7 +104,7 @@ def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
 
 def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = evaluated_config(tmp_path)
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     launch.train(config)
     lines = [line for line in log(run) if "evaluation" in line]
     assert [line["step"] for line in lines] == [3, 4]
@@ -119,14 +119,14 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
 
 def fit_as_rank(config: RunConfig) -> bool:
     evaluator = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, directory.run_directory(config), evaluate=evaluator) is train.Outcome.FINISHED
+    return train.fit(config, RunFolder.of(config).path, evaluate=evaluator) is train.Outcome.FINISHED
 
 
 @pytest.mark.long
 def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
     """The running statistics of the ranks differ; the scores use rank 0's, which the checkpoint stores."""
     config = evaluated_config(tmp_path)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     assert gloo.run(2, fit_as_rank, config) == [True, True]
     found = log(run)[-1]["evaluation"]
     of_eval = scores_of_eval(run, 8)
@@ -146,7 +146,7 @@ def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
     config.data.evaluation += ["pairs:nowhere", "captions:absent"]
     with pytest.raises(UserError, match=r"log.evaluate_every=3: datasets=pairs:\S+/nowhere: .*; datasets=captions:"):
         launch.train(config)
-    assert not (directory.run_directory(config) / "log.jsonl").exists()
+    assert not (RunFolder.of(config).path / "log.jsonl").exists()
 
 
 @pytest.mark.parametrize("evaluation", [[], ["wds:without_test"]])
@@ -161,4 +161,4 @@ def test_evaluation_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp
 def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
     config = evaluated_config(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
-        train.fit(config, directory.create(config))
+        train.fit(config, RunFolder.create(config).path)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from clipx.data.preprocess.transforms import Normalise, evaluation_transform
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.types import Inputs
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
@@ -190,7 +190,7 @@ def check_normalisation(run: Path) -> None:
     from PIL import Image
 
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
-    inputs = clip.build_model(directory.load_config(run), pretrained=False).inputs
+    inputs = clip.build_model(RunFolder(run).load_config(), pretrained=False).inputs
     assert (inputs.mean, inputs.std) == (MEAN, STD)
     size = inputs.image_size
     pixels = torch.tensor([200, 100, 50], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, size, size)

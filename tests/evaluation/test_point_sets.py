@@ -10,7 +10,7 @@ from torch import Tensor
 from cli.eval import one
 from clipx.config.schema import EvalConfig
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from evaluation.claims.measures import ZEROSHOT
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
@@ -155,7 +155,7 @@ def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Pa
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(prepared_point_sets(tmp_path))
-    divergence = directory.record_divergence(run, step=7, bad_steps=3)
+    divergence = RunFolder(run).record_divergence(step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
         one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))
         assert "diverged at step 7" in capsys.readouterr().err

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from clipx.models import clip
-from clipx.run import checkpoint, directory
-from clipx.run.train_state import TrainState
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
+from clipx.run.saving import TrainState
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED, Classes
 from evaluation.datasets.opening import open_dataset
@@ -60,7 +61,7 @@ def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
 def evaluated_twice(root: Path) -> Path:
     """Return a run with two checkpoints, of which the first scored better on the reported set."""
     config = settings(root)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     model = clip.build_model(config)
     rows = []
     for step, value in ((10, 0.9), (20, 0.8)):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.report.regimes import markdown
+from clipx.run.folder import TIMING
 from evaluation.claims.assess import outcomes
 from evaluation.claims.conditions import regimes
 from evaluation.claims.design import LOOKS
@@ -25,7 +26,6 @@ from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import MOST_SEEDS
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals
-from evaluation.runs.reader import TIMING
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}

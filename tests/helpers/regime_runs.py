@@ -5,7 +5,7 @@ from typing import Any
 
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from tests.helpers.report_runs import write_lines
 
 ATTRIBUTES = ("count", "colour", "shape")
@@ -36,5 +36,5 @@ def finished(
     settings = {o.partition("=")[0]: o for o in [*MINI, *recipe.split(), *overrides]}  # the last value of a key wins
     name = f"run{sum(1 for _ in root.glob('runs/*'))}"
     config = compose_run([*settings.values(), f"name={name}", f"seed={seed}", f"runs={root / 'runs'}"])
-    write_lines(directory.create(config) / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
+    write_lines(RunFolder.create(config).path / "log.jsonl", lines([2.0, 1.0]) if log is None else log)
     return config

@@ -22,7 +22,7 @@ def config(name: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "recipe": "demo",
         "claims": ["clip/colour"],
-        "data": {"name": "scenes"},
+        "data": {"name": "scenes", "source": "scenes"},
         "model": {"image": {"name": "open_clip:tiny_vit"}, "text": {"name": "open_clip:tiny_text"}},
         "objective": {"clip": {}, "positive": {"weight": 0.1}},
         "temperature": {"kind": "learned", "tau": 0.07},

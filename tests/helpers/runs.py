@@ -11,9 +11,9 @@ from torch import Tensor
 
 from clipx.config.schema import RunConfig
 from clipx.models import clip
-from clipx.run import directory
 from clipx.run.checkpoint import WEIGHTS, checkpoints
-from clipx.run.train_state import TrainState
+from clipx.run.folder import RunFolder
+from clipx.run.saving import TrainState
 from clipx.train import Outcome, fit
 from tests.helpers.folder import settings, write_shards
 
@@ -38,7 +38,7 @@ def prepared_point_sets(root: Path, kernel: str = "imq") -> RunConfig:
 
 def trained(config: RunConfig) -> Path:
     """Train a run to its end; return its directory."""
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     assert fit(config, run) is Outcome.FINISHED
     return run
 
@@ -47,12 +47,12 @@ def fit_as_rank(path: str, environment: dict[str, str]) -> None:
     """Run `fit` as one rank of the current process group."""
     assert "WORLD_SIZE" not in os.environ
     os.environ.update(environment)
-    fit(directory.load_config(Path(path)), Path(path))
+    fit(RunFolder(Path(path)).load_config(), Path(path))
 
 
 def untrained(config: RunConfig, step: int = 3) -> Path:
     """Write a run with one checkpoint of random weights; return its directory."""
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     model = clip.build_model(config, pretrained=False)
     TrainState(model, torch.optim.SGD(model.parameters()), "16:data", step=step).save(run)
     return run

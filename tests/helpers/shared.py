@@ -9,7 +9,7 @@ from filelock import FileLock
 from omegaconf import OmegaConf
 
 from clipx.config.schema import RunConfig, ScenesConfig
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 
 # the smallest data set that has every split of `scenes`
 SCENES = ScenesConfig(image_size=32, num_train=256, test_images=24, test_pairs=8)
@@ -44,9 +44,9 @@ def train(root: Path) -> None:
 
 def copy_of(run: Path, root: Path) -> tuple[RunConfig, Path]:
     """Copy a run to `root`/runs; return its settings and its folder. The data stay where they are."""
-    config = directory.load_config(run)
+    config = RunFolder(run).load_config()
     config.runs = str(root / "runs")
-    copied = directory.run_directory(config)
+    copied = RunFolder.of(config).path
     shutil.copytree(run, copied)
     (copied / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
     return config, copied

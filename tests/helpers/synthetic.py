@@ -1,12 +1,14 @@
 """Runs with given results, as objects or as run directories."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from clipx.config.schema import RunConfig
+from clipx.config.setting import from_values
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
@@ -14,6 +16,13 @@ from evaluation.runs.reader import Run
 from evaluation.tasks.geometry import histogram, principal_components
 from evaluation.types import Result
 
+MANDATORY = {
+    "name": "r",
+    "recipe": "r",
+    "data": {"name": "d", "source": "shards"},
+    "model": {side: {"name": "open_clip:a"} for side in ("image", "text")},
+    "train": {"batch_size": 64},
+}
 Values = dict[tuple[str, str, str], float]  # (task, dataset, metric) -> value
 
 
@@ -48,9 +57,25 @@ def run(
     settings: dict[str, Any] | None = None,
 ) -> Run:
     name = f"{recipe}-{arm}" if arm else recipe
-    config = {"name": name, "recipe": recipe, "arm": arm, "seed": seed, "train": {"batch_size": 64}, **(settings or {})}
+    config = config_of({"name": name, "recipe": recipe, "arm": arm, "seed": seed, **(settings or {})})
     rows = [result(*key, value, seed) for key, value in values.items()]
     return Run(Path("runs") / name / f"s{seed}", name, seed, config, log or [], rows, {}, {})
+
+
+def config_of(settings: dict[str, Any]) -> RunConfig:
+    """Return a config with these nested settings; others have their default or that of MANDATORY."""
+    return from_values(RunConfig, merged(MANDATORY, settings))
+
+
+def changed(one: Run, **settings: Any) -> Run:
+    """Return the run with these nested settings in its config."""
+    return replace(one, config=from_values(RunConfig, merged(asdict(one.config), settings)))
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return nested settings, of which those in `new` replace those in `old`; an objective is replaced as a whole."""
+    groups = {key: merged(old[key], new[key]) for key in old.keys() & new if isinstance(old[key], dict)}
+    return {**old, **new, **{key: value for key, value in groups.items() if key != "objective"}}
 
 
 def with_geometry(one: Run, margin: float) -> Run:
@@ -65,7 +90,7 @@ def with_geometry(one: Run, margin: float) -> Run:
 def evidence(runs: list[Run]) -> Evidence:
     found: dict[str, dict[str, dict[int, Run]]] = {}
     for one in runs:
-        found.setdefault(one.config["recipe"], {}).setdefault(one.config["arm"], {})[one.seed] = one
+        found.setdefault(one.config.recipe, {}).setdefault(one.config.arm, {})[one.seed] = one
     return Evidence(found, {}, [])
 
 
@@ -73,7 +98,7 @@ def write(root: Path, one: Run) -> Path:
     """Write the files of a run to `root`/NAME/sSEED and return that folder."""
     folder = root / one.name / f"s{one.seed}"
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(json.dumps(one.config))  # JSON is YAML
+    (folder / "config.yaml").write_text(json.dumps(asdict(one.config)))  # JSON is YAML
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
     (folder / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in one.results))
     for stem, artifact in one.artifacts.items():

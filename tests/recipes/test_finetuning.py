@@ -14,7 +14,8 @@ from cli.settings.recipes import recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import clip
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder, earlier_runs
 from clipx.training.forecast import forecast
 from evaluation.claims.measures import canonical_name
 from tests.helpers.runs import trained
@@ -31,7 +32,7 @@ def test_all_arms_continue_the_start_run_and_can_be_built(name: str) -> None:
     assert configs["start"].model.init is None
     for arm in OTHERS:
         config = configs[arm]
-        assert directory.earlier_runs(config) == [Path("runs") / f"{name}-start" / "s0"]
+        assert earlier_runs(config) == [Path("runs") / f"{name}-start" / "s0"]
         needs = objectives.build(config.objective, num_samples=1000).needs
         assert ("bias" in needs) == (config.temperature.bias is not None), arm
     same = [repr(replace(config, name="", arm="")) for config in configs.values()]
@@ -71,7 +72,7 @@ def test_published_weights_of_either_tag_can_be_chosen_for_all_arms() -> None:
     chosen = [f"model.{side}.pretrained={tag}" for side in ("image", "text")]
     start = compose_run(["recipe=finetune_flickr30k", "arm=start", "data.root=x", *chosen])
     tuned = compose_run(["recipe=finetune_flickr30k", "arm=clip", "data.root=x", *chosen])
-    assert directory.earlier_runs(tuned) == [directory.run_directory(start)]
+    assert earlier_runs(tuned) == [RunFolder.of(start).path]
     assert tag in open_clip.list_pretrained_tags_by_model("ViT-B-32")
 
 
@@ -105,7 +106,7 @@ def test_weights_saved_by_open_clip_are_fine_tuned_and_return_to_open_clip(tmp_p
     for arm in ("start", "clip"):
         config = composed(arm, real_data, weights, tmp_path / "runs")
         trained(config)
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     published = open_clip.create_model("ViT-B-32", pretrained=str(weights)).eval()
     weights.unlink()
     out = tmp_path / "tuned.safetensors"

@@ -13,7 +13,7 @@ from cli.settings.recipes import recipe, recipes
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import temperature
-from clipx.run.directory import earlier_runs, run_directory
+from clipx.run.folder import RunFolder, earlier_runs
 from clipx.training import modality_mixing, optimizer
 from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
@@ -310,5 +310,5 @@ def test_every_arm_of_the_objective_recipes_has_three_learning_rates() -> None:
         assert all(len(found) == 3 for found in rates.values())
         runs = [[f"recipe={name}", "arm=clip", f"seed={SEED}", f"runs={RUNS}", rate] for rate in rates["clip"]]
         (_, (_, (teacher,), _)) = GRIDS[name][1]
-        trained = [run_directory(compose_run(arguments)) for arguments in runs]
+        trained = [RunFolder.of(compose_run(arguments)).path for arguments in runs]
         assert Path(teacher.removeprefix("model.teacher=")) in trained

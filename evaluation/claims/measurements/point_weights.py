@@ -15,7 +15,7 @@ from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.models import clip
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.types import PointSet
 from clipx.utils.files import write_text
 from evaluation.datasets.opening import open_dataset
@@ -31,7 +31,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     Raises UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
     """
     folder = checkpoints.resolve(checkpoint)
-    config = directory.load_config(checkpoints.run_of(folder))
+    config = RunFolder.of_checkpoint(folder).load_config()
     datasets = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
     if config.model.points.kernel == "none" or not datasets:
         return

@@ -47,7 +47,7 @@ from clipx.data.sources.opening import ensure_root_folder, open_pair_source
 from clipx.errors import UserError
 from clipx.models.temperature import TEMPERATURE_PREFIX, build_temperature
 from clipx.run import checkpoint as checkpoints
-from clipx.run import directory
+from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import write_text
 from evaluation import metrics
 from evaluation.datasets.captioned import SourceImages
@@ -94,12 +94,12 @@ def evaluate(
     if len(seen) < 2:
         return []
     hashes = encoder.provenance | {"table": sha[checkpoints.TABLE][:16], "data": manifest["data"]}
-    path = out / results.RESULTS
+    path = out / RESULTS
     stored = [row for row in results.read(path) if row.task == TASK and row.hashes == hashes]
     if stored and not force:
         return stored
     zeta = {side: columns[f"nuclr_zeta_{side}"] for side in SIDES}
-    config = directory.load_config(checkpoints.run_of(folder))
+    config = RunFolder.of_checkpoint(folder).load_config()
     try:
         tau = final_tau(config, folder)
         rows, artifact = _measure(config, tau, zeta, seen, encoder, cache_dir, loading)

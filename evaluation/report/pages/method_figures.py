@@ -6,8 +6,7 @@ from evaluation.compare.methods import MIN_SEEDS, Method, MethodComparison, pair
 from evaluation.report.blocks import Data, Figure
 from evaluation.report.figures.effects import Shade, heat_map
 from evaluation.report.figures.plots import Line, line_plot
-from evaluation.runs.conditions import settings_of_method
-from evaluation.runs.description import digits, setting
+from evaluation.runs.description import digits, settings_of_method
 
 MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
 COUNTS = ("wins", "ties", "losses")
@@ -97,7 +96,7 @@ def _learning_rates(comparison: MethodComparison, score: str, prefix: str) -> li
     families: dict[str, list[tuple[float, Method]]] = {}  # settings other than the learning rate -> (rate, method)
     for method in comparison.ranked:
         objective, others = settings_of_method(method.runs[0])
-        rate = setting(method.runs[0], "optimizer", "lr")
+        rate = method.runs[0].config.optimizer.lr
         key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
         if rate:
             families.setdefault(key, []).append((float(rate), method))

@@ -90,8 +90,8 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
     for dataset, members in artifacts_by_dataset(groups, "geometry").items():
         densities = {group.label: _density([seed["margins"] for seed in seeds]) for group, seeds in members}
         # of several groups of an arm the first counts, which has no overrides
-        of_paper = [group for group, _ in members if group.runs[0].config.get("recipe") in MARGIN_RECIPES]
-        labels = {str(group.runs[0].config.get("arm") or ""): group.label for group in reversed(of_paper)}
+        of_paper = [group for group, _ in members if group.runs[0].config.recipe in MARGIN_RECIPES]
+        labels = {group.runs[0].config.arm: group.label for group in reversed(of_paper)}
         by_figure = {
             f"paper 1, {figure}": {arm: densities[labels[arm]] for arm in arms if arm in labels}
             for figure, arms in MARGIN_ARMS.items()

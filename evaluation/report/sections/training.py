@@ -14,7 +14,6 @@ from evaluation.runs.description import (
     last,
     number,
     processor_hours,
-    setting,
     training_flops,
     training_seconds,
 )
@@ -35,7 +34,7 @@ def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Bloc
         return []
     by_recipe: dict[str, LabelledRuns] = {}
     for label, run in runs:
-        by_recipe.setdefault(str(setting(run, "recipe") or ""), []).append((label, run))
+        by_recipe.setdefault(run.config.recipe, []).append((label, run))
     if len(by_recipe) == 1:
         blocks = _curve_blocks(runs)
     else:

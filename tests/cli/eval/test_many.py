@@ -15,7 +15,7 @@ from cli.settings.compose import compose_evals
 from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import Fault, UserError
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.training import setup
 from evaluation.claims.measures import MetricReader
 from evaluation.datasets.captioned import open_held_out
@@ -33,7 +33,7 @@ def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path
     config.name, config.seed, config.data.held_out = name, seed, held_out
     if not (root / "train").exists():
         write_shards(root / "train", 24)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     pairs = open_source(config.data)
     setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
     return run
@@ -43,7 +43,7 @@ def failed_start(root: Path, name: str) -> Path:
     """Write a run without a checkpoint."""
     config = settings(root)
     config.name = name
-    return directory.create(config)
+    return RunFolder.create(config).path
 
 
 def quick(spec: str, **changes: object) -> EvalConfig:
@@ -86,7 +86,7 @@ def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c"), failed_start(tmp_path, "d")]
-    directory.record_divergence(runs[3], step=7, bad_steps=5)
+    RunFolder(runs[3]).record_divergence(step=7, bad_steps=5)
     config = quick(fakes.captioned(tmp_path / "shots"), jobs=jobs)
     with pytest.raises(UserError, match=rf"1 of 4 runs failed: {runs[1]}; the lines above say why"):
         many.evaluate(config, [str(run) for run in runs])
@@ -191,7 +191,7 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
     config.data.held_out, config.data.captions = 0.5, "each"
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     count = len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out"))
     (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
     held_image = min(json.loads(cached.read_text())) // 2  # two captions an image

@@ -10,8 +10,8 @@ from cli.eval.one import evaluate
 from clipx.config.schema import EvalConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.run import checkpoint, directory
-from clipx.run.checkpoint_manager import best_or_last
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from clipx.training import setup
 from evaluation.compare.items import read_answers
 from evaluation.embedding import encoder
@@ -46,21 +46,21 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
 def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.train.keep_best = "min:loss"
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     first, last = (run / "checkpoints" / f"step_{step:08d}" for step in (10, 20))
     for folder in (first, last):
         folder.mkdir(parents=True)
         (folder / checkpoint.MANIFEST).write_text("{}")
     (first.parent / "best").symlink_to(first.name)
-    assert best_or_last(run) == (first, "because train.keep_best=min:loss")
-    assert best_or_last(last) == (last, "")
+    assert RunFolder(run).best_or_last() == (first, "because train.keep_best=min:loss")
+    assert RunFolder(last).best_or_last() == (last, "")
 
 
 def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_path: Path) -> None:
     config = settings(tmp_path)
     write_shards(tmp_path / "train", 12)
     pairs = open_source(config.data)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     first = state.save(run)
     state.step = 5
@@ -82,7 +82,7 @@ def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_
     config.objective = {"nuclr": {}}
     write_shards(tmp_path / "train", 12)
     pairs = open_source(config.data)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     ids = torch.arange(12)
     state.table.write(ids, state.table.read(ids) | {"nuclr_seen": torch.ones(12), "nuclr_zeta_text": ids.float()})

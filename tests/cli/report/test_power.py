@@ -10,9 +10,10 @@ from scipy import stats
 from cli.report.command import report
 from cli.report.power import by_arm, hours, mean_seconds, missing
 from clipx.errors import UserError
+from clipx.run.folder import TIMING
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import look_reached, open_parts
-from evaluation.runs.reader import TIMING, read
+from evaluation.runs.reader import read
 from tests.helpers import synthetic
 
 STEPS = [-0.02, 0.02, 0.0]  # their standard deviation, the spread, is 0.02

@@ -13,9 +13,8 @@ from cli.settings.compose import compose_run
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import TIMING, RunFolder
 from clipx.training.cost import StepCost, single_process_cost
-from evaluation.runs.reader import TIMING
 from tests.helpers import synthetic
 
 
@@ -105,7 +104,7 @@ def checkpoint(run: Path, step: int, data: str = "10000:abc") -> None:
 def test_a_run_is_finished_after_its_last_step_and_all_its_evaluations(tmp_path: Path) -> None:
     config = compose_run(["recipe=nuclr_mini", "arm=clip", f"runs={tmp_path}"])
     without = replace(config, data=replace(config.data, evaluation=[]))
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     assert cost.state_of(config) == "new"
     checkpoint(run, 100)
     assert cost.state_of(config) == cost.state_of(without) == "at step_00000100"
@@ -119,9 +118,9 @@ def test_a_run_is_finished_after_its_last_step_and_all_its_evaluations(tmp_path:
 
 def test_a_run_that_diverged_is_trained(tmp_path: Path) -> None:
     config = compose_run(["recipe=gap_mini", "arm=base", f"runs={tmp_path}"])
-    run = directory.run_directory(config)
+    run = RunFolder.of(config).path
     checkpoint(run, 100)
-    directory.record_divergence(run, 110, 10)
+    RunFolder(run).record_divergence(110, 10)
     assert cost.state_of(config) == "trained"
 
 

@@ -210,7 +210,7 @@ class ConstantScore:
     """A measure that is unrelated to the gap, and the same for all seeds of an arm."""
 
     def read(self, run: object) -> dict[str, float]:
-        return {"order": random.Random(run.config["arm"]).random()}  # type: ignore[attr-defined]
+        return {"order": random.Random(run.config.arm).random()}  # type: ignore[attr-defined]
 
 
 def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: Make, tmp_path: Path) -> None:

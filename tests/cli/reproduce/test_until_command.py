@@ -13,7 +13,7 @@ from cli.reproduce.plan import PlannedRun, make_plan
 from cli.reproduce.until import Batch
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
-from evaluation.runs.reader import TIMING
+from clipx.run.folder import TIMING
 from tests.helpers import synthetic
 from tests.helpers.commands import clipx_here, write_recipe
 

@@ -9,7 +9,7 @@ import pytest
 from cli.settings.compose import compose_run, run_command
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run.directory import earlier_runs
+from clipx.run.folder import earlier_runs
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import write_shards
 from tests.helpers.runs import log
@@ -17,7 +17,7 @@ from tests.helpers.runs import log
 
 @pytest.mark.slow
 def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
-    resumable = ["train.processes=2", "launch.nodes=2", "train.copy_to=file:///x", "data.workers=1"]
+    resumable = ["train.processes=2", "launch.nodes=2", "data.workers=1"]
     assert compose_run(["recipe=demo", *resumable]).name == "demo"
     assert compose_run(
         ["recipe=demo", "train.batch_size=64", "data=flickr8k", "objective.positive.weight=0.1"]

@@ -23,7 +23,7 @@ from clipx.run.checkpoint import (
     resolve,
     verify,
 )
-from clipx.run.train_state import TrainState, resume
+from clipx.run.saving import TrainState, resume
 
 
 class Bomb:
@@ -181,7 +181,7 @@ def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest
     def fail(*arguments: object) -> None:
         raise RuntimeError("CUDA error")
 
-    monkeypatch.setattr("clipx.run.train_state.save_file", fail)
+    monkeypatch.setattr("clipx.run.saving.save_file", fail)
     with pytest.raises(RuntimeError, match="CUDA error"):
         state().save(tmp_path)
 

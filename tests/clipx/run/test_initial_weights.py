@@ -15,10 +15,10 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.models.towers.positions import stretch
-from clipx.run import directory
 from clipx.run.checkpoint import WEIGHTS, checkpoints, verify
+from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import build_initial_model
-from clipx.run.train_state import TrainState
+from clipx.run.saving import TrainState
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.types import Progress
@@ -32,7 +32,7 @@ def saved(config: RunConfig) -> Path:
     components = build_components(config, torch.device("cpu"), 8, "x")
     with torch.no_grad():
         dict(components.state.model.named_parameters())["temperature.nu"].fill_(1.5)
-    return components.state.save(directory.create(config))
+    return components.state.save(RunFolder.create(config).path)
 
 
 def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_direc
     config = settings(tmp_path, epochs=1)
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
     if from_run_directory:
-        config.model.init = str(directory.run_directory(first))
+        config.model.init = str(RunFolder.of(first).path)
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
     config.model.text.pretrained = config.model.image.pretrained
     state = build_components(config, torch.device("cpu"), 8, "x").state
     assert state.ema
-    for name, value in weights(directory.run_directory(first)).items():
+    for name, value in weights(RunFolder.of(first).path).items():
         assert torch.equal(state.model.state_dict()[name], value), name
         assert torch.equal(state.ema.module.state_dict()[name], value), name
     run = trained(config)
@@ -106,7 +106,7 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
     assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
     assert (model.bias is None) == (bias is None)
     assert model.bias is None or float(model.bias.detach()) == bias
-    for name, value in weights(directory.run_directory(first)).items():
+    for name, value in weights(RunFolder.of(first).path).items():
         if not name.startswith("temperature."):
             assert torch.equal(model.state_dict()[name], value), name
 
@@ -170,10 +170,10 @@ def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_r
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, name: tag if name == "some_tag" else {})
     first = with_towers(tmp_path, "first", "open_clip:mini-vit-48")
     first.model.image.pretrained = first.model.text.pretrained = "some_tag"
-    directory.create(first)
+    RunFolder.create(first)
     state = TrainState(clip.build_model(first, pretrained=False), torch.optim.SGD([torch.zeros(1)]), "x")
     config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
-    config.model.init = str(state.save(directory.run_directory(first)))
+    config.model.init = str(state.save(RunFolder.of(first).path))
     with pytest.raises(UserError, match=f"model.init=.*{message}"):
         build_initial_model(config)
     config.model.image.pretrained = config.model.text.pretrained = "some_tag"

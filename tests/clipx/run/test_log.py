@@ -10,7 +10,7 @@ import pytest
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.log import WANDB_ID, RunLog
-from clipx.run.sinks import numbers
+from clipx.run.log_writers import numbers
 from tests.helpers.folder import settings
 from tests.helpers.runs import log
 

@@ -7,7 +7,7 @@ import pytest
 
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints, resolve, step_of
-from clipx.run.retention import RetentionPolicy
+from clipx.run.saving import RetentionPolicy
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from clipx.run.sinks import check_wandb
+from clipx.run.log_writers import check_wandb
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from clipx import train
 from clipx.config.schema import RunConfig
 from clipx.errors import RunDiverged
 from clipx.objectives.base import Objective
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import Diverged, RunFolder
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
@@ -49,7 +49,7 @@ def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatc
     assert [row.get("skipped", 0) for row in log(run)] == [0, 0, 1, 0, 1, 0]
     assert [p.name for p in checkpoints(run)] == ["step_00000006"]
     assert all(t.isfinite().all() for t in weights(run).values())
-    assert directory.read_divergence(run) is None
+    assert RunFolder(run).divergence() is None
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])  # 1e38: finite loss, infinite gradient
@@ -80,10 +80,10 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     config = small_config(tmp_path, epochs=3, save_every=2)
     config.train.max_bad_steps = 3
     multiply_loss(monkeypatch, set(range(4, 18)))
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     assert train.fit(config, run) is train.Outcome.DIVERGED
-    ended = directory.read_divergence(run)
-    assert ended == directory.Diverged(7, 3, "checkpoints/step_00000004")
+    ended = RunFolder(run).divergence()
+    assert ended == Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
     with pytest.raises(RunDiverged, match=f"^{run} diverged at step 7: 3 steps in a row"):
@@ -104,9 +104,9 @@ def test_a_run_with_a_huge_learning_rate_diverges_without_an_error(tmp_path: Pat
     config = small_config(tmp_path, epochs=4)
     config.optimizer.lr, config.schedule.warmup_steps, config.train.max_bad_steps = 1e30, 1, 5
     config.log.geometry_every, config.log.geometry_pairs, config.log.geometry_on = 1, 4, "train"
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     assert train.fit(config, run) is train.Outcome.DIVERGED
-    ended = directory.read_divergence(run)
+    ended = RunFolder(run).divergence()
     assert ended is not None and ended.bad_steps == 5
     assert ended.checkpoint is None
     assert "no checkpoint yet" in ended.message(run)

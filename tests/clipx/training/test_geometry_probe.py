@@ -16,7 +16,7 @@ from clipx.errors import UserError
 from clipx.geometry import modality_gap
 from clipx.models import clip
 from clipx.models.parallel import Parallel
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.train import build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
@@ -140,4 +140,4 @@ def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp
     torch.manual_seed(config.seed)
     initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
-    fit(config, directory.run_directory(config))  # a second call finds the run finished
+    fit(config, RunFolder.of(config).path)  # a second call finds the run finished

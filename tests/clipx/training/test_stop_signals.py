@@ -11,8 +11,8 @@ import torch
 
 from clipx import distributed, train
 from clipx.config.schema import RunConfig
-from clipx.run import directory
 from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import RunFolder
 from clipx.train import Outcome
 from clipx.training.step import train_step
 from clipx.training.stop_signals import StopMonitor
@@ -38,9 +38,9 @@ def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
 ) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
     trained(config)
-    whole = weights(directory.run_directory(config))
+    whole = weights(RunFolder.of(config).path)
     config.name = "stopped"
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         send_signal_at(patch, 4, 0, number)
@@ -62,7 +62,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(train, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained(config)
-    assert not checkpoints(directory.run_directory(config))
+    assert not checkpoints(RunFolder.of(config).path)
 
 
 def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
@@ -78,7 +78,7 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
 def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
     config.train.max_minutes = 60.0
-    assert train.fit(config, directory.create(config), started=time.monotonic() - 3600) is Outcome.STOPPED
+    assert train.fit(config, RunFolder.create(config).path, started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
     trained(config)
 
@@ -86,11 +86,11 @@ def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pyte
 def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         send_signal_at(patch, 2, 1, signal.SIGTERM)
-        outcome = train.fit(config, directory.run_directory(config))
-    return outcome, [p.name for p in checkpoints(directory.run_directory(config))]
+        outcome = train.fit(config, RunFolder.of(config).path)
+    return outcome, [p.name for p in checkpoints(RunFolder.of(config).path)]
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
-    directory.create(config)
+    RunFolder.create(config)
     assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2

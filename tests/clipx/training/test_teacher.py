@@ -14,7 +14,8 @@ from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models.clip import build_model
 from clipx.objectives import TERMS
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from clipx.train import fit
 from clipx.training.forecast import generated_batch
 from clipx.training.setup import TrainComponents, build_components
@@ -58,7 +59,9 @@ def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: 
 
 def test_a_teacher_does_not_normalise_if_the_run_does_not(tmp_path: Path) -> None:
     config = student(tmp_path)
-    saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(directory.create(settings(tmp_path)))
+    saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(
+        RunFolder.create(settings(tmp_path)).path
+    )
     for teacher in (TEACHER, str(saved)):
         config.model.teacher, config.model.normalise = teacher, "evaluation"
         components, batch = built(config)
@@ -72,7 +75,7 @@ def test_a_teacher_that_evaluates_normalised_embeddings_normalises_for_a_student
 ) -> None:
     config, of_run = student(tmp_path), settings(tmp_path)
     of_run.model.normalise = of_teacher
-    config.model.teacher = str(build_components(of_run, CPU, 8, "generated").state.save(directory.create(of_run)))
+    config.model.teacher = str(build_components(of_run, CPU, 8, "generated").state.save(RunFolder.create(of_run).path))
     components, batch = built(config)
     assert components.teacher is not None
     assert torch.allclose(components.teacher(batch, 8)[0].norm(dim=1), torch.ones(8)) is normalised
@@ -83,7 +86,7 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
     run = trained(first)
     config = student(tmp_path, str(run))
     config.log.every = 1
-    second = directory.create(config)
+    second = RunFolder.create(config).path
     fit(config, second)
     assert {"clip", "distill"} == {name for row in log(second) for name in row["terms"]}
     recorded = json.loads((second / "environment.json").read_text())["teacher"]
@@ -116,7 +119,7 @@ def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path)
     second = trained(config)
     shutil.rmtree(checkpoint.resolve(second))
     fit(config, second)
-    for run in (second, directory.run_directory(first)):
+    for run in (second, RunFolder.of(first).path):
         shutil.rmtree(checkpoint.resolve(run))
     message = r"step_00000005 with other weights than .*step_00000008, the teacher of .*/student/s0 so far"
     with pytest.raises(UserError, match=message):

@@ -11,7 +11,7 @@ from clipx import objectives
 from clipx.config.schema import MixingConfig
 from clipx.config.setting import check
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.training.modality_mixing import MASKS, build_mixing
 from clipx.utils import plugins
 from clipx.utils.plugins import load_plugins
@@ -138,12 +138,12 @@ def test_entry_points_of_an_installed_package_are_loaded(here: Path, monkeypatch
 def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Path) -> None:
     config = settings(here)
     config.plugins = ["gone_plugin"]
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=gone_plugin: there is no module")):
-        directory.load_config(run)
+        RunFolder(run).load_config()
     config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")
-    assert directory.load_config(directory.create(config)).plugins == []
+    assert RunFolder.create(config).load_config().plugins == []
 
 
 def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:

@@ -16,7 +16,7 @@ from evaluation.claims.verdict import open_parts
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
-from tests.helpers.synthetic import Values, evidence, result, run
+from tests.helpers.synthetic import Values, changed, evidence, result, run
 
 NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 
@@ -71,7 +71,7 @@ def test_arms_without_a_common_seed_name_the_missing_run() -> None:
 def test_a_data_set_that_one_run_lacks_leaves_the_claim_undecided(count: int) -> None:
     easy_and_hard = zeroshot(0.9, "easy") | zeroshot(0.5, "hard")
     runs = seeds("clip_reg_mini", {"clip": easy_and_hard, "clip_reg": easy_and_hard}, count=count)
-    last = next(one for one in runs if one.config["arm"] == "clip_reg" and one.seed == count - 1)
+    last = next(one for one in runs if one.config.arm == "clip_reg" and one.seed == count - 1)
     last.results.remove(next(row for row in last.results if row.dataset == "hard"))
     finding = only(outcome("1.5", "clip_reg_mini", runs))
     assert finding.verdict == "undecided" and finding.estimate is None
@@ -111,7 +111,7 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
     assert outcome("5.3", "wpse_cc12m", [*gaussian[:2], *lost]).verdict == "not run"
     unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *lost])
     assert unscored.verdict == "not run" and "clipx eval runs/wpse_cc12m-gaussian/s0" in only(unscored).note
-    also_lost = [replace(one, config={**one.config, "arm": "gaussian"}) for one in lost]
+    also_lost = [changed(one, arm="gaussian") for one in lost]
     assert outcome("5.3", "wpse_cc12m", [*also_lost, *lost]).verdict == "not run"
 
 

@@ -12,7 +12,7 @@ from clipx.data.preprocess.captions import Keywords
 from clipx.data.sampler import Sampler
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.sources.opening import open_pair_source
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from evaluation.claims.conditions import FAR, ROWS, Given, Measured, PaperRegime, Regime, is_far, read_papers, regimes
 from evaluation.runs import reader
 from tests.helpers.regime_runs import ATTRIBUTES, CLEAN, finished, lines
@@ -78,7 +78,7 @@ def test_without_a_readable_config_only_the_rows_from_the_log_are_filled(tmp_pat
 def test_data_other_than_scenes_have_their_size_from_the_environment_and_no_batch_statistics(tmp_path: Path) -> None:
     config = finished(tmp_path, "data=shards", "data.name=mine", f"data.root={tmp_path}")
     assert not {"batch_share", "epochs", "labelled", "false_negatives", "spread"} & only(tmp_path).measured.keys()
-    environment = directory.run_directory(config) / "environment.json"
+    environment = RunFolder.of(config).path / "environment.json"
     environment.write_text(json.dumps({"data": "640:abc/image+txt"}))
     found = only(tmp_path)
     assert value(found, "batch_share") == 0.1

@@ -9,7 +9,7 @@ import pytest
 from evaluation.claims.design import Design, describe_claims, store
 from evaluation.claims.evidence import collect_evidence
 from evaluation.runs.reader import Run
-from tests.helpers.synthetic import run
+from tests.helpers.synthetic import changed, run
 
 RECIPE = "clip_reg_mini"
 ROWS = {("zeroshot", "scenes_colour", "top1"): 0.5, ("zeroshot", "scenes_shape", "top1"): 0.6}
@@ -27,8 +27,7 @@ def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) 
     added = {("zeroshot", "cifar10", "top1"): 0.9, ("popularity", "small_scenes", "spearman"): 0.4}
     found = [
         replace(
-            one,
-            config=one.config | {"data": {"name": "small_scenes"}},
+            changed(one, data={"name": "small_scenes"}),
             results=one.results + run(RECIPE, "", one.seed, added).results,
             artifacts={"popularity-small_scenes": {}, "zeroshot_draws-cifar10": {}},
         )
@@ -73,7 +72,7 @@ def test_another_split_of_a_set_of_the_design_does_not_count(spec: str, other: s
 
 
 def test_claims_that_only_an_older_version_knew_are_named() -> None:
-    found = [replace(one, config=one.config | {"claims": ["own.2", "1.5", "own.1"]}) for one in runs()]
+    found = [changed(one, claims=["own.2", "1.5", "own.1"]) for one in runs()]
     assert collect_evidence(found, []).left_out == ["not judged, because this version has no such claims: own.1, own.2"]
 
 
@@ -113,8 +112,8 @@ def test_a_run_on_other_training_samples_is_left_out() -> None:
 def test_arms_with_other_data_settings_may_have_other_samples() -> None:
     found = [replace(one, environment={"data": "100:abc"}) for one in runs()]
     found = [
-        replace(one, environment={"data": "90:def"}, config=one.config | {"data": {"name": "noisy"}})
-        if one.config["arm"] == "clip_reg"
+        replace(changed(one, data={"name": "noisy"}), environment={"data": "90:def"})
+        if one.config.arm == "clip_reg"
         else one
         for one in found
     ]
@@ -123,8 +122,8 @@ def test_arms_with_other_data_settings_may_have_other_samples() -> None:
 
 def planned(one: Run, step: int, **train: int | None) -> Run:
     """Return the run with a planned length, 500 pairs of which a tenth is held out, and a log that ends at `step`."""
-    config = one.config | {"data": {"held_out": 0.1}, "train": {"batch_size": 64, **train}}
-    return replace(one, config=config, environment={"data": "500:abc/image+txt"}, log=[{"step": step}])
+    planned = changed(one, data={"held_out": 0.1}, train=train)
+    return replace(planned, environment={"data": "500:abc/image+txt"}, log=[{"step": step}])
 
 
 @pytest.mark.parametrize("length", [{"samples": 1340, "epochs": None}, {"samples": None, "epochs": 3}])

@@ -84,7 +84,7 @@ def test_the_gap_must_fall_along_the_temperatures() -> None:
     slope = linregress([math.log10(tau) for tau in FIXED.values()], falling).slope
     assert found.verdict == "holds" and only(found).effect == pytest.approx(-slope, abs=0.002)
     assert outcome("4.3", "gap_mini", at_fixed_temperatures(falling[::-1])).verdict == "does not hold"
-    some = [one for one in at_fixed_temperatures(falling) if one.config["arm"] != "flt_2e-2"]
+    some = [one for one in at_fixed_temperatures(falling) if one.config.arm != "flt_2e-2"]
     assert outcome("4.3", "gap_mini", some).verdict == "not run"
 
 

@@ -60,7 +60,7 @@ def test_only_sets_of_all_runs_count() -> None:
 
 
 def test_runs_without_their_start_run_are_left_out_and_named() -> None:
-    found = only([one for one in all_runs() if (one.config["arm"], one.seed) != ("start", 2)])
+    found = only([one for one in all_runs() if (one.config.arm, one.seed) != ("start", 2)])
     assert {path.parent.name for path in found.left_out} == {"finetune_mini-clip", "finetune_mini-frozen"}
     assert {path.name for path in found.left_out} == {"s2"}
     assert all(set(arm.curves) == {0, 1, 3} for arm in found.arms)
@@ -115,7 +115,7 @@ def test_the_start_run_has_the_same_overrides_as_the_run() -> None:
 def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
     for one in all_runs(3):
         folder = write(tmp_path, one)
-        if one.config["arm"] == "clip":
+        if one.config.arm == "clip":
             rows = [result(*key, value, one.seed) for key, value in values(MIDDLE, 0).items()]
             below = folder / "interpolated" / "0.25"
             below.mkdir(parents=True)

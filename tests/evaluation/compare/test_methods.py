@@ -278,7 +278,7 @@ def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
 def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:
     held_out = {"a": 0.9, "b": 0.1}
     runs = [
-        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held_out[r.config["arm"]])])
+        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held_out[r.config.arm])])
         for r in runs_of("a", 0.5) + runs_of("b", 0.6)
     ]
     assert [m.label for m in compare_all(runs).ranked] == ["b", "a"]

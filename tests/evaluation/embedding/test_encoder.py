@@ -10,7 +10,8 @@ from PIL import Image
 
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from evaluation.embedding.encoder import from_checkpoint, from_open_clip
 from tests.helpers.runs import prepared, trained
 
@@ -28,7 +29,7 @@ def test_a_checkpoint_embeds_as_its_model_does(tmp_path: Path) -> None:
     run = run_of(tmp_path, epochs=1)
     encoder, found = from_checkpoint(run, CPU)
     assert found == run
-    model = clip.build_model(directory.load_config(run))
+    model = clip.build_model(RunFolder(run).load_config())
     checkpoint.load_weights(model, checkpoint.resolve(run))
     model.eval()
     pixels = encoder.preprocess(IMAGE)[None]

@@ -12,8 +12,8 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
-from clipx.run import directory
 from clipx.run.checkpoint import WEIGHTS, resolve
+from clipx.run.folder import RunFolder
 from evaluation.embedding.interpolation import interpolate
 from evaluation.runs import results
 from evaluation.types import Result
@@ -68,7 +68,7 @@ def test_floating_point_weights_are_interpolated_and_counts_are_those_of_the_end
     start, end = fine_tuned(tmp_path)
     first, last = (load_file(resolve(run) / WEIGHTS) for run in (start, end))
     assert not torch.equal(first["image.trunk.stem.bn.running_var"], last["image.trunk.stem.bn.running_var"])
-    config = directory.load_config(end)
+    config = RunFolder(end).load_config()
     model = clip.build_model(config)
     model.load_state_dict(last)
     assert interpolate(model, config, end, "digest", 0.25) == ""

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,11 +15,12 @@ from evaluation.runs.reader import Run
 from evaluation.runs.suites import SUITES
 from evaluation.types import Result
 from tests.helpers.published_rows import COCO, IMAGENET, row, templates
+from tests.helpers.synthetic import config_of
 
 
 def run(data: str, tower: str, samples: float | None = None, model: str = "m") -> Run:
-    towers = {"image": {"name": tower}}
-    config: dict[str, Any] = {"data": {"name": data}, "model": towers, "train": {"samples": samples}}
+    towers, train = {"image": {"name": tower}}, {"samples": samples and int(samples)}
+    config = config_of({"data": {"name": data}, "model": towers, "train": train})
     return Run(Path("r"), "r", 0, config, [], [replace(IMAGENET, model=model)], {}, {})
 
 

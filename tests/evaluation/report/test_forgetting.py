@@ -20,7 +20,7 @@ from tests.helpers.synthetic import result, run, write
 def with_curves(root: Path) -> Path:
     for one in all_runs(3):
         below = write(root, one) / "interpolated" / "0.5"
-        if one.config["arm"] == "clip":
+        if one.config.arm == "clip":
             below.mkdir(parents=True)
             rows = [result(*key, value, one.seed) for key, value in values(MIDDLE, one.seed).items()]
             (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))

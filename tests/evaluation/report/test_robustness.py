@@ -10,7 +10,7 @@ import pytest
 from evaluation.reference.models import models
 from evaluation.report.sections.published import SHIFTS, robustness
 from evaluation.runs.groups import MetricSummary, group_runs, summarise_metrics
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, no_config
 from evaluation.types import Result
 from tests.helpers.published_rows import IMAGENET, row, templates
 
@@ -19,7 +19,7 @@ R = row("zeroshot", "imagenet_r", "top1", 30_000, **templates("imagenet1k"))
 
 
 def metrics(*results: Result) -> list[MetricSummary]:
-    return summarise_metrics(group_runs([Run(Path("r"), "mine", 0, {}, [], list(results), {}, {})]))
+    return summarise_metrics(group_runs([Run(Path("r"), "mine", 0, no_config(), [], list(results), {}, {})]))
 
 
 def test_points_are_means_over_the_shifts_that_the_runs_have() -> None:

@@ -16,7 +16,7 @@ from evaluation.report.sections.settings import settings
 from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs.groups import group_runs, summarise_metrics
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, no_config
 from tests.helpers import synthetic
 from tests.helpers.report_runs import log_lines, write_lines, write_run
 
@@ -53,7 +53,7 @@ def test_without_logged_scores_there_is_no_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("count", "kind"), [(6, Figures), (7, Details)])
 def test_many_scores_are_folded(count: int, kind: type, tmp_path: Path) -> None:
     log = [{"step": step, "evaluation": {f"set{n} zeroshot top1": 0.5 for n in range(count)}} for step in (1, 2)]
-    run = Run(tmp_path, "a", 0, {}, log, [], {}, {})
+    run = Run(tmp_path, "a", 0, no_config(), log, [], {}, {})
     assert [type(block) for block in score_curves([("a", run)])] == [kind]
 
 
@@ -76,7 +76,7 @@ def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> N
         for step in steps:
             log.append({"step": step, "geometry": {"gap": step + number}})
             log.append({"step": step, "evaluation": {"a": step / 10, "b": number}})
-        return Run(Path("r"), "m", number, {}, log, [], {}, {})
+        return Run(Path("r"), "m", number, no_config(), log, [], {}, {})
 
     (figure,) = geometry_paths([("m", seed(0, (1, 2, 3))), ("m", seed(4, (1, 2)))])
     assert figure.name == "path-gap" and figure.data.columns == ["curve", "gap", "mean of 2 scores"]

@@ -17,7 +17,7 @@ from clipx.data.loading import cache
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.types import Batch
 from tests.helpers import loading
@@ -164,7 +164,7 @@ def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path
     without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
     for config in (without, with_cache):
         trained(config)
-    expected, found = (weights(directory.run_directory(config)) for config in (without, with_cache))
+    expected, found = (weights(RunFolder.of(config).path) for config in (without, with_cache))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
@@ -174,10 +174,10 @@ def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
-    assert fit(cut, directory.create(cut)) is Outcome.STOPPED
+    assert fit(cut, RunFolder.create(cut).path) is Outcome.STOPPED
     cut.train.max_minutes, cut.data.cache = None, "memory"
     trained(cut)
-    expected, found = (weights(directory.run_directory(config)) for config in (whole, cut))
+    expected, found = (weights(RunFolder.of(config).path) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 

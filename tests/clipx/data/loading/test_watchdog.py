@@ -14,7 +14,7 @@ from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.faults import NAME_BYTES, WorkerActivity, with_timeout
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import Fault
-from clipx.run import directory
+from clipx.run.folder import RunFolder
 from tests.helpers.folder import write_shards
 from tests.helpers.loading import load
 from tests.helpers.runs import prepared
@@ -32,7 +32,7 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
     monkeypatch.setattr(ShardPairs, "pair", hanging)
     config = prepared(tmp_path, samples=32, epochs=1)
     config.data.stall_seconds, config.data.workers = 2.0, workers
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"
     with pytest.raises(Fault, match=message):
         train.fit(config, run)
@@ -44,7 +44,7 @@ def test_a_killed_loader_process_ends_the_run_with_one_line(tmp_path: Path, monk
     config = prepared(tmp_path, samples=32, epochs=1)
     config.data.workers = 1
     with pytest.raises(Fault, match=r"^DataLoader worker .*; if memory was short, use fewer data.workers$"):
-        train.fit(config, directory.create(config))
+        train.fit(config, RunFolder.create(config).path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import torch
 from cli.main import main
 from clipx.config.schema import RunConfig
 from clipx.models import clip
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from clipx.train import fit
 from evaluation.embedding.encoder import from_checkpoint
 from tests.helpers import folder, hub
@@ -39,7 +40,7 @@ def test_a_run_is_evaluated_without_the_weights_it_started_from(root: Path) -> N
     run = trained(config)
     (root / "text" / "model.safetensors").unlink()
     encoder, _ = from_checkpoint(run, CPU)
-    model = clip.build_model(directory.load_config(run), pretrained=False)
+    model = clip.build_model(RunFolder(run).load_config(), pretrained=False)
     checkpoint.load_weights(model, checkpoint.resolve(run))
     tokens = encoder.tokenize(["A red, picture!", "number 3 is blue"])
     assert torch.equal(tokens[0], encoder.tokenize(["a red picture"])[0]), "prompts are cleaned like captions"
@@ -54,7 +55,7 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
             config = settings(root, epochs)
             config.schedule.kind = "constant"
             config.name, config.model.image.frozen = name, True
-            (run := directory.run_directory(config)).mkdir(parents=True, exist_ok=True)
+            (run := RunFolder.of(config).path).mkdir(parents=True, exist_ok=True)
             fit(config, run)
         model = clip.build_model(config)
         checkpoint.load_weights(model, checkpoint.resolve(run))

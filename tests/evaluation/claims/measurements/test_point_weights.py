@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from clipx.models import clip
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from evaluation.claims.measurements import point_weights
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
@@ -28,7 +29,7 @@ def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
     point_weights.evaluate(run, run)
     examples = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
     assert len(examples) == point_weights.MAX_PAIRS
-    model = clip.build_model(directory.load_config(run)).eval()
+    model = clip.build_model(RunFolder(run).load_config()).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run))
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
     data = open_dataset(f"captions:{run.parent.parent.parent / 'pairs'}")

@@ -18,7 +18,8 @@ from clipx.config.schema import ScenesConfig, TemperatureConfig
 from clipx.data.scenes.folder import FINISHED, FORMAT
 from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.errors import UserError
-from clipx.run import checkpoint, directory
+from clipx.run import checkpoint
+from clipx.run.folder import RunFolder
 from clipx.sample_table import SampleTable
 from clipx.theory.paper3 import fixed_point, sample_pairs
 from clipx.training import setup
@@ -65,7 +66,7 @@ def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
     config.objective = {"nuclr": {}}
     scenes_folder(tmp_path, config.data.scenes)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     pairs = open_source(config.data)
     built = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
     truth = popularity.true_popularity(config)
@@ -119,7 +120,7 @@ def test_zeta_equal_to_plus_or_minus_the_optimum_is_perfectly_correlated(tmp_pat
     run = finished_run(tmp_path, 1.0, skew=1.0)
     seen = torch.arange(1, SAMPLES)
     model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
-    pairs = open_pair_source(directory.load_config(run).data)
+    pairs = open_pair_source(RunFolder(run).load_config().data)
     features = popularity.training_features(model, pairs, seen.tolist(), tmp_path / "cache", LOADING)
     optimum = popularity.optimal_zeta(*features, tau=0.07)
     write_zeta(run, {side: sign * zeta.float() for side, zeta in optimum.items()}, seen)
@@ -176,7 +177,7 @@ def test_rows_of_another_checkpoint_are_kept(tmp_path: Path) -> None:
 def test_missing_training_data_give_a_note_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     state = setup.build_components(config, torch.device("cpu"), 8, "x").state
     visit(state.table)
     state.save(run)
@@ -193,7 +194,7 @@ def test_without_true_popularity_zeta_is_compared_with_the_optimum_only(tmp_path
 
 def test_a_run_without_zeta_has_no_artifact(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     setup.build_components(config, torch.device("cpu"), 8, "x").state.save(run)
     assert measured(run) == []
     assert not (run / "artifacts").exists()
@@ -285,7 +286,7 @@ def test_small_temperatures_do_not_overflow() -> None:
 def test_final_tau_is_that_of_the_checkpoint(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
     config.temperature = temperature
-    run = directory.create(config)
+    run = RunFolder.create(config).path
     components = setup.build_components(config, torch.device("cpu"), 16, "16:x")  # 2 epochs of 2 steps
     components.state.step = 4
     for name, parameter in components.state.model.named_parameters():

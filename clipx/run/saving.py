@@ -1,6 +1,7 @@
-"""The state of training, and how a run saves and resumes it; clipx/run/checkpoint.py lists the files."""
+"""What a run saves, what it resumes from, and which checkpoints it deletes; clipx/run/checkpoint.py lists the files."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +15,15 @@ from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor
 
 from clipx import distributed, sample_table
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError, one_line
+from clipx.geometry import METRICS
 from clipx.models.clip import ClipModel
 from clipx.models.parallel import gather_shards, shard_like
 from clipx.objectives.base import Objective
 from clipx.run.checkpoint import (
     AVERAGED,
+    BEST,
     MANIFEST,
     TABLE,
     TRAINING,
@@ -29,11 +33,17 @@ from clipx.run.checkpoint import (
     folder,
     load_weights,
     read_manifest,
+    read_metrics,
+    remove_leftovers,
     run_of,
+    step_of,
     verify,
 )
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
+
+MetricsByStep = Mapping[int, Mapping[str, float]]  # step of a checkpoint -> metrics measured there
+SIGNS = {"min": 1.0, "max": -1.0}  # of train.keep_best
 
 
 @dataclass
@@ -122,6 +132,93 @@ class TrainState:
         except Exception as error:  # torch.load raises many types for corrupt files and for pickled objects
             raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
+
+
+class RetentionPolicy:
+    """Applies train.save_every, keep, keep_every and keep_best."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """Raise UserError if train.keep_best is not min:METRIC or max:METRIC, or the metric is not measured."""
+        self.train = config.train
+        direction, _, self.best_metric = (config.train.keep_best or "").partition(":")  # a metric of the geometry probe
+        self.best_sign = SIGNS.get(direction, 1.0)
+        if config.train.keep_best is None:
+            return
+        if direction not in SIGNS or self.best_metric not in METRICS:
+            allowed = f"min:METRIC or max:METRIC; metrics: {', '.join(sorted(METRICS))}"
+            raise UserError(f"train.keep_best={config.train.keep_best} must be {allowed}")
+        if not config.log.geometry_every:
+            raise UserError(f"train.keep_best={config.train.keep_best} must be measured: set log.geometry_every")
+
+    def due(self, step: int) -> bool:
+        """Return True if this step is saved regardless of its metrics."""
+        return step % self.train.save_every == 0 or self._is_multiple(step)
+
+    def best_step(self, found: MetricsByStep) -> int | None:
+        """Return the step with the best finite metric, the earliest if several are equal; None if none is finite."""
+        values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
+        finite = [step for step, value in values.items() if math.isfinite(value)]
+        return min(finite, key=lambda step: (values[step], step), default=None)
+
+    def retained(self, found: MetricsByStep) -> set[int]:
+        """Return the steps to keep: the last ones, multiples of keep_every, and the best."""
+        last = set(sorted(found)[-self.train.keep :])
+        best = self.best_step(found)
+        return last | set(filter(self._is_multiple, found)) | ({best} if best is not None else set())
+
+    def _is_multiple(self, step: int) -> bool:
+        return self.train.keep_every is not None and step % self.train.keep_every == 0
+
+
+class CheckpointManager:
+    """Applies train.save_every, keep, keep_every, keep_best and keep_optimizer."""
+
+    def __init__(self, config: RunConfig, run: Path) -> None:
+        """Raise UserError if train.keep_best cannot be used."""
+        self.run = run
+        self.policy = RetentionPolicy(config)
+        self.measure_every = config.log.geometry_every
+        self.keep_optimizer = config.train.keep_optimizer
+
+    def due(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Return True if this step must be saved. All ranks get the same answer; only rank 0 needs `metrics`."""
+        if self.policy.due(step):
+            return True
+        if not self.policy.best_metric or step % self.measure_every:
+            return False
+        best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
+        return bool(distributed.all_reduce_max(float(best)))
+
+    def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool) -> None:
+        """Write a checkpoint, and delete checkpoints that are no longer kept.
+
+        `finished`: this is the last step, so no later step needs the optimizer's state.
+
+        Raises UserError: the checkpoint could not be written.
+        """
+        state.save(self.run, metrics, with_optimizer=self.keep_optimizer or not finished)
+        if distributed.rank() == 0:
+            remove_leftovers(self.run, state.step)
+            self._link_best()
+            self._prune()
+
+    def _link_best(self) -> None:
+        best = self.policy.best_step(self._metrics())
+        if best is not None:
+            link = self.run / "checkpoints" / BEST
+            temporary = link.with_name(f".{BEST}")
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(folder(self.run, best).name)
+            temporary.replace(link)
+
+    def _prune(self) -> None:
+        retained = self.policy.retained(self._metrics())
+        for path in checkpoints(self.run):
+            if step_of(path) not in retained:
+                shutil.rmtree(path)
+
+    def _metrics(self) -> dict[int, dict[str, float]]:
+        return {step_of(path): read_metrics(path) for path in checkpoints(self.run)}
 
 
 def resume(state: TrainState, run: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Optional outputs of the run log besides log.jsonl: Weights & Biases and TensorBoard."""
+"""Log writers besides log.jsonl: Weights & Biases and TensorBoard. This module imports no torch, to load fast."""
 
 import netrc
 import os

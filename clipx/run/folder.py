@@ -1,0 +1,300 @@
+"""RunFolder: a run directory `<runs>/<name>/s<seed>/`, and the one way to read what it holds.
+
+Resume, eval, export and report read only its config.yaml, not the recipe. All values are typed: a file with a value of
+another type is named in one line.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from clipx import distributed
+from clipx.config.schema import ARM_PREFIX, PUBLISHED_PREFIXES, REMOVED, RunConfig
+from clipx.config.setting import check, from_values, settings_of
+from clipx.errors import UserError, one_line
+from clipx.run import checkpoint
+from clipx.utils.files import write_text
+from clipx.utils.lock import hold
+from clipx.utils.plugins import load_plugins
+
+CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
+RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
+TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
+MARKS = (CONFIG, RESULTS)  # a folder with one of them is a run; published weights have no config
+RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
+Row = dict[str, Any]  # a line of log.jsonl
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """End of a run after train.max_bad_steps steps in a row without a finite loss and gradient."""
+
+    step: int  # steps done, skipped ones included
+    bad_steps: int  # number of consecutive skipped steps at the end
+    checkpoint: str | None  # path of the last good checkpoint, relative to the run directory
+    outcome: str = "diverged"
+
+    def message(self, run: Path) -> str:
+        """Return one line for the user."""
+        kept = f"its last good checkpoint is {run / self.checkpoint}" if self.checkpoint else "it has no checkpoint yet"
+        return (
+            f"{run} diverged at step {self.step}: {self.bad_steps} steps in a row without a finite loss and gradient; "
+            f"{kept}. To train it again from the start, remove {run}"
+        )
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run directory. The config is read once; what training changes is read at each call."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "RunFolder":
+        """Return the run directory of a config."""
+        return cls(Path(config.runs) / config.name / f"s{config.seed}")
+
+    @classmethod
+    def of_checkpoint(cls, path: Path) -> "RunFolder":
+        """Return the run directory of a checkpoint folder."""
+        return cls(checkpoint.run_of(path))
+
+    @classmethod
+    def create(cls, config: RunConfig) -> "RunFolder":
+        """Write the config into its run directory and return the directory.
+
+        Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.
+        """
+        run = cls.of(config)
+        if (run.path / LOG).exists() or (run.path / "checkpoints").exists():  # else no step was done yet
+            run.refuse_changes(config)
+        write_text(run.path / CONFIG, OmegaConf.to_yaml(OmegaConf.structured(config)))
+        return cls.of(config)
+
+    @property
+    def has_config(self) -> bool:
+        """False for the results of published weights."""
+        return (self.path / CONFIG).is_file()
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The settings of config.yaml, with defaults for those that it lacks; values have the right type.
+
+        Raises UserError: config.yaml is missing or unreadable, a key is unknown, or a value has another type.
+        """
+        if not self.has_config:
+            raise UserError(f"{self.path} is not a run directory (it has no {CONFIG})")
+        return _read_config(self.path / CONFIG)
+
+    def load_config(self) -> RunConfig:
+        """Load the run's plug-ins and return its config.
+
+        Raises UserError: like `config`, or a value is missing or not allowed, or a plug-in cannot be imported.
+        """
+        config = self.config
+        try:
+            load_plugins(config.plugins)
+            check(config)
+        except UserError as error:
+            raise UserError(f"{self.path / CONFIG}: {error}") from error
+        return config
+
+    def refuse_changes(self, config: RunConfig) -> None:
+        """Raise UserError if `config` changes settings that determine the results; the message lists them."""
+        values = ((key, attrgetter(key)(self.config), attrgetter(key)(config)) for key in identity_keys())
+        changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
+        if changed:
+            raise UserError(
+                f"{self.path} already holds a run with other settings ({'; '.join(changed)}): "
+                "give this one another name=, or remove that directory"
+            )
+
+    @property
+    def log(self) -> list[Row]:
+        """One row for each logged step, in ascending order; lines of the same step are merged, the later one wins."""
+        by_step: dict[int, Row] = {}
+        for row in rows_of(self.path / LOG):
+            by_step[row["step"]] = {**by_step.get(row["step"], {}), **row}
+        return [by_step[step] for step in sorted(by_step)]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Versions, commit and devices (clipx/run/environment.py); {} if the run has not started."""
+        return read_object(self.path / ENVIRONMENT, RESTORE)
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoint folders in ascending order of step."""
+        return checkpoint.checkpoints(self.path)
+
+    def best_or_last(self, key: str = "checkpoint") -> tuple[Path, str]:
+        """Return the best checkpoint and the reason if the run keeps one (train.keep_best); else the last one and "".
+
+        Raises UserError: there is none; the message names `key`.
+        """
+        best = self.path / "checkpoints" / checkpoint.BEST
+        kept = self.config.train.keep_best if best.is_symlink() else None
+        return checkpoint.resolve(best if kept else self.path, key), f"because train.keep_best={kept}" if kept else ""
+
+    def divergence(self) -> Diverged | None:
+        """Read outcome.json; None if the run has not diverged. Raises UserError: the file is corrupt."""
+        if not (self.path / OUTCOME).is_file():
+            return None
+        try:
+            return Diverged(**json.loads((self.path / OUTCOME).read_text()))
+        except (ValueError, TypeError) as error:
+            advice = "remove it, then run the same command to resume"
+            raise UserError(f"{self.path / OUTCOME} is corrupt: {advice}") from error
+
+    def record_divergence(self, step: int, bad_steps: int) -> Diverged:
+        """Write outcome.json on rank 0; all ranks call this."""
+        found = self.checkpoints
+        diverged = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
+        if distributed.rank() == 0:
+            write_text(self.path / OUTCOME, json.dumps(asdict(diverged)) + "\n")
+        return diverged
+
+    @property
+    def is_evaluated(self) -> bool:
+        """True if `clipx reproduce` has trained and evaluated the run; its checkpoints may be deleted."""
+        return (self.path / TIMING).is_file()
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """The duration of the evaluation by `clipx reproduce`; 0 if unknown."""
+        seconds = read_object(self.path / TIMING, AGAIN).get("evaluation_seconds", 0.0)
+        if not isinstance(seconds, int | float):
+            raise UserError(f"{self.path / TIMING}: evaluation_seconds={seconds} is no number; {AGAIN}")
+        return float(seconds)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Return the lock of the run directory: only one process may write its checkpoints and log."""
+        instead = "wait for it or stop it, or give this run another name="
+        return hold(self.path / "train.lock", f"{self.path} is being trained", instead)
+
+
+def run_folders(path: Path) -> Iterator[Path]:
+    """Yield the runs at or below `path`. Skip hidden folders and those in a run (checkpoints may have config.yaml)."""
+    for name, below, files in os.walk(path):
+        if any(mark in files for mark in MARKS):
+            yield Path(name)
+            below.clear()
+        below[:] = [folder for folder in below if not folder.startswith(".")]
+
+
+def natural_order(path: Path) -> tuple[str, int, str]:
+    """Return a sorting key that puts s2 before s10."""
+    digits = path.name[1:]
+    return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
+
+
+def other_run(config: RunConfig, name: str) -> Path:
+    """Return the path of another run or checkpoint.
+
+    `name` is this path, or arm:NAME for the run of that arm with the same recipe, seed and overrides as `config`.
+    """
+    arm = name.removeprefix(ARM_PREFIX)
+    if arm == name:
+        return Path(name)
+    return Path(config.runs) / name_of_arm(arm, config.recipe, config.arm, config.name) / f"s{config.seed}"
+
+
+def name_of_arm(other: str, recipe: str, arm: str, name: str) -> str:
+    """Return the name of the run of the arm `other` with the same overrides as the run `name` of `arm`.
+
+    If the user chose `name`, it does not show the overrides, and the result is the name of `other` without overrides.
+    """
+    default = f"{recipe}-{arm}" if arm else recipe
+    overrides = name.removeprefix(default) if name.startswith(default) else ""
+    return f"{recipe}-{other}{overrides}"
+
+
+def earlier_runs(config: RunConfig) -> list[Path]:
+    """Return the paths of the runs or checkpoints that a run needs for model.init and model.teacher."""
+    names = [config.model.init, config.model.teacher]
+    return [other_run(config, name) for name in names if name and not name.startswith(PUBLISHED_PREFIXES)]
+
+
+def other_checkpoint(config: RunConfig, key: str, name: str) -> Path:
+    """Return the checkpoint of another run; `key` is the setting that holds `name`.
+
+    Raises UserError: the run has no checkpoint; for arm:NAME the message has the command that trains the run.
+    """
+    run = other_run(config, name)
+    if not run.exists() and name.startswith(ARM_PREFIX):
+        first = f"clipx train recipe={config.recipe} arm={name.removeprefix(ARM_PREFIX)} seed={config.seed}"
+        raise UserError(f"{key}={name}: {run} does not exist; train it first, with the same other arguments: {first}")
+    return checkpoint.resolve(run, key)
+
+
+def identity_keys() -> list[str]:
+    """Return the dotted keys of all settings that determine the results of a run."""
+    return [key for key, declared in settings_of(RunConfig).items() if not declared.resumable]
+
+
+def rows_of(log: Path) -> Iterator[Row]:
+    """Yield the rows of a log.jsonl in the order of writing; skip a line that a kill left incomplete."""
+    for line in log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            yield row
+
+
+def read_object(file: Path, advice: str) -> dict[str, Any]:
+    """Return the content of a JSON file; {} if it does not exist. Raises UserError, with the advice: it is corrupt."""
+    if not file.exists():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file} is corrupt ({one_line(error)}); {advice}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file} is corrupt (no JSON object); {advice}")
+    return content
+
+
+def _read_config(file: Path) -> RunConfig:
+    try:
+        # clipx writes these files, and they have no interpolations: OmegaConf.load takes twenty times as long
+        values = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an impossible date
+        raise UserError(f"{file} is not readable YAML ({one_line(error)}); {RESTORE}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{file} holds no settings (key: value lines); {RESTORE}")
+    for note in _drop_removed(values):
+        _say_once(f"{file}: {note}")
+    try:
+        return from_values(RunConfig, values)
+    except UserError as error:
+        raise UserError(f"{file}: {error}; {RESTORE}") from error
+
+
+def _drop_removed(values: dict[str, Any]) -> list[str]:
+    """Remove the settings that this version no longer has; return a line for each that was not at its default."""
+    notes = []
+    for key, (default, instead) in REMOVED.items():
+        *groups, name = key.split(".")
+        node: Any = values
+        for group in groups:
+            node = node.get(group) if isinstance(node, dict) else None
+        if isinstance(node, dict) and node.pop(name, default) != default:
+            notes.append(f"{key} was removed and has no effect: {instead}")
+    return notes
+
+
+@cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
