@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from cli.settings.arguments import count, key_of, number, split_given, split_positional
+from cli.settings.arguments import key_of, split_given, split_positional, take_options
 from cli.settings.compose import LONGEST_NAME, compose_run
 from cli.settings.recipes import recipe
 from clipx import objectives
 from clipx.config.schema import RunConfig
+from clipx.config.setting import AT_LEAST_1, between, setting
 from clipx.errors import UserError
 from clipx.models.clip import build_model
 from clipx.training.cost import FLOAT32_BYTES, count_step
@@ -84,27 +85,37 @@ ON_CPU = {"batch_size": 16, "precision": "fp32"}
 KEPT = ("weights", "gradients", "optimizer", "averages")  # memory of a run between its steps
 TABLE_PAIRS = 12_000_000  # training pairs in paper 3, appendix G
 WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
-OPTIONS = {"recipe": "", "arms": "", "reference": "", "seconds": "600", "steps": "", "out": ""}
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
 
 
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx bench`; all other arguments are settings of the arms."""
+
+    recipe: str | None = setting(None, "recipe whose arms are compared")
+    arms: list[str] = setting([], "arms to compare with the reference; empty: all")
+    reference: str | None = setting(None, "arm to compare with; null: the first one")
+    seconds: float = setting(600, "longest time of the benchmark", between(1, 1e6), unit="seconds")
+    steps: int | None = setting(None, "most steps of each arm", AT_LEAST_1)
+    out: str | None = setting(None, "folder of the results")
+
+
 def bench(arguments: list[str]) -> None:
-    """Run `clipx bench NAME`, or `clipx bench recipe=NAME [arms=a,b] [reference=ARM]`, with OPTIONS and settings."""
-    given, others = split_given(arguments, OPTIONS)
-    options = OPTIONS | {key: value.strip("[]") for key, value in given.items()}
+    """Run `clipx bench NAME`, or `clipx bench recipe=NAME [arms=a,b] [reference=ARM]`, with Options and settings."""
+    options, others = take_options(arguments, Options, "bench")
     names, settings = split_positional(others)
     name, benchmark = _choose(names, options)
-    seconds = number(options["seconds"], "seconds", 1, 1e6)
-    most = count(options["steps"], "steps") if options["steps"] else sys.maxsize
     arms = (benchmark.reference, *benchmark.arms)
     configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
-    chosen = [f"{key}={options[key]}" for key in ("arms", "reference") if options[key]]
-    out = Path(options["out"] or f"runs/bench/{_folder_name(name, [*chosen, *settings])}")
+    chosen = [f"arms={','.join(options.arms)}"] * bool(options.arms)
+    chosen += [f"reference={options.reference}"] * bool(options.reference)
+    out = Path(options.out or f"runs/bench/{_folder_name(name, [*chosen, *settings])}")
     out.mkdir(parents=True, exist_ok=True)  # before the benchmark, which may take ten minutes
     steps, conditions = _ready(configs, settings)
     conditions = f"{benchmark.recipe}, {conditions}"
-    print(f"{conditions}; {', '.join(steps)} take turns for at most {seconds:g} s", file=sys.stderr, flush=True)
-    costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, seconds, most)
+    print(f"{conditions}; {', '.join(steps)} take turns for at most {options.seconds:g} s", file=sys.stderr, flush=True)
+    most = options.steps or sys.maxsize
+    costs, times = time_in_turns(steps, benchmark.reference, benchmark.bound, options.seconds, most)
     conditions += f", steps of each arm: {len(times[benchmark.reference])}"
     claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
     claims += [benchmark.size(configs).row()] if benchmark.size else []
@@ -130,21 +141,21 @@ def benchmarks_of(claims: set[str]) -> list[str]:
     return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim.partition(".")[0] in papers]
 
 
-def _choose(names: list[str], options: dict[str, str]) -> tuple[str, Benchmark]:
+def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
     """Return name and benchmark: one of BENCHMARKS, or the user's comparison named after its recipe."""
-    own = options["recipe"]
-    if len(names) + bool(own) != 1:
+    if len(names) + bool(options.recipe) != 1:
         raise UserError(f"give one of the names {', '.join(BENCHMARKS)}, or one recipe: {USAGE}")
     if names:
         found = lookup(BENCHMARKS, names[0], "clipx bench")
-        if options["arms"] or options["reference"]:
+        if options.arms or options.reference:
             raise UserError(f"clipx bench {names[0]} has its own arms; {USAGE}")
         return names[0], found
+    own = str(options.recipe)
     known = list(recipe(own).arms)
     if not known:
         raise UserError(f"recipe={own} has no arms to compare; clipx ls recipes lists recipes and their arms")
-    reference = options["reference"] or known[0]
-    chosen = [arm for arm in options["arms"].split(",") if arm] or known
+    reference = options.reference or known[0]
+    chosen = [arm for arm in options.arms if arm] or known
     arms = tuple(dict.fromkeys(one_of(arm, known, "arms") for arm in chosen if arm != reference))
     if not arms:
         raise UserError(

@@ -112,11 +112,18 @@ def check_fits(model: str, weights: str, key: str) -> None:
         return
     fitting = [
         f"open_clip:{name}"
-        for name in open_clip.list_models()
+        for name in models_with_two_towers()
         if not _differing(theirs, open_clip.get_model_config(name))
     ]
     towers = f"it fits {' and '.join(fitting[:3])}" if fitting else "no known tower fits"
     raise UserError(f"{key}={weights} has other towers than open_clip:{model} ({differing}); {towers}")
+
+
+def models_with_two_towers() -> list[str]:
+    """Return the models that open_clip lists, without those for audio or for generating texts (from version 4 on)."""
+    return [
+        name for name in open_clip.list_models() if {"vision_cfg", "text_cfg"} <= set(open_clip.get_model_config(name))
+    ]
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:

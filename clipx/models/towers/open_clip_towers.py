@@ -30,7 +30,7 @@ def _register_configs() -> None:
 def tower_names() -> tuple[str, ...]:
     """Return all names `open_clip:NAME`, with the configurations in configs/ and those added by plug-ins."""
     _register_configs()
-    return tuple(f"open_clip:{name}" for name in open_clip.list_models())
+    return tuple(f"open_clip:{name}" for name in hub_weights.models_with_two_towers())
 
 
 def describe(name: str) -> str:

@@ -1,15 +1,19 @@
 """Towers by name: clipx's open_clip configurations at their sizes, and combinations that do not fit."""
 
+import json
+from pathlib import Path
+
+import open_clip
 import pytest
 import torch
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.towers import open_clip_towers
+from clipx.models.towers import build, open_clip_towers
 from tests.helpers.pairs import START
 
-CONFIGURATIONS = ["micro-48", "mini-48", "mini-64", "mini-vit-48", "mini-vit-64"]
+CONFIGURATIONS = ["micro-48", "mini-64", "mini-vit-48"]
 
 
 def config(image: str, text: str, image_pretrained: str | None = None) -> RunConfig:
@@ -48,6 +52,23 @@ def test_the_seed_determines_the_weights() -> None:
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+def test_models_without_two_towers_are_neither_listed_nor_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From version 4 on, open_clip also lists models for audio and for generating texts; earlier versions do not."""
+    shape = {"embed_dim": 8, "audio_cfg": {}, "text_cfg": {}}
+    (tmp_path / "sound.json").write_text(json.dumps(shape))
+    open_clip.add_model_config(tmp_path / "sound.json")
+    open_clip_towers.tower_names()  # adds clipx's configurations
+    listed, known = [*open_clip.list_models(), "sound"], open_clip.get_model_config
+    monkeypatch.setattr(open_clip, "list_models", lambda: listed)
+    monkeypatch.setattr(open_clip, "get_model_config", lambda name: shape if name == "sound" else known(name))
+    names = build.describe_towers()
+    assert "open_clip:mini-48" in names and "open_clip:sound" not in names
+    with pytest.raises(UserError, match=r"model\.image\.name=open_clip:sound is not known"):
+        clip.build_model(config("sound", "mini-48"))
 
 
 @pytest.mark.parametrize(
