@@ -9,7 +9,7 @@ TORCH := 2.14.1# the release that `make constraints` pins
 # one more process than cores, because some tests wait; one thread each, because more would compete for the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist worksteal
 
-.PHONY: help install constraints check test test-fast test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
+.PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-mini-finetune reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-mini bench-leak tune-mini
@@ -54,7 +54,10 @@ docs: $(READY) ## build README, docs/ and an API reference as HTML in site/, rea
 test: $(READY) ## run the tests, except the long ones; CLIPX_DATA=FOLDER adds the tests on real data
 	$(PYTEST) -m 'not long'
 
-test-long: $(READY) ## run the long tests: commands that are killed, repeated or combined, and other slow ones; ten minutes
+test-guards: $(READY) ## run the long tests that guard data: kills, resume, locks; a few minutes
+	$(PYTEST) -m 'guards_data and not slurm'
+
+test-long: $(READY) ## run all long tests: commands that are killed, repeated or combined, and other slow ones; ten minutes
 	$(PYTEST) -m 'long and not slurm'
 
 test-fast: $(READY) ## run the tests that are not slow

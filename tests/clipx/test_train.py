@@ -140,6 +140,7 @@ def kill_when(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"the run ended (exit code {process.poll()}) before step {step} was logged")
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_a_run_killed_twice_ends_in_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=64)

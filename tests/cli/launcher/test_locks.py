@@ -27,6 +27,7 @@ def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], object]) 
         time.sleep(0.05)
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
@@ -52,6 +53,7 @@ def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> N
     assert not list(run.glob("*.lock*"))
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_two_evaluations_into_one_folder_keep_the_rows_of_both(tmp_path: Path) -> None:
     for name in ("a", "b"):
@@ -65,6 +67,7 @@ def test_two_evaluations_into_one_folder_keep_the_rows_of_both(tmp_path: Path) -
     assert table.count("\n") == 1 + len(rows)
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_an_experiment_has_one_reproducer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
     write_recipe(tmp_path, "two", RECIPE)

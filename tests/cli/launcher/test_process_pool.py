@@ -66,6 +66,7 @@ def test_a_stopped_pool_ends_its_own_processes_only() -> None:
     other.join()
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_a_stopped_pool_ends_when_its_processes_have_saved_and_starts_no_further_call(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STOPPED)

@@ -106,6 +106,7 @@ def test_only_a_fault_is_restarted_and_gets_the_torchruns_report(
     assert starts(tmp_path) == expected
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path) -> None:
     """Two launchers on this machine, connected at a port."""
@@ -132,6 +133,7 @@ def begin(call: str, folder: Path, workers: int = 2) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_two_launches_at_once_use_different_ports_and_a_signal_reaches_the_workers(worker: str, tmp_path: Path) -> None:
     both = [begin("2, 'tiny_worker', [sys.argv[1], 'wait'], 'x'", tmp_path / name) for name in ("a", "b")]
@@ -141,6 +143,7 @@ def test_two_launches_at_once_use_different_ports_and_a_signal_reaches_the_worke
     assert [process.communicate()[1] for process in both] == ["", ""]
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the command", "all its processes, as SLURM does"])
 def test_a_save_that_takes_longer_than_torchruns_30_seconds_survives_sigterm(

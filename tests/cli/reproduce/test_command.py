@@ -51,6 +51,7 @@ def test_the_config_of_each_run_is_the_composed_one() -> None:
     assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> None:
     write_recipe(tmp_path, "two", RECIPE)
@@ -100,6 +101,7 @@ def broken(overrides: list[str]) -> str:
     return "trained"
 
 
+@pytest.mark.guards_data
 @pytest.mark.long
 def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
