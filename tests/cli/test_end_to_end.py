@@ -63,7 +63,7 @@ def test_too_many_bad_samples_end_a_run_with_exit_code_2_and_their_list(tmp_path
     assert len(listed) == 4 and all(f"torn{i}" in line for i, line in enumerate(sorted(listed)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.real_data
 def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, real_data: Path) -> None:
     settings = ["data=flickr8k", f"data.root={real_data}/flickr8k", "data.workers=1"]

@@ -62,10 +62,8 @@ def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: py
     assert error.count("\n") == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.long if n in ("pmi", "robust_g") else ()) for n in THEORY]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", THEORY)
 def test_with_its_default_settings_every_claim_holds_but_theorem_a_1(name: str, tmp_path: Path) -> None:
     theory([name, f"out={tmp_path}"])
     rows = json.loads((tmp_path / "claims.json").read_text())

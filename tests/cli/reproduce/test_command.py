@@ -152,7 +152,7 @@ def test_a_failed_benchmark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failed_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
     write_recipe(tmp_path, "two", RECIPE.replace("tau=0.5", "tau=0.001"))
     done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path, code=2)

@@ -39,7 +39,12 @@ RECIPES = {
     "wpse_cc3m": ["gaussian", "imq", "positive_weights", "linear", "nonlinear"],
     "wpse_cc12m": ["imq"],
 }
-ALL = [(name, arm) for name, arms in RECIPES.items() for arm in arms]
+# `make test` has the last arm of each recipe, `make test-long` all
+ALL = [
+    pytest.param(name, arm, marks=() if arm == arms[-1] else pytest.mark.long)
+    for name, arms in RECIPES.items()
+    for arm in arms
+]
 SMALL = {"ViT": "small:vit", "timm": "small:conv", "RN50": "small:conv"}
 SMALL_TEXT = {"ViT": "small:transformer", "hf": "small:bag", "RN50": "small:transformer"}
 # Rank p // SIZE has the pair at position p of the batch. Rank i % 64 stores the columns of sample i. With these ids,

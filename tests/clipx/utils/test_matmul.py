@@ -61,7 +61,7 @@ def error(term: str, kind: str, precision: str, tau: float) -> float:
         return float((gradient(term, kind, tau, torch.float32) - expected).norm() / expected.norm())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("term", "kind", "cells"), ROWS, ids=[f"{term} {kind}" for term, kind, _ in ROWS])
 def test_the_errors_in_the_docs_agree_with_measured_ones(term: str, kind: str, cells: str) -> None:
     given = [float(cell) for cell in cells.split("|")]

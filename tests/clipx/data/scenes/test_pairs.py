@@ -42,7 +42,7 @@ def test_the_setting_test_pairs_is_the_number_per_category_and_pairs_are_numbere
     assert Counter(facts["category"] for facts in found) == dict.fromkeys(EDITS, 6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_hundred_pairs_per_category_are_all_different() -> None:
     pictures = [render(s.scene).tobytes() for s in pair_samples(ScenesConfig(image_size=32, test_pairs=500))]
     assert len(pictures) == 7_000
