@@ -67,7 +67,7 @@ test-lowest: .venv-lowest/.ready ## run the fast tests on the lowest versions th
 	$(subst $(VENV),.venv-lowest,$(PYTEST)) -m 'not slow and not long'
 
 test-dist: $(READY) ## run the tests of the training step, with every term on 1, 2 and 4 processes and in micro-batches
-	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/training/test_leak.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py
+	$(BIN)/pytest tests/clipx/training/test_step_distributed.py tests/clipx/training/test_step.py tests/clipx/test_train_table.py tests/clipx/objectives/test_parts.py
 
 # SLURM 22.05, of Debian 12, is the version that the configuration in tests/slurm/ is for.
 SLURM := slurmctld=22.05* slurmd=22.05* slurm-client=22.05*

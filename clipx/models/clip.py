@@ -1,19 +1,23 @@
 """The CLIP model: two towers, a head that embeds their outputs, and a temperature."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import torch
-from open_clip.transformer import VisionTransformer
+from open_clip.hf_model import HFTextEncoder
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import TextTransformer, VisionTransformer
 from torch import Tensor, nn
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.models import grad_checkpointing, point_sets, temperature
+from clipx.models import point_sets, temperature
 from clipx.models.heads import Head, KernelHead, SinglePointHead
 from clipx.models.towers import build as towers
 from clipx.models.towers.base import ImageTower, Projected, TextTower
+from clipx.models.towers.hf_towers import ClassToken
 from clipx.types import Inputs, Progress
 
 
@@ -87,8 +91,8 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     """
     image, text = towers.build_towers(config.model, load=pretrained)
     if config.train.grad_checkpointing:
-        grad_checkpointing.enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
-        grad_checkpointing.enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
+        _enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
+        _enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
     head: Head
     if config.model.points.kernel == "none":
         head = SinglePointHead(config.model.normalise)
@@ -128,4 +132,42 @@ FEATURES: dict[type, Callable[[Any, Tensor], Tensor]] = {
     VisionTransformer: _without_projection,
     Projected: lambda tower, image: tower.body(image),
     point_sets.PointTower: lambda tower, image: tower.penultimate_features(image),
+}
+
+
+def _enable_grad_checkpointing(tower: nn.Module, setting: str) -> None:
+    """Enable gradient checkpointing of a tower in place: activations are recomputed in the backward pass, not stored.
+
+    Each library has its own switch. Call it before the tower is converted to point sets.
+    `setting` names the tower, e.g. model.image.name=timm:resnet50. Raises UserError if the tower does not support it.
+    """
+    try:
+        SWITCHES[type(tower)](tower)
+    except (KeyError, AttributeError, AssertionError, NotImplementedError, ValueError) as error:  # not supported
+        raise UserError(
+            f"train.grad_checkpointing=true: {setting} does not support gradient checkpointing; open_clip's "
+            "transformers do, and so do most towers of timm: and hf:"
+        ) from error
+
+
+def _transformers(encoder: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers 5 renames the method, 4 has only this name
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})  # reentrant checkpointing breaks DDP
+
+
+def _projected(tower: Projected) -> None:
+    body: Any = tower.body
+    if type(body) is ClassToken:
+        _transformers(body.encoder)
+    else:
+        body.set_grad_checkpointing(True)
+
+
+SWITCHES: dict[type, Callable[[Any], None]] = {
+    VisionTransformer: lambda tower: tower.set_grad_checkpointing(True),
+    TextTransformer: lambda tower: tower.set_grad_checkpointing(True),
+    TimmModel: lambda tower: tower.trunk.set_grad_checkpointing(True),
+    HFTextEncoder: lambda tower: _transformers(tower.transformer),
+    Projected: _projected,
 }

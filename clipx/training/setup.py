@@ -12,8 +12,8 @@ from clipx.config.schema import RunConfig
 from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
-from clipx.models import clip, sync_batchnorm
-from clipx.models.parallel import PARALLEL, Parallel
+from clipx.models import clip
+from clipx.models.parallel import PARALLEL, Parallel, enable_sync_batchnorm
 from clipx.objectives.base import NEEDS
 from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
@@ -93,7 +93,7 @@ def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfi
     """
     several = distributed.world_size() > 1
     if several and config.train.sync_batchnorm:
-        sync_batchnorm.enable_sync_batchnorm(model, device)
+        enable_sync_batchnorm(model, device)
     if config.train.compile:
         if missing := missing_compiler(device):
             raise UserError(

@@ -124,23 +124,6 @@ def test_blocks_of_tokens_and_features_stay_within_the_chunk_size(monkeypatch: p
     assert sum(sizes) == 2 * 9 * 50 * 64  # forward and backward
 
 
-def test_gradients_agree_with_finite_differences() -> None:
-    omega, beta = sample_frequencies("imq", 0.75, 3, 4, rng.generator(0))
-
-    def function(points: Tensor, weights: Tensor) -> Tensor:
-        return embed(PointSet(points, weights), ALPHA, omega, beta, "sum")
-
-    sets = random_set(2, 3, 3, 5)
-    assert torch.autograd.gradcheck(function, (sets.points.requires_grad_(), sets.weights.requires_grad_()))
-
-
-def test_without_features_only_the_linear_part_remains() -> None:
-    sets = random_set(3, 1, 4, 0)
-    sets.weights.fill_(1.0)
-    found = embed(sets, (1.0, 0.0), torch.empty(0, 4), torch.empty(0))
-    torch.testing.assert_close(found, F.normalize(sets.points[:, 0], dim=-1))
-
-
 def test_unknown_kernels_and_reductions_are_refused() -> None:
     with pytest.raises(UserError, match=r"model\.points\.kernel=gausian.*gaussian"):
         sample_frequencies("gausian", 1.0, 2, 2, rng.generator(0))

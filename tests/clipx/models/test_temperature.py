@@ -12,14 +12,9 @@ from clipx.types import Progress
 from tests.helpers.pairs import START
 
 
-@pytest.mark.parametrize("kind", ["learned", "fixed"])
-def test_scale_starts_at_one_over_tau(kind: str) -> None:
-    assert build_temperature(TemperatureConfig(kind=kind, tau=0.05))(START).item() == pytest.approx(20.0)
-
-
-def test_only_a_learned_temperature_has_a_parameter() -> None:
-    assert len(list(build_temperature(TemperatureConfig()).parameters())) == 1
-    assert not list(build_temperature(TemperatureConfig(kind="fixed")).parameters())
+def test_a_fixed_scale_is_one_over_tau_and_has_no_parameter() -> None:
+    temperature = build_temperature(TemperatureConfig(kind="fixed", tau=0.05))
+    assert temperature(START).item() == pytest.approx(20.0) and not list(temperature.parameters())
 
 
 def test_nu_at_its_bound_can_move_back() -> None:
@@ -110,17 +105,7 @@ def test_a_schedule_too_short_to_move_is_logged(kind: str, epochs: int, lines: i
     assert notes(TemperatureConfig(kind=kind, tau_end=0.1, every="step"), epochs, is_trained=True) == []
 
 
-def test_half_a_period_moves_tau_in_two_epochs() -> None:
-    config = TemperatureConfig(kind="cosine", tau_end=0.1, periods=0.5)
-    assert notes(config, 2, is_trained=True) == []
-    assert len(notes(config, 1, is_trained=True)) == 1
-
-
 def test_a_learned_tau_without_gradient_is_logged() -> None:
     (line,) = notes(TemperatureConfig(tau=0.05), 3, is_trained=False)
     assert "tau stays at 0.05" in line
     assert notes(TemperatureConfig(kind="fixed"), 3, is_trained=False) == []
-
-
-def test_a_schedule_of_one_epoch_stays_at_tau() -> None:
-    assert taus(TemperatureConfig(kind="linear", tau=0.01, tau_end=0.05), 3, 1) == pytest.approx([0.01] * 3)

@@ -49,8 +49,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_tests_of_all_terms_pass_for_a_new_term() -> None:
     test_objective.test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(NAME)
-    for micro_batches in (2, 4):
-        step.assert_same_as_alone(NAME, step.trained(NAME, micro_batches, step.ALL), step.ALL)
+    step.assert_same_as_alone(NAME, step.trained(NAME, 4, step.ALL), step.ALL)
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -53,11 +53,6 @@ def test_tau_plus_zero_gives_clip() -> None:
         assert torch.allclose(gradient, clip_gradients[key], atol=1e-12), key
 
 
-def test_equal_embeddings_give_log_b() -> None:
-    same = torch.ones(7, 4, dtype=torch.float64) / 2
-    assert abs(loss_of({"dcl": {}}, embed(same, same, 1 / 0.07)).total.item() - math.log(7)) < 1e-12
-
-
 def test_a_batch_of_one_pair_gives_zero() -> None:
     loss, gradients = value_and_gradients({"dcl": {}}, embed(*random_pairs(1, 3), 100.0))
     assert loss == 0

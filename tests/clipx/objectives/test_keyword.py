@@ -34,13 +34,10 @@ def test_loss_matches_the_papers_double_loop(label: list[int], g: str, denominat
     assert abs(loss - by_loops(image, text, label, 0.2, g, denominator)) < 1e-12
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("g", "denominator"), VARIANTS)
-@pytest.mark.parametrize("label", [[0, 0, 0, 0], [0, 3, 0, 0], [3, 3, 3, 3], [0, 3, 3, 0]])
-def test_batches_without_true_negatives_give_zero(
-    label: list[int], g: str, denominator: str, dtype: torch.dtype
-) -> None:
-    image, text = (t.to(dtype) for t in random_pairs(4, 3))
+@pytest.mark.parametrize("label", [[0, 0, 0, 0], [0, 3, 3, 0]])
+def test_batches_without_true_negatives_give_zero(label: list[int], g: str, denominator: str) -> None:
+    image, text = (t.float() for t in random_pairs(4, 3))
     loss, gradients = value_and_gradients(
         {"keyword": {"g": g, "denominator": denominator}}, embed(image, text, 100.0, label)
     )
@@ -55,16 +52,3 @@ def test_a_ratio_above_the_float32_range_gives_a_finite_loss() -> None:
     loss, gradients = value_and_gradients({"keyword": {}}, embed(image, text, 100.0, [1, 2]))
     assert loss.item() == pytest.approx((200 + math.log(2)) / 2)
     assert gradients["image"].abs().max().item() == pytest.approx(100)
-
-
-def test_equal_embeddings_count_the_true_negatives() -> None:
-    same = torch.ones(6, 4, dtype=torch.float64) / 2
-    label = [1, 1, 2, 2, 2, 0]
-    loss = loss_of({"keyword": {}}, embed(same, same, 50.0, label)).total.item()
-    assert abs(loss - (2 * math.log(1 + 3) + 3 * math.log(1 + 2)) / 6) < 1e-12
-
-
-def test_unlabelled_pairs_get_no_gradient() -> None:
-    _, gradients = value_and_gradients({"keyword": {}}, embed(*random_pairs(4, 3), 5.0, [1, 0, 2, 0]))
-    assert not gradients["image"][[1, 3]].any() and not gradients["text"][[1, 3]].any()
-    assert gradients["image"][[0, 2]].all(dim=1).all()

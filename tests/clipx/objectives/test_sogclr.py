@@ -1,7 +1,6 @@
 """SogCLR: both forms of the global contrastive loss against plain loops from the paper, and against NUCLR."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -82,42 +81,3 @@ def test_with_all_pairs_in_one_batch_sogclr_is_the_global_contrastive_loss(own_p
     for side, copy in zip((image, text), copies, strict=True):
         assert side.grad is not None and copy.grad is not None
         assert torch.allclose(side.grad, copy.grad, rtol=1e-10, atol=1e-14)
-
-
-@pytest.mark.parametrize(("own_pair", "xi0"), [(True, 0.0), (False, 1e3)])
-def test_sogclr_is_nuclr_without_zeta(own_pair: bool, xi0: float) -> None:
-    """SogCLR's term for the pair itself is NUCLR's xi term, exp(-xi/tau)/(n-1), at xi = 0; a large xi removes it."""
-    terms: tuple[dict[str, Any], ...] = (
-        {"sogclr": {"gamma": GAMMA, "own_pair": own_pair}},
-        {"nuclr": {"gamma": GAMMA, "zeta0": 0.0, "xi0": xi0, "eta": 0.0}},
-    )
-    found = []
-    for objective, table in (fresh(t, 8) for t in terms):
-        for t in range(3):
-            image, text = pairs(4, seed=t)
-            loss = step(objective, table, embeddings(image, text, torch.tensor([t, 5, 6, 7]), 0.1), progress(t))
-        assert image.grad is not None and text.grad is not None
-        found.append(torch.cat([loss.total.detach().view(1), image.grad.flatten(), text.grad.flatten()]))
-    assert torch.allclose(found[0], found[1], rtol=1e-12)
-
-
-@pytest.mark.parametrize(("own_pair", "vanishes"), [(True, True), (False, False)])
-def test_a_separated_pair_has_no_gradient_only_with_own_pair(own_pair: bool, vanishes: bool) -> None:
-    objective, table = fresh({"sogclr": {"own_pair": own_pair}}, 4)
-    image = torch.eye(4, dtype=torch.float64).requires_grad_()
-    text = torch.eye(4, dtype=torch.float64).requires_grad_()
-    step(objective, table, embeddings(image, text, torch.arange(4), 0.01), progress())
-    assert image.grad is not None
-    assert (float(image.grad.norm()) < 1e-20) is vanishes
-
-
-def test_the_first_visit_ignores_the_initial_value_of_u() -> None:
-    objective, table = fresh({"sogclr": {"gamma": 0.1}}, 6)
-    image, text = pairs(3)
-    ids = torch.tensor([5, 0, 2])
-    step(objective, table, embeddings(image, text, ids, 0.5), progress())
-    columns = table.whole()
-    assert columns["sogclr_seen"].tolist() == [1, 0, 1, 0, 0, 1]
-    s = (image @ text.T).tolist()
-    g = (math.exp((s[1][0] - s[1][1]) / 0.5) + math.exp((s[1][2] - s[1][1]) / 0.5)) / 2
-    assert math.exp(columns["sogclr_log_u_image"][0]) == pytest.approx(g, rel=1e-12)

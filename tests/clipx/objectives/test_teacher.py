@@ -12,7 +12,7 @@ from clipx.errors import UserError
 from clipx.objectives.teacher import STREAM
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
-from tests.helpers.pairs import START, Terms, embed, loss_of, random_pairs, value_and_gradients
+from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
 
 Matrix = list[list[float]]
 SCALE, STEP = 6.0, 3
@@ -145,10 +145,3 @@ def test_a_missing_teacher_is_reported(term: str) -> None:
     without = Embeddings(*random_pairs(4, 3), torch.tensor(10.0), torch.arange(4))
     with pytest.raises(UserError, match=f"objective.{term} needs a frozen teacher: set model.teacher=RUN"):
         objectives.build({term: {}}, 4)(without, {}, START)
-
-
-def test_a_teacher_that_no_term_uses_changes_nothing() -> None:
-    e = batch(5)
-    assert torch.equal(
-        loss_of({"clip": {}}, e).total, loss_of({"clip": {}}, Embeddings(e.image, e.text, e.scale)).total
-    )

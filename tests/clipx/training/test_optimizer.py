@@ -1,4 +1,4 @@
-"""Parameter groups: each parameter is in one group, with the learning rate and weight decay of its component."""
+"""Parameter groups with the learning rate and weight decay of their component; learning-rate schedules."""
 
 from pathlib import Path
 
@@ -8,11 +8,19 @@ import timm
 import torch
 from torch import nn
 
-from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TemperatureConfig, TextTowerConfig
+from clipx.config.schema import (
+    ImageTowerConfig,
+    ModelConfig,
+    RunConfig,
+    ScheduleConfig,
+    TemperatureConfig,
+    TextTowerConfig,
+)
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.training import optimizer as optim
-from clipx.training.optimizer import layer_depths
+from clipx.training.optimizer import build_lr_schedule, layer_depths
+from clipx.types import Progress
 from tests.helpers.hub import settings, write_distilbert
 
 
@@ -48,22 +56,6 @@ def test_frozen_parameters_are_in_no_group(tmp_path: Path) -> None:
     found = settings_by_name(model, optim.build_optimizer(model, config))
     assert not any(name.startswith("image.body.") for name in found)
     assert "image.projection.weight" in found and any(name.startswith("text.body.") for name in found)
-
-
-def test_a_step_changes_each_component_by_its_learning_rate(tmp_path: Path) -> None:
-    config = settings(write_distilbert(tmp_path))
-    config.optimizer.weight_decay = 0.0
-    config.model.text.lr_factor, config.model.projection_lr_factor = 0.1, 10
-    model = clip.build_model(config)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = optim.build_optimizer(model, config)
-    optim.set_lr(optimizer, 1e-3)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    for name, lr in (("image.body.conv1.0.weight", 1e-3), ("text.projection.bias", 1e-2), ("temperature.nu", 1e-3)):
-        moved = (before[name] - dict(model.named_parameters())[name]).abs().mean().item()
-        assert moved == pytest.approx(lr, rel=1e-2), name  # AdamW's first step has the size of the learning rate
 
 
 def test_a_model_without_trainable_parameters_is_refused() -> None:
@@ -112,3 +104,41 @@ def test_layer_decay_lowers_learning_rates_by_layer_but_not_of_projections(tmp_p
         elif "embeddings" in name:
             assert lr == pytest.approx(0.1 * 0.5 ** (top + 1)), name
     assert found["text.projection.weight"][0] == 1.0 and found["image.body.conv1.0.weight"][0] == 1.0
+
+
+def lr_at(step: int, config: ScheduleConfig) -> float:
+    return build_lr_schedule(config, lr=2.0, steps_per_epoch=110)(
+        Progress(step=step, total_steps=110, epoch=0, total_epochs=1)
+    )
+
+
+def test_cosine_after_warmup() -> None:
+    config = ScheduleConfig(warmup_steps=10, min_lr=0.5)
+    assert lr_at(0, config) == pytest.approx(0.2)
+    assert lr_at(9, config) == pytest.approx(2.0)
+    assert lr_at(10, config) == pytest.approx(2.0)
+    assert lr_at(60, config) == pytest.approx(1.25)  # half way between 2 and 0.5
+    assert 0.5 < lr_at(109, config) < 0.501
+
+
+def test_constant_does_not_change() -> None:
+    assert {lr_at(s, ScheduleConfig(kind="constant", warmup_steps=0)) for s in (0, 50, 109)} == {2.0}
+
+
+def test_a_warm_up_in_epochs_counts_full_epochs_even_if_the_last_one_is_shorter() -> None:
+    """A run of 110 steps has epochs of 100 and 10 steps: half an epoch is 50 steps, not 110 / 2 / 2."""
+    rate = build_lr_schedule(ScheduleConfig(warmup_epochs=0.5), lr=2.0, steps_per_epoch=100)
+    assert [rate(Progress(step, 110, step // 100, 2)) for step in (24, 49)] == pytest.approx([1.0, 2.0])
+
+
+def test_an_unknown_schedule_is_refused() -> None:
+    with pytest.raises(UserError, match=r"schedule.kind=cosin is not known; did you mean 'cosine'"):
+        build_lr_schedule(ScheduleConfig(kind="cosin"), 1.0, 10)
+
+
+def test_cooldown_is_constant_and_then_linear() -> None:
+    config = ScheduleConfig(kind="cooldown", cooldown=0.25, warmup_steps=20, min_lr=0.1)
+    rate = build_lr_schedule(config, 1.1, steps_per_epoch=10)
+    rates = [rate(Progress(step, 100, 0, 1)) for step in range(101)]
+    assert rates[20:80] == [1.1] * 60  # 60 of the 80 steps after the warm-up
+    assert rates[90] == pytest.approx(0.6) and rates[100] == pytest.approx(0.1)

@@ -68,14 +68,8 @@ def test_two_processes_end_in_the_weights_of_one_with_every_mixing_and_optimizer
 
 
 @pytest.mark.parametrize("term", TERMS)
-@pytest.mark.parametrize("micro_batches", [2, 4])
-def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(term: str, micro_batches: int) -> None:
-    assert_same_as_alone(term, trained(term, micro_batches), cases_of(term))
-
-
-@pytest.mark.parametrize("term", ["siglip", "nuclr"])
-def test_two_processes_with_two_micro_batches_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
-    assert_same_as_alone(term, gloo.run(2, trained, term, 2)[0], cases_of(term))
+def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(term: str) -> None:
+    assert_same_as_alone(term, trained(term, accumulation=4), cases_of(term))
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
