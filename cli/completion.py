@@ -234,7 +234,7 @@ def build_table() -> Completions:
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "diff", "claims", "power", "published", "regimes", "missing-objects"],
+        "report": ["compare", "diff", "claims", "power", "published", "missing-objects"],
         "data": ["index", "verify", "keywords", "make", "pull"],
         "bench": ["nuclr", "wpse"],
         "theory": [*ls.LISTS["theory"](), "all"],

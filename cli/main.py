@@ -31,7 +31,6 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report published SET|MODEL           open_clip's published results
-  clipx report regimes RUN_OR_DIR...         training regimes beside those of the papers
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
@@ -137,7 +136,6 @@ def report(arguments: list[str]) -> None:
     common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
-    clipx report regimes RUN_OR_DIR... [out=DIR]: compares training regimes with the papers'; writes regimes.md.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
     """
     from cli.report.command import report as start

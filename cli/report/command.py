@@ -9,7 +9,6 @@ from cli.report.compare import compare
 from cli.report.diff import diff
 from cli.report.power import power
 from cli.report.published import published
-from cli.report.regimes import report_regimes
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
@@ -52,5 +51,4 @@ SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "missing-objects": _missing_objects,
     "power": power,
     "published": published,
-    "regimes": report_regimes,
 }

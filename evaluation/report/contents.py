@@ -13,7 +13,7 @@ from evaluation.report.sections.point_weights import point_weights
 from evaluation.report.sections.popularity import popularity
 from evaluation.report.sections.published import Published
 from evaluation.report.sections.results import all_results, headline_metrics, results, tone
-from evaluation.report.sections.settings import provenance, settings
+from evaluation.report.sections.settings import conditions, provenance, settings
 from evaluation.report.sections.task_details import retrieval_examples, task_details
 from evaluation.report.sections.training import training
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
@@ -45,6 +45,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Published) -> D
     papers = [
         Section("Toy problems", toy_problems(evidence, claim_outcomes)),
         Section("Paper tables", paper_tables(evidence) if has_paper_runs else []),
+        Section("Training conditions", conditions(runs)),
         Section("Paper figures", paper_figures(groups, evidence, list_missing=has_paper_runs)),
     ]
     if tested and len(groups) > MAX_NAMES:

@@ -109,7 +109,6 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "report power . jobs=0": "jobs=0 must be a whole number",
     "report published": "`clipx report published` needs SET|MODEL",
     "report published imagnet": "imagnet is not known; did you mean 'imagenet'",
-    "report regimes": "`clipx report regimes` needs RUN_OR_DIR",
     "report x reference=[RN50/cc13m]": "reference=RN50/cc13m is not in open_clip's tables; did you mean 'RN50/cc12",
     "reproduce": "recipe= is missing",
     "reproduce recipe=gap_mni": "did you mean 'gap_mini'",

@@ -15,10 +15,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from cli.report.regimes import markdown
 from clipx.run.folder import TIMING
 from evaluation.claims.assess import outcomes
-from evaluation.claims.conditions import regimes
+from evaluation.claims.conditions import Conditions, measured_conditions
 from evaluation.claims.design import LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.table import CLAIMS
@@ -87,15 +86,15 @@ def _archive(recipe: str) -> Path:
 
 
 def of_pages(folder: Path) -> dict[int, list[list[str]]]:
-    """Return paper -> its tables, each a list of lines: verdicts of the miniatures and on photographs, then regimes."""
+    """Return paper -> its tables, each a list of lines: verdicts, then conditions."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
-    regimes_text = markdown(regimes(runs))
+    conditions = {found.recipe: found for found in measured_conditions(runs)}
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
     for paper in sorted(set(PHOTOGRAPHS.values())):
         tables[paper].append(_verdicts_on_photographs(paper, evidence))
     for recipe, paper in (MINIATURES | PHOTOGRAPHS).items():
-        tables[paper].append(_regime(recipe, paper, regimes_text))
+        tables[paper].append(_conditions(conditions[recipe]))
     return tables
 
 
@@ -122,14 +121,11 @@ def _of_runs(page: str, head: list[str]) -> dict[str, str]:
     return dict(re.findall(r"^\| \*\*(\d\.\d+)\*\* .*\| \*\*([a-z ]+)\*\*", table, re.MULTILINE))
 
 
-def _regime(recipe: str, paper: int, text: str) -> list[str]:
-    """Return the table of `clipx report regimes` without the sources and without rows that we did not measure."""
-    section = re.split(r"^## ", text, flags=re.MULTILINE)
-    lines = next(part for part in section if part.startswith(f"{recipe}\n")).splitlines()
-    rows = [[cell.strip() for cell in line.split(" | ")[:-1]] for line in lines if line.startswith("| ")][2:]
-    measured = [f"{' | '.join(row)} |".replace("\\", "") for row in rows if row[2]]
-    ours = "miniature" if recipe in MINIATURES else "ours"
-    return [f"| `{recipe}` | paper {paper} | {ours} | factor |", "|---|---|---|---|", *measured]
+def _conditions(found: Conditions) -> list[str]:
+    """Return the table of measured conditions without the sources and without rows that we did not measure."""
+    rows = [_row(label, paper, ours) for label, paper, ours, _ in found.table() if ours]
+    ours = "miniature" if found.recipe in MINIATURES else "ours"
+    return [f"| `{found.recipe}` | paper {found.paper.paper} | {ours} |", "|---|---|---|", *rows]
 
 
 def _verdicts(paper: int, evidence: Evidence) -> list[str]:

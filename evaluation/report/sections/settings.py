@@ -1,11 +1,18 @@
-"""Sections "Settings" and "Provenance": settings of the runs, versions, hashes, folders."""
+"""Sections "Settings", "Training conditions" and "Provenance": settings, measured values, versions, hashes, folders."""
 
 import json
 
+from evaluation.claims.conditions import measured_conditions
 from evaluation.report.blocks import Block, Cell, Details, KeyValues, Table, Text
 from evaluation.runs.description import MISSING, describe, duration, flat, training_seconds
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
+
+CONDITIONS = (
+    "Median over the runs of a recipe, with the range in brackets if they differ. Final training loss: mean over the "
+    "last tenth of the logged steps; where the objective has a term `clip`, of that term alone. False negative: a "
+    "caption that is also true of another image in the batch; counted only for rendered scenes."
+)
 
 
 def settings(groups: list[RunGroup]) -> list[Block]:
@@ -24,6 +31,19 @@ def settings(groups: list[RunGroup]) -> list[Block]:
         return [common]
     table = Table(differing, [[Cell(described[key]) for key in differing] for described in by_group])
     return [Text("Differences:", "muted"), table, Text("Common to all runs:", "muted"), common]
+
+
+def conditions(runs: list[Run]) -> list[Block]:
+    """Return a table for each recipe of a paper: the measured training conditions beside the paper's."""
+    blocks: list[Block] = []
+    for found in measured_conditions(runs):
+        paper = f"paper {found.paper.paper}"
+        rows = [[Cell(text) for text in row] for row in found.table()]
+        blocks += [
+            Text(f"{found.recipe}, beside {paper}: {found.paper.name}"),
+            Table(["", paper, "ours", "source"], rows),
+        ]
+    return [Text(CONDITIONS, "muted"), *blocks] if blocks else []
 
 
 def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Settings and logs of runs on rendered scenes, from which a regime is read. Nothing is trained."""
+"""Settings and logs of runs on rendered scenes, from which training conditions are read. Nothing is trained."""
 
 from pathlib import Path
 from typing import Any
