@@ -1,7 +1,8 @@
 """Errors that end a command with one line on the terminal and no traceback."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 # failure of a disk, a network drive or its server: the same command may work later
 DRIVE_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
@@ -24,6 +25,15 @@ class RunDiverged(Fault):
     """A run ended after train.max_bad_steps steps in a row without a finite loss and gradient. Exit code 3."""
 
     code = 3
+
+
+@contextmanager
+def prefixed(prefix: str) -> Iterator[None]:
+    """Put `prefix`, for example the setting that names a file, before the message of a UserError that lacks it."""
+    try:
+        yield
+    except UserError as error:
+        raise error if prefix in str(error) else UserError(f"{prefix}: {error}") from error
 
 
 def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:

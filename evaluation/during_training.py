@@ -21,7 +21,7 @@ CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during t
 
 
 def own_datasets(config: RunConfig) -> list[str]:
-    """Return `kind:FOLDER` of each evaluation set of the run; the folders are below data.root."""
+    """Return `LAYOUT:FOLDER` of each evaluation set of the run; the folders are below data.root."""
     if not config.data.evaluation:
         return []
     specs = [entry.partition(":") for entry in config.data.evaluation]

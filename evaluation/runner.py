@@ -43,7 +43,7 @@ def evaluate(
     With several ranks, every rank calls this function and embeds its share. Rank 0 scores; other ranks return no rows.
 
     Args:
-        specs: data sets, `kind:FOLDER`.
+        specs: data sets, `LAYOUT:FOLDER`.
         tasks: keys of `TASKS`; empty: all tasks that fit a data set.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         batch_size: images or texts per batch, see Loading; also `workers` and `device`.
@@ -114,7 +114,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> 
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
-    """Open the data sets `kind:FOLDER`.
+    """Open the data sets `LAYOUT:FOLDER`.
 
     Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
     """

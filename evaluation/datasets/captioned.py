@@ -1,4 +1,4 @@
-"""Layouts of images with captions, and of pairs for training.
+"""Layouts of images with captions, which are also those of training data.
 
 coco:FILE             COCO's annotations/captions_SPLIT.json; the image folder SPLIT is next to annotations/
 karpathy:FILE         the test split of Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k
@@ -6,6 +6,8 @@ csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or re
 hf:PLACE[@SPLIT]      a local folder or a repository of the Hugging Face hub: in CLIP-benchmark's layout (shards.py), or
                       image-caption pairs of Hugging Face `datasets`
 held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
+
+The named set `eccv_caption` is COCO's test split with all right answers.
 """
 
 import json
@@ -14,14 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL.Image import Image
-
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.files import KarpathyImage, read_coco, read_json, read_karpathy
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -29,10 +30,18 @@ from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
 from clipx.utils.terminal import ProgressBar
-from evaluation.datasets.files import FileImages, Images, entries, read_json
+from evaluation.datasets.files import FileImages, SourceImages
 from evaluation.datasets.kinds import Captioned, Labelled, ManyToMany, draw
 from evaluation.datasets.shards import open_wds
 from evaluation.types import Settings
+
+TEST = "test"  # Karpathy's split that is scored
+COCO = Path("mscoco") / "dataset_coco.json"
+# direction -> name of its files in eccv-caption
+DIRECTIONS = {"image_to_text": "image_to_caption", "text_to_image": "caption_to_image"}
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
+HELD_OUT = "held_out"
+SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses the first that exists
 
 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
@@ -40,28 +49,19 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
 
     Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
     """
-    content = read_json(spec, path, "COCO's caption annotations")
-    images = entries(spec, path, content, "images", {"id": int, "file_name": str})
-    captions: dict[object, list[str]] = {image["id"]: [] for image in images}
-    for annotation in entries(spec, path, content, "annotations", {"image_id": int, "caption": str}):
-        image_id = annotation["image_id"]
+    names, pairs = read_coco(path)
+    captions: dict[int, list[str]] = {image_id: [] for image_id in names}
+    for image_id, caption in pairs:
         if image_id not in captions:
-            raise UserError(f'datasets={spec}: {path}: a caption belongs to image {image_id}, which "images" lacks')
-        if text := str(annotation["caption"]).strip():
+            raise UserError(f'{path}: a caption belongs to image {image_id}, which "images" lacks')
+        if text := caption.strip():
             captions[image_id].append(text)
     split = path.stem.removeprefix("captions_")
     folder = path.parent.parent / split
     if not folder.is_dir():
-        raise UserError(f"datasets={spec}: no image folder {folder}; the images of {path.name} belong there")
-    images_of_split = FileImages(spec, folder, [folder / str(image["file_name"]) for image in images])
-    return Captioned(spec, f"coco/{split}", split, images_of_split, list(captions.values()), settings)
-
-
-SPLIT = "test"
-COCO = Path("mscoco") / "dataset_coco.json"
-# direction -> name of its files in eccv-caption
-DIRECTIONS = {"image_to_text": "image_to_caption", "text_to_image": "caption_to_image"}
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
+        raise UserError(f"no image folder {folder}; the images of {path.name} belong there")
+    images = FileImages(folder, [folder / name for name in names.values()])
+    return Captioned(spec, f"coco/{split}", split, images, list(captions.values()), settings)
 
 
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
@@ -71,11 +71,9 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
 
     Raises UserError: the JSON is missing or corrupt or has no test split, or an image is missing.
     """
-    content, chosen, images = _test_split(spec, path, {})
-    sentences = [entries(spec, path, entry, "sentences", {"raw": str}) for entry in chosen]
-    captions = [[text for one in of_image if (text := str(one["raw"]).strip())] for of_image in sentences]
-    name = str(content.get("dataset", path.stem)).removeprefix("dataset_")
-    return Captioned(spec, f"{name}/{SPLIT}", SPLIT, images, captions, settings)
+    name, chosen = read_karpathy(path, (TEST,))
+    captions = [[text for one in image.captions if (text := one.strip())] for image in chosen]
+    return Captioned(spec, f"{name}/{TEST}", TEST, _karpathy_images(path, chosen), captions, settings)
 
 
 def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
@@ -87,97 +85,23 @@ def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
     Raises UserError: a file is missing or corrupt, or a query is not in COCO's test split.
     """
     path = folder.parent / COCO
-    _, chosen, images = _test_split(spec, path, {"cocoid": int})
-    counted = {one for of_image in _ids(spec, folder / "original_image_to_caption.json").values() for one in of_image}
-    sentences = [
-        [
-            one
-            for one in entries(spec, path, entry, "sentences", {"raw": str, "sentid": int})
-            if one["sentid"] in counted
-        ]
-        for entry in chosen
-    ]
+    _, chosen = read_karpathy(path, (TEST,), ids=True)
+    images = _karpathy_images(path, chosen)
+    counted = {one for of_image in _ids(folder / "original_image_to_caption.json").values() for one in of_image}
+    pairs = [[(i, c) for i, c in zip(one.caption_ids, one.captions, strict=True) if i in counted] for one in chosen]
     kept = draw(len(chosen), settings.limit)
-    image_at: dict[object, int] = {chosen[i]["cocoid"]: at for at, i in enumerate(kept)}
-    caption_at: dict[object, int] = {
-        one["sentid"]: at for at, one in enumerate(one for i in kept for one in sentences[i])
-    }
+    image_at = {chosen[i].id: at for at, i in enumerate(kept)}
+    caption_at = {one: at for at, one in enumerate(one for i in kept for one, _ in pairs[i])}
     sides = {"image_to_text": (image_at, caption_at), "text_to_image": (caption_at, image_at)}
     positives = {
         source: {
-            direction: _positives(spec, folder / f"{source}_{file}.json", *sides[direction], settings.limit is not None)
+            direction: _positives(folder / f"{source}_{file}.json", *sides[direction], settings.limit is not None)
             for direction, file in DIRECTIONS.items()
         }
         for source in ("eccv", "cxc")
     }
-    captions = [[str(one["raw"]).strip() for one in of_image] for of_image in sentences]
-    return ManyToMany(spec, "eccv_caption", SPLIT, images, captions, settings, positives)
-
-
-def _positives(
-    spec: str, path: Path, queries: dict[object, int], answers: dict[object, int], limited: bool
-) -> dict[int, list[int]]:
-    """Return query -> right answers, as indices.
-
-    With a limit, queries and answers that were not drawn are left out. Without one, -1 is an answer that the set lacks.
-    """
-    found = {}
-    for query, right in _ids(spec, path).items():
-        if query not in queries and not limited:
-            raise UserError(f"datasets={spec}: {path}: the test split of {COCO} has no {query}")
-        at = [answers.get(one, -1) for one in right if one in answers or not limited]
-        if query in queries and at:
-            found[queries[query]] = at
-    return found
-
-
-def _ids(spec: str, path: Path) -> dict[int, list[int]]:
-    found = {}
-    for query, right in read_json(spec, path, "right answers, a file of eccv-caption").items():
-        if not (query.isdecimal() and isinstance(right, list) and right and all(type(one) is int for one in right)):
-            raise UserError(f"datasets={spec}: {path}: entry {query} is not a list of ids")
-        found[int(query)] = right
-    return found
-
-
-def _test_split(
-    spec: str, path: Path, fields: dict[str, type]
-) -> tuple[dict[str, object], list[dict[str, object]], FileImages]:
-    """Return the content of Karpathy's JSON, its test entries, which must have `fields`, and their images."""
-    content = read_json(spec, path, "Karpathy's splits")
-    listed = entries(spec, path, content, "images", {"split": str, "filename": str, "sentences": list} | fields)
-    chosen = [entry for entry in listed if entry["split"] == SPLIT]
-    if not chosen:
-        known = ", ".join(sorted({str(entry["split"]) for entry in listed})) or "none"
-        raise UserError(f"datasets={spec}: {path} has no {SPLIT} split; it has {known}")
-    names = [Path(str(entry.get("filepath", ""))) / str(entry["filename"]) for entry in chosen]
-    folder = next((path.parent / name for name in FOLDERS if (path.parent / name / names[0]).is_file()), None)
-    if folder is None:
-        raise UserError(
-            f"datasets={spec}: no image {names[0]} in {path.parent} or its folders {', '.join(FOLDERS[1:])}"
-        )
-    return content, chosen, FileImages(spec, folder, [folder / name for name in names])
-
-
-HELD_OUT = "held_out"
-SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses the first that exists
-
-
-class SourceImages(Images):
-    """Images of the samples `ids` of a source of pairs."""
-
-    def __init__(self, spec: str, source: PairSource, ids: list[int]) -> None:
-        super().__init__(len(ids), content_hash([source.fingerprint, *source.image_sizes(), ids]))
-        self.spec = spec
-        self.source = source
-        self.ids = ids
-
-    def at(self, index: int) -> Image:
-        sample_id = self.ids[index]
-        try:
-            return decode(self.source.image(sample_id))
-        except BadSample as error:
-            raise UserError(f"datasets={self.spec}: {self.source.where(sample_id)}: {error}") from error
+    captions = [[caption.strip() for _, caption in of_image] for of_image in pairs]
+    return ManyToMany(spec, "eccv_caption", TEST, images, captions, settings, positives)
 
 
 def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
@@ -186,28 +110,32 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
     Raises UserError: the file or a column is missing, a row is incomplete, or an image file is missing.
     """
     if not path.is_file():
-        raise UserError(f"datasets={spec}: no file {path}")
+        raise UserError(f"no file {path}")
     config = source_config(settings, source=spec.partition(":")[0])
     with _columns_of_eval():
         pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
     if pairs.problems:
-        raise UserError(f"datasets={spec}: {pairs.problems[0]}")
-    paths = [path.parent / pairs.where(i) for i in range(len(pairs))]
-    captions = _all_captions(spec, pairs)
-    return Captioned(spec, path.stem, "all", FileImages(spec, path.parent, paths), captions, settings)
+        raise UserError(pairs.problems[0])
+    images = FileImages(path.parent, [path.parent / pairs.where(i) for i in range(len(pairs))])
+    return Captioned(spec, path.stem, "all", images, _all_captions(pairs), settings)
 
 
-def open_rows(spec: str, place: Path, short: str, split: str, settings: Settings) -> Captioned:
-    """Open a local folder of Hugging Face `datasets`; an empty `split` selects the first of SPLITS that exists.
+def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned:
+    """Open hf:FOLDER or hf:REPOSITORY, for pairs also with @SPLIT. Without a network, repositories come from the cache.
 
-    Raises UserError: the folder is not a data set, the split or a column is missing, or a row has no caption.
+    Raises UserError: the repository is neither reachable nor cached (the message has the download command); the folder
+    is not a data set, the split or a column is missing, or a row has no caption.
     """
-    split = split or _first_split(spec, place)
+    name, _, split = str(place).partition("@")
+    folder, short = Path(name) if Path(name).is_dir() else _download(name), Path(name).name
+    if any(folder.glob("*/nshards.txt")):
+        opened = open_wds(spec, folder, settings)
+        opened.short = short  # the cache's folders are named by commit
+        return opened
+    split = split or _first_split(spec, folder)
     with _columns_of_eval():
-        pairs = HFPairs(source_config(settings, source="hf", root=str(place), split=split), place)
-    return Captioned(
-        spec, short, split, SourceImages(spec, pairs, [*range(len(pairs))]), _all_captions(spec, pairs), settings
-    )
+        pairs = HFPairs(source_config(settings, source="hf", root=str(folder), split=split), folder)
+    return Captioned(spec, short, split, SourceImages(pairs, [*range(len(pairs))]), _all_captions(pairs), settings)
 
 
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
@@ -217,7 +145,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     """
     data = RunFolder(run).load_config().data
     if not data.held_out:
-        raise UserError(f"datasets={HELD_OUT} needs a run with held-out pairs, but {run} has data.held_out=0.0")
+        raise UserError(f"the run holds out no pairs: it has data.held_out={data.held_out}")
     source = open_pair_source(data)
     image_of = source.image_of()
     _, ids = split_held_out(len(source), data.held_out, image_of)
@@ -227,9 +155,85 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
         first = first_of.setdefault(i if image_of is None else int(image_of[i]), i)
         captions.setdefault(first, []).extend(_drawable(source, i))
     if not captions:
-        raise UserError(f"datasets={spec}: none of the {len(ids)} held-out pairs is usable")
-    images = SourceImages(spec, source, [*captions])
+        raise UserError(f"none of the {len(ids)} held-out pairs is usable")
+    images = SourceImages(source, [*captions])
     return Captioned(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, images, [*captions.values()], settings)
+
+
+def source_config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
+    """Return the settings with which a source of `clipx.data` reads evaluation pairs and keeps all their captions."""
+    return DataConfig(
+        name="evaluation",
+        source=source,
+        root=root,
+        split=split,
+        captions="random",  # keeps all captions
+        image_column=settings.image_column,
+        caption_column=settings.caption_column,
+    )
+
+
+def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
+    names = [image.name for image in chosen]
+    folder = next((path.parent / name for name in FOLDERS if (path.parent / name / names[0]).is_file()), None)
+    if folder is None:
+        raise UserError(f"no image {names[0]} in {path.parent} or its folders {', '.join(FOLDERS[1:])}")
+    return FileImages(folder, [folder / name for name in names])
+
+
+def _positives(path: Path, queries: dict[int, int], answers: dict[int, int], limited: bool) -> dict[int, list[int]]:
+    """Return query -> right answers, as indices.
+
+    With a limit, queries and answers that were not drawn are left out. Without one, -1 is an answer that the set lacks.
+    """
+    found = {}
+    for query, right in _ids(path).items():
+        if query not in queries and not limited:
+            raise UserError(f"{path}: the test split of {COCO} has no {query}")
+        at = [answers.get(one, -1) for one in right if one in answers or not limited]
+        if query in queries and at:
+            found[queries[query]] = at
+    return found
+
+
+def _ids(path: Path) -> dict[int, list[int]]:
+    found = {}
+    for query, right in read_json(path, "right answers, a file of eccv-caption").items():
+        if not (query.isdecimal() and isinstance(right, list) and right and all(type(one) is int for one in right)):
+            raise UserError(f"{path}: entry {query} is not a list of ids")
+        found[int(query)] = right
+    return found
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        with quiet_hub(fetching=True):
+            return Path(snapshot_download(name, repo_type="dataset"))
+    except Exception as error:  # the hub's client raises a dozen types
+        raise UserError(
+            "the hub cannot be reached or has no such data set, and it is not cached here; run "
+            f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
+        ) from error
+
+
+def _first_split(spec: str, place: Path) -> str:
+    import datasets
+
+    if (place / "state.json").is_file():  # a single split, saved with save_to_disk
+        return "all"
+    try:
+        if (place / "dataset_dict.json").is_file():
+            known = json.loads((place / "dataset_dict.json").read_text())["splits"]
+        else:
+            known = datasets.get_dataset_split_names(str(place))
+    except Exception as error:  # dataset builders raise many types
+        raise UserError(f"{place} is not a data set of Hugging Face `datasets`") from error
+    found = next((split for split in SPLITS if split in known), None)
+    if found is None:
+        raise UserError(f"no split {', '.join(SPLITS)}; write {spec}@SPLIT with one of {', '.join(known)}")
+    return found
 
 
 def _usable(source: PairSource, ids: list[int]) -> list[int]:
@@ -260,17 +264,11 @@ def _drawable(source: PairSource, sample_id: int) -> list[str]:
     return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
 
-def source_config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:
-    """Return the settings with which a source of `clipx.data` reads evaluation pairs and keeps all their captions."""
-    return DataConfig(
-        name="evaluation",
-        source=source,
-        root=root,
-        split=split,
-        captions="random",  # keeps all captions
-        image_column=settings.image_column,
-        caption_column=settings.caption_column,
-    )
+def _all_captions(pairs: PairSource) -> list[list[str]]:
+    try:
+        return [_drawable(pairs, i) for i in range(len(pairs))]
+    except BadSample as error:
+        raise UserError(str(error)) from error
 
 
 @contextmanager
@@ -280,57 +278,3 @@ def _columns_of_eval() -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(re.sub(r"\bdata\.(image|caption)_column\b", r"\1_column", str(error))) from error
-
-
-def _all_captions(spec: str, pairs: PairSource) -> list[list[str]]:
-    try:
-        return [_drawable(pairs, i) for i in range(len(pairs))]
-    except BadSample as error:
-        raise UserError(f"datasets={spec}: {error}") from error
-
-
-def _first_split(spec: str, place: Path) -> str:
-    import datasets
-
-    if (place / "state.json").is_file():  # a single split, saved with save_to_disk
-        return "all"
-    try:
-        if (place / "dataset_dict.json").is_file():
-            known = json.loads((place / "dataset_dict.json").read_text())["splits"]
-        else:
-            known = datasets.get_dataset_split_names(str(place))
-    except Exception as error:  # dataset builders raise many types
-        raise UserError(f"datasets={spec}: {place} is not a data set of Hugging Face `datasets`") from error
-    found = next((split for split in SPLITS if split in known), None)
-    if found is None:
-        raise UserError(
-            f"datasets={spec}: no split {', '.join(SPLITS)}; write {spec}@SPLIT with one of {', '.join(known)}"
-        )
-    return found
-
-
-def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned:
-    """Open hf:FOLDER or hf:REPOSITORY, for pairs also with @SPLIT. Without a network, repositories come from the cache.
-
-    Raises UserError: the repository is neither reachable nor cached; the message has the download command.
-    """
-    name, _, split = str(place).partition("@")
-    folder = Path(name) if Path(name).is_dir() else _download(spec, name)
-    if any(folder.glob("*/nshards.txt")):
-        opened = open_wds(spec, folder, settings)
-        opened.short = Path(name).name  # the cache's folders are named by commit
-        return opened
-    return open_rows(spec, folder, Path(name).name, split, settings)
-
-
-def _download(spec: str, name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        with quiet_hub(fetching=True):
-            return Path(snapshot_download(name, repo_type="dataset"))
-    except Exception as error:  # the hub's client raises a dozen types
-        raise UserError(
-            f"datasets={spec}: the hub cannot be reached or has no such data set, and it is not cached here; run "
-            f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
-        ) from error

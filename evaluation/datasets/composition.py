@@ -7,62 +7,21 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from clipx.data.sources.files import read_json, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.captioned import SourceImages, source_config
-from evaluation.datasets.files import Box, FileImages, read_json, require_file, text_fields
+from evaluation.datasets.captioned import source_config
+from evaluation.datasets.files import Box, FileImages, SourceImages, text_fields
 from evaluation.datasets.kinds import Associations, Choices, MinimalPairs, draw
 from evaluation.types import Settings
 
 CHANGES = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
 SUGAR_CREPE_FIELDS = ("filename", "caption", "negative_caption")
 WINOGROUND_FIELDS = ("image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
-
-
-def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
-    """Open SugarCrepe (Hsieh et al. 2023): CHANGE.json for each of CHANGES, and COCO's images in val2017/.
-
-    Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
-    """
-    paths, captions, categories = list[Path](), list[str](), list[str]()
-    for change in CHANGES:
-        file = folder / f"{change}.json"
-        for key, entry in read_json(spec, file, "SugarCrepe's captions").items():
-            filename, right, wrong = text_fields(spec, f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
-            paths.append(folder / "val2017" / filename)
-            captions += [right, wrong]
-            categories.append(change)
-    if not paths:
-        raise UserError(f"datasets={spec}: {folder} has no captions")
-    images = FileImages(spec, folder, paths)
-    return Choices(spec, "sugar_crepe", "test", images, captions, categories, settings.limit)
-
-
-def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """Open Winoground (Thrush et al. 2022): data/examples.jsonl, and data/images.zip unpacked to data/images/.
-
-    Raises UserError: the file is missing or corrupt, or an example lacks a field or an image.
-    """
-    file = folder / "data" / "examples.jsonl"
-    paths, captions, categories = list[Path](), list[str](), list[str]()
-    for number, line in enumerate(require_file(spec, file, "Winoground's examples").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            raise UserError(f"datasets={spec}: {file}: line {number} is not JSON") from None
-        first, second, *both_captions, tag = text_fields(spec, f"{file}: line {number}", entry, WINOGROUND_FIELDS)
-        paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
-        captions += both_captions
-        categories.append(tag)
-    if not paths:
-        raise UserError(f"datasets={spec}: {file} has no examples")
-    images = FileImages(spec, folder, paths)
-    return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
-
-
+MMVP_COLUMNS = ("Question ID", "Type", "Statement")
+MMVP_TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c}: the statement
+WINOGAVIL_COLUMNS = ("candidates", "cue", "associations")
 ARO_FIELDS = ("image_path", "true_caption", "false_caption")
 ARO_BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 MIN_IMAGES = 25  # pairs of attributes with fewer images are left out of the mean (authors' dataset_zoo/aro_datasets.py)
@@ -90,8 +49,51 @@ LEFT_OUT = """
 """
 
 
+def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
+    """Open SugarCrepe (Hsieh et al. 2023): CHANGE.json for each of CHANGES, and COCO's images in val2017/.
+
+    Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
+    """
+    paths, captions, categories = list[Path](), list[str](), list[str]()
+    for change in CHANGES:
+        file = folder / f"{change}.json"
+        for key, entry in read_json(file, "SugarCrepe's captions").items():
+            filename, right, wrong = text_fields(f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
+            paths.append(folder / "val2017" / filename)
+            captions += [right, wrong]
+            categories.append(change)
+    if not paths:
+        raise UserError(f"{folder} has no captions")
+    images = FileImages(folder, paths)
+    return Choices(spec, "sugar_crepe", "test", images, captions, categories, settings.limit)
+
+
+def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
+    """Open Winoground (Thrush et al. 2022): data/examples.jsonl, and data/images.zip unpacked to data/images/.
+
+    Raises UserError: the file is missing or corrupt, or an example lacks a field or an image.
+    """
+    file = folder / "data" / "examples.jsonl"
+    paths, captions, categories = list[Path](), list[str](), list[str]()
+    for number, line in enumerate(read_text(file, "Winoground's examples").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            raise UserError(f"{file}: line {number} is not JSON") from None
+        first, second, *both_captions, tag = text_fields(f"{file}: line {number}", entry, WINOGROUND_FIELDS)
+        paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
+        captions += both_captions
+        categories.append(tag)
+    if not paths:
+        raise UserError(f"{file} has no examples")
+    images = FileImages(folder, paths)
+    return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
+
+
 def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
-    """Open COCO-Order or Flickr30k-Order: each image has its caption and four with words exchanged.
+    """Open ARO's COCO-Order or Flickr30k-Order: each image has its caption and four with words exchanged.
 
     The authors exchange words at random in each run. The captions here are the fixed ones of the benchmark MIEB (Xiao
     et al. 2025); `folder` is its Hugging Face data set, with the split `test`.
@@ -102,135 +104,118 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder)
     for column in ORDER:
         if column not in pairs.rows.column_names:
-            raise UserError(f"datasets={spec}: {folder} has no column {column!r}")
+            raise UserError(f"{folder} has no column {column!r}")
     captions = [text or "" for row in zip(*(pairs.rows[column] for column in ORDER), strict=True) for text in row]
     if not all(captions):
-        raise UserError(f"datasets={spec}: row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
-    images = SourceImages(spec, pairs, [*range(len(pairs))])
+        raise UserError(f"row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
+    images = SourceImages(pairs, [*range(len(pairs))])
     return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, averaged=frozenset())
 
 
 def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:
-    """Open VG-Relation or VG-Attribution: a JSON file with images/ next to it.
+    """Open ARO's VG-Relation or VG-Attribution (Yuksekgonul et al. 2023): a JSON file with images/ next to it.
 
     Raises UserError: the file is missing or corrupt, or an entry lacks a field or an image.
     """
-    listed = read_json(spec, path, "ARO's captions", list)
+    listed = read_json(path, "ARO's captions", list)
     paths, boxes, captions, categories = list[Path](), list[Box](), list[str](), list[str]()
     for number, entry in enumerate(listed):
         where = f"{path}: entry {number}"
-        image, right, wrong = text_fields(spec, where, entry, ARO_FIELDS)
+        image, right, wrong = text_fields(where, entry, ARO_FIELDS)
         box = [entry.get(name) for name in ARO_BOX]
         if not all(type(side) in (int, float) for side in box):
-            raise UserError(f"datasets={spec}: {where} has no box ({', '.join(ARO_BOX)})")
+            raise UserError(f"{where} has no box ({', '.join(ARO_BOX)})")
         x, y, width, height = box
         paths.append(path.parent / "images" / image)
         boxes.append((x, y, x + width, y + height))
         captions += [right, wrong]
-        categories.append(_category(spec, where, entry, relations))
+        categories.append(_category(where, entry, relations))
     count, left_out = Counter(categories), " ".join(LEFT_OUT.split()).split(", ")
     minimum = 1 if relations else MIN_IMAGES
     averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
-    images = FileImages(spec, path.parent, paths, boxes)
+    images = FileImages(path.parent, paths, boxes)
     return Choices(spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged)
 
 
-def _category(spec: str, where: str, entry: dict[str, object], relations: bool) -> str:
+def _category(where: str, entry: dict[str, object], relations: bool) -> str:
     if relations:
-        return text_fields(spec, where, entry, ("relation_name",))[0]
+        return text_fields(where, entry, ("relation_name",))[0]
     attributes = entry.get("attributes")
     if not (isinstance(attributes, list) and len(attributes) == 2):
-        raise UserError(f'datasets={spec}: {where} needs a list "attributes" of two')
+        raise UserError(f'{where} needs a list "attributes" of two')
     return f"{attributes[0]}_{attributes[1]}"
 
 
-MMVP_FILE, MMVP_IMAGES = "Questions.csv", "MLLM_VLM Images"
-MMVP_COLUMNS = ("Question ID", "Type", "Statement")
-MMVP_TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c}: the statement
-
-
 def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
-    """Open MMVP-VLM. An odd id and the next even id form a pair; rows may be in any order.
+    """Open MMVP-VLM (Tong et al. 2024): Questions.csv, and MLLM_VLM Images/TYPE/ID.jpg.
+
+    An odd id and the next even id form a pair; rows may be in any order. prompts=ensemble writes "a photo of " before
+    each statement, as the benchmark's script scripts/evaluate_vlm.py does; prompts=simple takes the statement alone.
 
     Raises UserError: a column or an image is missing, an id has no partner, or the partner has another type.
     """
-    rows = _mmvp_rows(spec, folder / MMVP_FILE)
-    pairs = []
-    for first in sorted(number for number in rows if number % 2):
-        if first + 1 not in rows:
-            raise UserError(f"datasets={spec}: {folder / MMVP_FILE}: question {first} has no partner {first + 1}")
-        if rows[first]["Type"] != rows[first + 1]["Type"]:
-            raise UserError(
-                f"datasets={spec}: {folder / MMVP_FILE}: questions {first} and {first + 1} have different types"
-            )
-        pairs.append(first)
-    if 2 * len(pairs) != len(rows):
-        second = next(number for number in sorted(rows) if number % 2 == 0 and number - 1 not in rows)
-        raise UserError(f"datasets={spec}: {folder / MMVP_FILE}: question {second} has no partner {second - 1}")
-    numbers = [number for first in pairs for number in (first, first + 1)]
-    paths = [folder / MMVP_IMAGES / rows[number]["Type"] / f"{number}.jpg" for number in numbers]
+    path = folder / "Questions.csv"
+    rows: dict[int, tuple[str, str]] = {}  # id -> type, statement
+    for where, row in _table_rows(path, MMVP_COLUMNS):
+        number, *both = (row[column].strip() for column in MMVP_COLUMNS)
+        if not (number.isdecimal() and all(both)):
+            raise UserError(f"{where} has no id, type or statement")
+        if int(number) in rows:
+            raise UserError(f"{path} has question {number} twice")
+        rows[int(number)] = both[0], both[1]
+    numbers = sorted(rows)
+    for number in numbers:
+        partner = number + 1 if number % 2 else number - 1
+        if partner not in rows:
+            raise UserError(f"{path}: question {number} has no partner {partner}")
+        if rows[number][0] != rows[partner][0]:
+            raise UserError(f"{path}: questions {number} and {partner} have different types")
+    images = FileImages(folder, [folder / "MLLM_VLM Images" / rows[number][0] / f"{number}.jpg" for number in numbers])
     (template,) = prompts.select_templates(MMVP_TEMPLATES, settings.prompts)
-    captions = [template.replace("{c}", rows[number]["Statement"]) for number in numbers]
-    types = [rows[first]["Type"] for first in pairs]
-    images = FileImages(spec, folder, paths)
+    captions = [template.replace("{c}", rows[number][1]) for number in numbers]
+    types = [rows[number][0] for number in numbers[::2]]
     return MinimalPairs(spec, "mmvp", "test", images, captions, types, settings.limit, settings.prompts)
 
 
-def _mmvp_rows(spec: str, path: Path) -> dict[int, dict[str, str]]:
-    text = require_file(spec, path, f"the columns {', '.join(MMVP_COLUMNS)}").removeprefix("\ufeff")
-    table = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [column for column in MMVP_COLUMNS if column not in (table.fieldnames or ())]
-    if missing:
-        raise UserError(f"datasets={spec}: {path} has no column {missing[0]!r}; expected {', '.join(MMVP_COLUMNS)}")
-    rows: dict[int, dict[str, str]] = {}
-    for number, row in enumerate(table, 2):
-        values = {column: (row[column] or "").strip() for column in MMVP_COLUMNS}
-        if not (values["Question ID"].isdecimal() and values["Type"] and values["Statement"]):
-            raise UserError(f"datasets={spec}: {path} row {number} has no id, type or statement")
-        if int(values["Question ID"]) in rows:
-            raise UserError(f"datasets={spec}: {path} has question {values['Question ID']} twice")
-        rows[int(values["Question ID"])] = values
-    if not rows:
-        raise UserError(f"datasets={spec}: {path} has no questions")
-    return rows
-
-
-WINOGAVIL_COLUMNS = ("candidates", "cue", "associations")
-
-
 def open_winogavil(spec: str, path: Path, settings: Settings) -> Associations:
-    """Open winogavil_dataset.csv at `path`; images/NAME.png next to it are the candidates.
+    """Open WinoGAViL (Bitton et al. 2022): winogavil_dataset.csv at `path`, candidates in images/NAME.png.
 
-    The prompt is DataComp's: "A dog", "An eagle".
+    A row has a cue, 5 to 12 candidates, and those that a person associates with the cue. The prompt is DataComp's: "A
+    dog", "An eagle".
 
     Raises UserError: the table or a column is missing, a row is faulty, or an image is missing.
     """
-    table = csv.DictReader(
-        io.StringIO(require_file(spec, path, f"the columns {', '.join(WINOGAVIL_COLUMNS)}"), newline="")
-    )
-    for column in WINOGAVIL_COLUMNS:
-        if column not in (table.fieldnames or ()):
-            raise UserError(f"datasets={spec}: {path} has no column {column!r}")
-    rows = [_winogavil_row(spec, f"{path} row {number}", row) for number, row in enumerate(table, 2)]
-    if not rows:
-        raise UserError(f"datasets={spec}: {path} has no rows")
+    rows = [_cue(where, row) for where, row in _table_rows(path, WINOGAVIL_COLUMNS)]
     rows = [rows[i] for i in draw(len(rows), settings.limit)]
     names = sorted({name for _, listed, _ in rows for name in listed})
     index = {name: i for i, name in enumerate(names)}
-    images = FileImages(spec, path.parent, [path.parent / "images" / f"{name}.png" for name in names])
+    images = FileImages(path.parent, [path.parent / "images" / f"{name}.png" for name in names])
     cues = [f"{'An' if cue[0] in 'aeiou' else 'A'} {cue}" for cue, _, _ in rows]
     candidates = [[index[name] for name in listed] for _, listed, _ in rows]
     right = [[i for i, name in enumerate(listed) if name in chosen] for _, listed, chosen in rows]
     return Associations(spec, "winogavil", "test", images, cues, candidates, right)
 
 
-def _winogavil_row(spec: str, where: str, row: dict[str, str]) -> tuple[str, list[str], list[str]]:
+def _cue(where: str, row: dict[str, str]) -> tuple[str, list[str], list[str]]:
     """Return cue, candidates and associations."""
     try:
         candidates, chosen = json.loads(row["candidates"]), json.loads(row["associations"])
         cue = row["cue"].strip().lower()
         if cue and set(chosen) & set(candidates):
             return cue, candidates, chosen
-    except (TypeError, AttributeError, ValueError):
+    except (TypeError, ValueError):
         pass
-    raise UserError(f"datasets={spec}: {where} needs a cue, a list of candidates, and associations among them")
+    raise UserError(f"{where} needs a cue, a list of candidates, and associations among them")
+
+
+def _table_rows(path: Path, columns: tuple[str, ...]) -> list[tuple[str, dict[str, str]]]:
+    """Return location and cells of each row of a CSV file. Raises UserError: a column is missing, or all rows."""
+    text = read_text(path, f"the columns {', '.join(columns)}").removeprefix("\ufeff")
+    table = csv.DictReader(io.StringIO(text, newline=""), restval="")
+    for column in columns:
+        if column not in (table.fieldnames or ()):
+            raise UserError(f"{path} has no column {column!r}; expected {', '.join(columns)}")
+    rows = [(f"{path} row {number}", row) for number, row in enumerate(table, 2)]
+    if not rows:
+        raise UserError(f"{path} has no rows")
+    return rows

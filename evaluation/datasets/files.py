@@ -1,7 +1,7 @@
-"""Read files, shards and images of evaluation sets.
+"""Read shards, files and images of evaluation sets.
 
 No sample is ever skipped. An unusable sample stops the evaluation with an error that names the sample, because a score
-over fewer examples is a different score. Images are decoded on access.
+over fewer examples is a different score. `open_dataset` and `Images` put the set's specification before each error.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, overload
+from typing import NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from PIL.Image import Image
 
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode
 from clipx.data.shards.reader import Shards
-from clipx.errors import UserError
+from clipx.data.sources.base import PairSource
+from clipx.errors import UserError, prefixed
 from clipx.utils.files import content_hash
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 def short_name(folder: Path) -> str:
@@ -31,77 +33,58 @@ def short_name(folder: Path) -> str:
     return "/".join(parts[-2:] if parts[-1] in SPLIT_NAMES else parts[-1:])
 
 
-def require_folder(spec: str, folder: Path) -> None:
-    """Raise UserError if the data set's folder is missing; the message says how to get the data set."""
-    if folder.is_dir():
-        return
-    if folder.name.startswith("scenes"):
-        hint = "run `clipx train recipe=demo` to render the scenes sets"
-    elif spec.startswith("wds:"):
-        hint = f"get it with `hf download clip-benchmark/{folder.name} --repo-type dataset --local-dir {folder}`"
-    else:
-        hint = "give the folder that holds its .tar shards, for example as img2dataset writes them"
-    raise UserError(f"datasets={spec}: no folder {folder}; {hint}")
-
-
-def require_file(spec: str, path: Path, content: str) -> str:
-    """Return the text of a file.
-
-    Raises UserError: the file is missing or not UTF-8; the message has `content`, a description of the file.
-    """
-    if not path.is_file():
-        raise UserError(f"datasets={spec}: {path} is missing; it should hold {content}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"datasets={spec}: {path} is not UTF-8; it should hold {content}") from None
-
-
-def open_shards(spec: str, folder: Path, columns: tuple[str, ...]) -> Shards:
+def open_shards(folder: Path, columns: tuple[str, ...]) -> Shards:
     """Open the shards of one split.
 
     Raises UserError: no samples, a corrupt shard, or a sample without one of `columns`.
     """
     shards = Shards.open(folder, columns)
     if shards.problems:
-        count = len(shards.problems)
-        raise UserError(f"datasets={spec}: {count} corrupt sample(s) in {folder}, first {shards.problems[0]}")
+        raise UserError(f"{len(shards.problems)} corrupt sample(s) in {folder}, first {shards.problems[0]}")
     return shards
 
 
-def refuse(spec: str, shards: Shards, index: int, problem: str) -> NoReturn:
-    """Raise UserError with the data set, the sample and the problem."""
-    raise UserError(f"datasets={spec}: {shards.folder.name}/{shards.where(index)}: {problem}")
+def refuse(shards: Shards, index: int, problem: str) -> NoReturn:
+    """Raise UserError with the sample and the problem."""
+    raise UserError(f"{shards.folder.name}/{shards.where(index)}: {problem}")
 
 
-def sample_text(spec: str, shards: Shards, index: int, column: str) -> str:
+def sample_text(shards: Shards, index: int, column: str) -> str:
     """Return the stripped text of a sample's member. Raises UserError: the member cannot be read or is not UTF-8."""
     try:
         return shards.read(index, column).decode("utf-8").strip()
     except BadSample as error:
-        refuse(spec, shards, index, str(error))
+        refuse(shards, index, str(error))
     except UnicodeDecodeError:
-        refuse(spec, shards, index, f"its .{column} is not UTF-8")
+        refuse(shards, index, f"its .{column} is not UTF-8")
 
 
-def sample_json(spec: str, shards: Shards, index: int) -> dict[str, object]:
+def sample_json(shards: Shards, index: int) -> dict[str, object]:
     """Return the object in a sample's .json. Raises UserError: the .json cannot be read or is not an object."""
     try:
         value = json.loads(shards.read(index, "json"))
     except BadSample as error:
-        refuse(spec, shards, index, str(error))
+        refuse(shards, index, str(error))
     except ValueError:  # includes invalid UTF-8
-        refuse(spec, shards, index, "its .json is corrupt")
+        refuse(shards, index, "its .json is corrupt")
     if not isinstance(value, dict):
-        refuse(spec, shards, index, "its .json is not an object")
+        refuse(shards, index, "its .json is not an object")
     return value
 
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+def text_fields(where: str, entry: object, names: tuple[str, ...]) -> list[str]:
+    """Return the texts of an entry's fields `names`. Raises UserError: a field is missing, empty or not a text."""
+    values = [entry.get(name) if isinstance(entry, dict) else None for name in names]
+    for name, value in zip(names, values, strict=True):
+        if not (isinstance(value, str) and value.strip()):
+            raise UserError(f'{where} has no "{name}"')
+    return [str(value) for value in values]
 
 
 class Images(Sequence[Image]):
-    """RGB images by index; picklable."""
+    """RGB images by index, decoded on access; picklable."""
+
+    dataset = ""  # specification of the set that the images belong to
 
     def __init__(self, length: int, fingerprint: str) -> None:
         """`fingerprint` changes with the content."""
@@ -121,44 +104,59 @@ class Images(Sequence[Image]):
     def __getitem__(self, index: slice) -> Sequence[Image]: ...
     def __getitem__(self, index: int | slice) -> Image | Sequence[Image]:
         if isinstance(index, slice):
-            return [self.at(i) for i in range(len(self))[index]]
+            return [self[i] for i in range(len(self))[index]]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return self.at(index)
+        with prefixed(f"datasets={self.dataset}"):
+            return self.at(index)
 
 
 class ShardImages(Images):
     """Images in webdataset shards."""
 
-    def __init__(self, spec: str, shards: Shards) -> None:
+    def __init__(self, shards: Shards) -> None:
         super().__init__(len(shards), shards.content_hash())
-        self.spec = spec
         self.shards = shards
 
     def at(self, index: int) -> Image:
         try:
             return decode(self.shards.read(index, "image"))
         except BadSample as error:
-            refuse(self.spec, self.shards, index, str(error))
+            refuse(self.shards, index, str(error))
+
+
+class SourceImages(Images):
+    """Images of the samples `ids` of a source of pairs."""
+
+    def __init__(self, source: PairSource, ids: list[int]) -> None:
+        super().__init__(len(ids), content_hash([source.fingerprint, *source.image_sizes(), ids]))
+        self.source = source
+        self.ids = ids
+
+    def at(self, index: int) -> Image:
+        sample_id = self.ids[index]
+        try:
+            return decode(self.source.image(sample_id))
+        except BadSample as error:
+            raise UserError(f"{self.source.where(sample_id)}: {error}") from error
 
 
 class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
-    def __init__(self, spec: str, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None) -> None:
+    def __init__(self, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None) -> None:
         """The fingerprint is a hash of `boxes`, and of each file's path relative to `root`, size and modification time.
 
         `boxes`: the part of each image that is used; None: all.
 
         Raises UserError: a file is missing.
         """
-        self.spec = spec
         self.paths = paths
         self.boxes = boxes
         try:
             stats = [path.stat() for path in paths]
         except OSError as error:
-            raise UserError(f"datasets={spec}: {error.filename} is missing") from None
+            raise UserError(f"{error.filename} is missing") from None
         names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
         files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
@@ -170,21 +168,8 @@ class FileImages(Images):
                 if image.width * image.height <= MAX_PIXELS:
                     return image.convert("RGB") if self.boxes is None else image.convert("RGB").crop(self.boxes[index])
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
-            problem = f"corrupt image ({type(error).__name__})"
-            raise UserError(f"datasets={self.spec}: {path}: {problem}") from error
-        raise UserError(f"datasets={self.spec}: {path}: more than {MAX_PIXELS} pixels")
-
-
-class SomeImages(Images):
-    """A subset of another set of images."""
-
-    def __init__(self, images: Images, chosen: list[int]) -> None:
-        super().__init__(len(chosen), content_hash([images.fingerprint, chosen]))
-        self.images = images
-        self.chosen = chosen
-
-    def at(self, index: int) -> Image:
-        return self.images.at(self.chosen[index])
+            raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
+        raise UserError(f"{path}: more than {MAX_PIXELS} pixels")
 
 
 class ArrayImages(Images):
@@ -199,42 +184,13 @@ class ArrayImages(Images):
         return Pillow.fromarray(self.pixels[index])
 
 
-def read_json(spec: str, path: Path, content: str, kind: type = dict) -> Any:
-    """Return the object in a JSON file, or the list if `kind` is list; `content` describes the file in messages.
+class SomeImages(Images):
+    """A subset of another set of images."""
 
-    Raises UserError: the file is missing or corrupt, or holds a value of another type or an empty list.
-    """
-    text = require_file(spec, path, content)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, kind) or value == []:
-        raise UserError(f"datasets={spec}: {path} is corrupt; it should hold {content}")
-    return value
+    def __init__(self, images: Images, chosen: list[int]) -> None:
+        super().__init__(len(chosen), content_hash([images.fingerprint, chosen]))
+        self.images = images
+        self.chosen = chosen
 
-
-def entries(
-    spec: str, path: Path, value: dict[str, object], key: str, fields: dict[str, type]
-) -> list[dict[str, object]]:
-    """Return the list `key` of the JSON object `value`; each entry must have `fields` (name -> type).
-
-    Raises UserError: the list or a field is missing or of the wrong type; the message names the file and the field.
-    """
-    found = value.get(key)
-    if not isinstance(found, list):
-        raise UserError(f'datasets={spec}: {path} has no list "{key}"')
-    for number, entry in enumerate(found):
-        for name, kind in fields.items():
-            if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
-                raise UserError(f'datasets={spec}: {path}: "{key}" number {number} has no "{name}" ({kind.__name__})')
-    return found
-
-
-def text_fields(spec: str, where: str, entry: object, names: tuple[str, ...]) -> list[str]:
-    """Return the texts of an entry's fields `names`. Raises UserError: a field is missing, empty or not a text."""
-    values = [entry.get(name) if isinstance(entry, dict) else None for name in names]
-    for name, value in zip(names, values, strict=True):
-        if not (isinstance(value, str) and value.strip()):
-            raise UserError(f'datasets={spec}: {where} has no "{name}"')
-    return [str(value) for value in values]
+    def at(self, index: int) -> Image:
+        return self.images.at(self.chosen[index])

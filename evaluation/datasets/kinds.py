@@ -7,7 +7,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
@@ -49,22 +49,21 @@ class Labelled:
         settings: Settings,
         metric: str = "",
     ) -> None:
-        """`spec`: LAYOUT:PLACE; `short`: name in tables; `readers`: split -> function that opens it on first use.
+        """Keep what the set consists of; `readers` are called on first use.
 
-        `metric`: the set's own zero-shot metric, MACRO_F1 or a key of WORST_GROUP in tasks/zeroshot.py; "": none.
+        Args:
+            spec: LAYOUT:PLACE.
+            short: name in tables.
+            readers: split -> function that opens it.
+            metric: the set's own zero-shot metric, MACRO_F1 or a key of WORST_GROUP in tasks/zeroshot.py; "": none.
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
-        self.name = spec
-        self.short = short
-        self.classnames = classnames
+        self.name, self.short, self.classnames, self.metric = spec, short, classnames, metric
         self.templates = prompts.select_templates(templates, settings.prompts)
         prompts.check_prompts(spec, classnames, self.templates)
-        self.prompts = settings.prompts
-        self.metric = metric
-        self._limit = settings.limit
-        self.splits = tuple(readers)
-        self._readers = readers
+        self.prompts, self._limit = settings.prompts, settings.limit
+        self.splits, self._readers = tuple(readers), readers
         self._opened: dict[str, Split] = {}
 
     def labels(self, split: str) -> Tensor:
@@ -97,28 +96,30 @@ class Labelled:
         """Return hashes of what a score from this view depends on, besides the embeddings."""
         if view == "prompts":
             return {"templates": content_hash(self.templates)}
-        group = self.groups(split)
-        groups = {} if group is None else {"groups": content_hash(group.tolist())}
-        return {
-            "classnames": content_hash(self.classnames),
-            "labels": content_hash(self.labels(split).tolist()),
-        } | groups
+        labels, group = self.labels(split).tolist(), self.groups(split)
+        hashes = {"classnames": content_hash(self.classnames), "labels": content_hash(labels)}
+        return hashes if group is None else hashes | {"groups": content_hash(group.tolist())}
 
     def _split(self, split: str) -> Split:
         if split not in self._opened:
-            opened = lookup(self._readers, split, f"datasets={self.name} split")()
-            if len(opened.label) == 0:
-                raise UserError(f"datasets={self.name}: its {split} split holds no images")
-            low, high, names = int(opened.label.min()), int(opened.label.max()), len(self.classnames)
-            if low < 0 or high >= names:
-                found = f"{split} labels are {low}..{high}"
-                raise UserError(f"datasets={self.name}: {found}, but there are {names} class names")
-            if self._limit is not None:
-                chosen = draw(len(opened.label), self._limit)
-                group = None if opened.group is None else opened.group[chosen]
-                opened = Split(SomeImages(opened.images, chosen), opened.label[chosen], group)
-            self._opened[split] = opened
+            reader = lookup(self._readers, split, f"datasets={self.name} split")
+            with prefixed(f"datasets={self.name}"):
+                self._opened[split] = self._checked(split, reader())
         return self._opened[split]
+
+    def _checked(self, split: str, opened: Split) -> Split:
+        """Return the split under limit=. Raises UserError: it has no image, or a label without a class name."""
+        if len(opened.label) == 0:
+            raise UserError(f"its {split} split holds no images")
+        low, high, names = int(opened.label.min()), int(opened.label.max()), len(self.classnames)
+        if low < 0 or high >= names:
+            raise UserError(f"{split} labels are {low}..{high}, but there are {names} class names")
+        if self._limit is not None:
+            chosen = draw(len(opened.label), self._limit)
+            group = None if opened.group is None else opened.group[chosen]
+            opened = Split(SomeImages(opened.images, chosen), opened.label[chosen], group)
+        opened.images.dataset = self.name
+        return opened
 
 
 class _WithCaptions:
@@ -127,12 +128,10 @@ class _WithCaptions:
     def __init__(
         self, spec: str, short: str, split: str, images: Images, captions: list[str], hashes: dict[str, str]
     ) -> None:
-        self.name = spec
-        self.short = short
+        self.name, self.short = spec, short
         self.splits: tuple[str, ...] = (split,)
-        self._images = images
-        self._captions = captions
-        self._hashes = hashes
+        self._images, self._captions, self._hashes = images, captions, hashes
+        images.dataset = spec
 
     def images(self, split: str) -> Sequence[Image]:
         """Return the images, which are decoded on access."""
@@ -165,7 +164,7 @@ class Captioned(_WithCaptions):
         Raises UserError: no image has a caption, or a pool is larger than the set.
         """
         if not any(captions):
-            raise UserError(f'datasets={spec}: no sample has a caption; shards have .txt, or "captions" in .json')
+            raise UserError('no sample has a caption; shards have .txt, or "captions" in .json')
         if settings.limit is not None:
             chosen = draw(len(images), settings.limit)
             images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
@@ -229,8 +228,7 @@ class Associations(_WithCaptions):
         """`candidates`: for each cue, indices of its images; `right`: positions of the right ones among these."""
         hashes = {"captions": content_hash(cues), "candidates": content_hash([candidates, right])}
         super().__init__(spec, short, split, images, cues, hashes)
-        self.candidates = candidates
-        self.right = right
+        self.candidates, self.right = candidates, right
 
 
 class _Categorised(_WithCaptions):

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 import torchvision.datasets as tv
 
+from clipx.data.sources.files import entries, read_json, read_text
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.files import ArrayImages, FileImages, entries, read_json, require_file
+from evaluation.datasets.files import ArrayImages, FileImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 
@@ -28,14 +29,14 @@ SHARES = {
 }
 
 
-def split_of_files(spec: str, root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
+def split_of_files(root: Path, paths: Sequence[Path], labels: Sequence[int]) -> Split:
     """Return a split of image files with these labels. Raises UserError: a file is missing."""
-    return Split(FileImages(spec, root, paths), torch.tensor(labels, dtype=torch.int64))
+    return Split(FileImages(root, paths), torch.tensor(labels, dtype=torch.int64))
 
 
-def arrays(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def arrays(name: str, root: Path, part: str, classes: int) -> Split:
     """Read CIFAR-10, CIFAR-100 or STL-10 into memory."""
-    reader = _read(spec, root, name, part)
+    reader = _read(root, name, part)
     if name == "stl10":
         pixels, labels = reader.data.transpose(0, 2, 3, 1), reader.labels
     else:
@@ -45,20 +46,20 @@ def arrays(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
     return Split(ArrayImages(pixels), label)
 
 
-def listed(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def listed(name: str, root: Path, part: str, classes: int) -> Split:
     """List the files of one of a set's official splits."""
-    reader = _read(spec, root, name, part)
+    reader = _read(root, name, part)
     listed = [reader[i] for i in range(len(reader))]
-    return split_of_files(spec, root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
+    return split_of_files(root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
 
 
-def drawn(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def drawn(name: str, root: Path, part: str, classes: int) -> Split:
     """List the files of one of the splits that we draw, see SHARES."""
-    reader = _read(spec, root, name, part)
+    reader = _read(root, name, part)
     # sorted, because torchvision lists SUN397 in the file system's order
     listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
     chosen = share(len(listed), part, *SHARES[name])
-    return split_of_files(spec, root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
+    return split_of_files(root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
@@ -76,26 +77,26 @@ def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:
     raise AssertionError(part)
 
 
-def pets(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def pets(name: str, root: Path, part: str, classes: int) -> Split:
     """List Oxford-IIIT Pet ourselves: torchvision's reader takes no loader and would decode every image."""
     folder = root / "oxford-iiit-pet"
     path = folder / "annotations" / ("trainval.txt" if part == "train" else "test.txt")
-    rows = [line.split() for line in require_file(spec, path, "image, class and breed per line").splitlines()]
+    rows = [line.split() for line in read_text(path, "image, class and breed per line").splitlines()]
     if not all(len(row) == 4 and row[1].isdecimal() for row in rows):
-        raise UserError(f"datasets={spec}: {path} is corrupt; expected lines like 'Abyssinian_100 1 1 1'")
+        raise UserError(f"{path} is corrupt; expected lines like 'Abyssinian_100 1 1 1'")
     paths = [folder / "images" / f"{row[0]}.jpg" for row in rows]
-    return split_of_files(spec, root, paths, [int(row[1]) - 1 for row in rows])
+    return split_of_files(root, paths, [int(row[1]) - 1 for row in rows])
 
 
-def classnames(spec: str, root: Path, name: str) -> list[str]:
+def classnames(root: Path, name: str) -> list[str]:
     """Return the class names in the data set's files, with spaces for underscores."""
     if name == "stl10":
-        found = require_file(spec, root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
+        found = read_text(root / "stl10_binary" / "class_names.txt", "the class names").splitlines()
     elif name == "sun397":  # torchvision's reader would list all images; lines like /a/airport_terminal, /b/bakery/shop
-        lines = require_file(spec, root / "SUN397" / "ClassName.txt", "the class names").splitlines()
+        lines = read_text(root / "SUN397" / "ClassName.txt", "the class names").splitlines()
         found = [line.strip()[3:].replace("/", " ") for line in lines]
     else:
-        found = _read(spec, root, name, "test").classes
+        found = _read(root, name, "test").classes
     return [line.replace("_", " ") for line in found]
 
 
@@ -137,12 +138,12 @@ DOWNLOADS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _read(spec: str, root: Path, name: str, part: str) -> Any:
+def _read(root: Path, name: str, part: str) -> Any:
     try:
         return READERS[name](str(root), part)
     except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError and others
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
-        raise UserError(f"datasets={spec}: {root} does not hold {name} as published ({problem})") from error
+        raise UserError(f"{root} does not hold {name} as published ({problem})") from error
 
 
 IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
@@ -150,16 +151,16 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
-def imagenet(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
 
     Raises UserError: the number of folders differs from the number of classes.
     """
-    folders = _class_folders(spec, root / "imagenet" / part, classes)
-    return _by_label(spec, root, {label: _images(spec, folder) for label, folder in enumerate(folders)})
+    folders = _class_folders(root / "imagenet" / part, classes)
+    return _by_label(root, {label: _images(folder) for label, folder in enumerate(folders)})
 
 
-def imagenetv2(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/IMAGENETV2`: one folder per class, named by the label.
 
     Raises UserError: a folder's name is not a class index.
@@ -168,8 +169,8 @@ def imagenetv2(name: str, spec: str, root: Path, part: str, classes: int) -> Spl
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and int(name) < classes):
-            raise UserError(f"datasets={spec}: {folder / name}: the name must be a class index in 0..{classes - 1}")
-    return _by_label(spec, folder, {int(name): _images(spec, folder / name) for name in sorted(names, key=int)})
+            raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
+    return _by_label(folder, {int(name): _images(folder / name) for name in sorted(names, key=int)})
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -184,20 +185,18 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
 
     ids: Any = ImageNetInfo("imagenet-1k")
     label_of = {name: label for label, name in enumerate(ids.label_names())}
-    folders = _class_folders(spec, folder, classes)
+    folders = _class_folders(folder, classes)
     for path in folders:
         if path.name not in label_of:
-            raise UserError(f"datasets={spec}: {path}: the name must be the WordNet id of one of ImageNet's classes")
+            raise UserError(f"{path}: the name must be the WordNet id of one of ImageNet's classes")
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
     # read on first use
-    readers = {
-        "test": lambda: _by_label(spec, folder, {label: _images(spec, path) for label, path in enumerate(folders)})
-    }
+    readers = {"test": lambda: _by_label(folder, {label: _images(path) for label, path in enumerate(folders)})}
     return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
-def caltech101(name: str, spec: str, root: Path, part: str, classes: int) -> Split:
+def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/caltech101/101_ObjectCategories`: 102 classes with the background (as in VTAB and paper 5).
 
     There is no official split: 30 images per class, drawn with a fixed seed, are for training, all others for testing.
@@ -206,37 +205,37 @@ def caltech101(name: str, spec: str, root: Path, part: str, classes: int) -> Spl
     """
     chosen: dict[int, list[Path]] = {}
     generator = torch.Generator().manual_seed(SEED)
-    folders = _class_folders(spec, root / "caltech101" / "101_ObjectCategories", classes)
+    folders = _class_folders(root / "caltech101" / "101_ObjectCategories", classes)
     for label, folder in enumerate(folders):
-        found = _images(spec, folder)
+        found = _images(folder)
         if len(found) <= TRAIN_PER_CLASS:
             problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
-            raise UserError(f"datasets={spec}: {folder} {problem}")
+            raise UserError(f"{folder} {problem}")
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
         chosen[label] = [found[i] for i in sorted(kept)]
-    return _by_label(spec, root, chosen)
+    return _by_label(root, chosen)
 
 
-def _class_folders(spec: str, folder: Path, classes: int) -> list[Path]:
+def _class_folders(folder: Path, classes: int) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.is_dir())
     if len(found) != classes:
         problem = f"holds {len(found)} class folders, but there are {classes} class names"
-        raise UserError(f"datasets={spec}: {folder} {problem}")
+        raise UserError(f"{folder} {problem}")
     return found
 
 
-def _images(spec: str, folder: Path) -> list[Path]:
+def _images(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not found:
-        raise UserError(f"datasets={spec}: {folder} holds no images")
+        raise UserError(f"{folder} holds no images")
     return found
 
 
-def _by_label(spec: str, root: Path, by_label: dict[int, list[Path]]) -> Split:
+def _by_label(root: Path, by_label: dict[int, list[Path]]) -> Split:
     paths = [path for of_class in by_label.values() for path in of_class]
     labels = [label for label, of_class in by_label.items() for _ in of_class]
-    return split_of_files(spec, root, paths, labels)
+    return split_of_files(root, paths, labels)
 
 
 FEWEST = 3  # objects in class 0
@@ -245,17 +244,15 @@ CLEVR_PARTS = {"train": "train", "test": "val"}  # split -> PART; CLEVR's own te
 
 
 def open_clevr(spec: str, folder: Path, settings: Settings) -> Labelled:
-    """Open CLEVR for counting, from its folder CLEVR_v1.0.
+    """Open CLEVR for counting its objects, 3 to 10, from CLEVR_v1.0: images/PART, scenes/CLEVR_PART_scenes.json.
 
     Raises UserError: the validation scenes are missing.
     """
     if not _clevr_scenes(folder, "val").is_file():
-        raise UserError(
-            f"datasets={spec}: no {_clevr_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published"
-        )
+        raise UserError(f"no {_clevr_scenes(folder, 'val')}; expected the folder CLEVR_v1.0 as published")
     names = prompts.classnames(CLEVR_KEY)
     readers = {
-        split: partial(_clevr_split, spec, folder, part, len(names))
+        split: partial(_clevr_split, folder, part, len(names))
         for split, part in CLEVR_PARTS.items()
         if _clevr_scenes(folder, part).is_file()
     }
@@ -266,21 +263,21 @@ def _clevr_scenes(folder: Path, part: str) -> Path:
     return folder / "scenes" / f"CLEVR_{part}_scenes.json"
 
 
-def _clevr_split(spec: str, folder: Path, part: str, classes: int) -> Split:
+def _clevr_split(folder: Path, part: str, classes: int) -> Split:
     """Return the images of `folder/images/<part>`, sorted by name as in torchvision's CLEVRClassification."""
     path = _clevr_scenes(folder, part)
-    content = read_json(spec, path, "a scene for every image, as in CLEVR_v1.0")
-    scenes = entries(spec, path, content, "scenes", {"image_filename": str, "objects": list})
-    count_of = {scene["image_filename"]: len(scene["objects"]) for scene in scenes}  # type: ignore[arg-type]
+    content = "a scene for every image, as in CLEVR_v1.0"
+    scenes = entries(path, read_json(path, content), "scenes", {"image_filename": str, "objects": list}, content)
+    count_of = {scene["image_filename"]: len(scene["objects"]) for scene in scenes}
     images = sorted((folder / "images" / part).glob("*.png"))
     labels = []
     for image in images:
         if image.name not in count_of:
-            raise UserError(f"datasets={spec}: {path} has no scene for {image.name}")
+            raise UserError(f"{path} has no scene for {image.name}")
         count = count_of[image.name]
         label = count - FEWEST
         if label not in range(classes):
             allowed = f"{FEWEST}..{FEWEST + classes - 1}"
-            raise UserError(f"datasets={spec}: {path}: {image.name} has {count} objects, allowed {allowed}")
+            raise UserError(f"{path}: {image.name} has {count} objects, allowed {allowed}")
         labels.append(label)
-    return split_of_files(spec, folder, images, labels)
+    return split_of_files(folder, images, labels)

@@ -22,7 +22,7 @@ from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.shards import open_wds
 from evaluation.types import Settings
 
-Reader = Callable[[str, str, Path, str, int], Split]  # name, spec, root, own name of the split, number of classes
+Reader = Callable[[str, Path, str, int], Split]  # name, root, own name of the split, number of classes
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Classes:
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> Labelled:
         """Open the set. Raises UserError: the test split is missing, or the set's class names cannot be read."""
-        require(spec, name, root, self.place, self.get)
-        names = prompts.classnames(self.names) if self.names else labelled.classnames(spec, root, name)
+        require(name, root, self.place, self.get)
+        names = prompts.classnames(self.names) if self.names else labelled.classnames(root, name)
         readers = {
-            split: partial(self.read, name, spec, root, self.own_names.get(split, split), len(names))
+            split: partial(self.read, name, root, self.own_names.get(split, split), len(names))
             for split, marker in self.markers.items()
             if (root / marker).exists()
         }
@@ -65,7 +65,7 @@ class Placed:
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> AnyDataset:
         """Open the set. Raises UserError: the set is missing or has another layout."""
-        require(spec, name, root, self.place, self.get)
+        require(name, root, self.place, self.get)
         opened = self.layout(spec, root / self.place, settings)
         opened.short = name
         return opened
@@ -260,12 +260,12 @@ NAMED: dict[str, Classes | Placed] = {
 }
 
 
-def require(spec: str, name: str, root: Path, marker: str, get: str) -> None:
+def require(name: str, root: Path, marker: str, get: str) -> None:
     """Raise UserError if `root/marker` is missing; the message has `get`, or `clipx data pull` if `get` is ""."""
     if not (root / marker).exists():
         source = get.replace("ROOT", str(root))
         how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"
-        raise UserError(f"datasets={spec}: no {root / marker}; {how}")
+        raise UserError(f"no {root / marker}; {how}")
 
 
 def present(name: str, root: Path) -> bool:

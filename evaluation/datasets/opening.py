@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import HELD_OUT, open_coco, open_held_out, open_hub, open_karpathy, open_table
@@ -40,26 +40,28 @@ PROTOCOLS = {
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     """Open `LAYOUT:PLACE` or `NAME:ROOT`, where the folder ROOT holds all named sets.
 
-    Raises UserError: unknown kind, name, protocol or prompts; or a missing file, split, caption or class name.
+    Raises UserError: unknown layout, name, protocol or prompts; or a missing file, split, caption or class name.
     """
     # built in each call, because plug-ins add layouts
-    kinds = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
+    layouts = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
     lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)
-    kind, colon, place = spec.partition(":")
+    layout, colon, place = spec.partition(":")
     if not (colon and place):
-        raise UserError(f"datasets={spec}: expected a known name or kind:FOLDER; {suggest(kind, kinds)}")
-    opener, folder = lookup(kinds, kind, "datasets kind"), Path(place).expanduser()
+        raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, layouts)}")
+    opener, folder = lookup(layouts, layout, "datasets layout"), Path(place).expanduser()
     files = _files(folder)
-    if files is None:
-        return opener(spec, folder, settings)
     key = spec, settings, files
-    if key not in _opened:
-        while len(_opened) >= KEPT:
+    if files is not None and key in _opened:
+        _opened.move_to_end(key)
+        return _opened[key]
+    with prefixed(f"datasets={spec}"):
+        opened = opener(spec, folder, settings)
+    if files is not None:
+        _opened[key] = opened
+        if len(_opened) > KEPT:
             _opened.popitem(last=False)
-        _opened[key] = opener(spec, folder, settings)
-    _opened.move_to_end(key)
-    return _opened[key]
+    return opened
 
 
 def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:

@@ -172,6 +172,12 @@ def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
     return None if near is None else solved[near]
 
 
+# L-BFGS for several smooth convex problems at once (Nocedal and Wright 2006, algorithms 7.4 and 7.5). Not from a
+# library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The probe fits many values of C on the
+# same features, and one matrix product per round serves all of them. Each round evaluates the objectives of all
+# unfinished problems once. Shapes: B problems, b of them unfinished, P parameters per problem.
+# The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. A multiple of the identity,
+# the usual start, needs several times as many rounds if the diagonal entries differ much.
 MEMORY = 10  # stored pairs of steps and gradient changes
 REFRESH = 10  # rounds between updates of the Hessian's diagonal
 DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)

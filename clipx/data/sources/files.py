@@ -1,10 +1,14 @@
-"""Pairs from lists of image files and captions: COCO annotations, Karpathy's splits, CSV and TSV tables."""
+"""Pairs from lists of image files and captions: COCO annotations, Karpathy's splits, CSV and TSV tables.
+
+Evaluation sets read COCO's and Karpathy's files with the same functions.
+"""
 
 import csv
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from numpy.typing import NDArray
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 
 SAMPLED = 64  # number of evenly spaced samples that represent a data set in hashes
@@ -121,19 +125,12 @@ class FilePairs(PairSource):
 
 
 def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
-    """Return the pairs of a captions_*.json in MSCOCO's format, with the images in `folder`.
+    """Return the pairs of a captions_*.json in COCO's format, with the images in `folder`.
 
     Raises UserError if the file contains no caption annotations.
     """
-    content = _read_json(annotations)
-    try:
-        names = {int(image["id"]): str(image["file_name"]) for image in content["images"]}
-        captions = [(int(a["image_id"]), str(a["caption"])) for a in content["annotations"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{annotations} holds no caption annotations in MSCOCO's format ({type(error).__name__}: {error}): "
-            "data.annotations must be a captions_*.json"
-        ) from error
+    with prefixed("data.annotations"):
+        names, captions = read_coco(annotations)
     # Downloaded annotations must not read files outside the folder. A table, written by the user, may name any path.
     outside = {i for i, name in names.items() if _leaves_folder(name)}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
@@ -148,30 +145,97 @@ def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
 
     These are the splits `train` and `restval`. Raises UserError if the JSON has another format.
     """
-    content = _read_json(annotations)
-    try:
-        all_rows = [
-            (str(Path(image.get("filepath", "")) / image["filename"]), str(sentence["raw"]))
-            for image in content["images"]
-            if image["split"] in ("train", "restval")
-            for sentence in image["sentences"]
-        ]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{annotations} holds no captions in Karpathy's format ({type(error).__name__}: {error}): "
-            "data.annotations must be a dataset_*.json"
-        ) from error
-    outside = {name for name, _ in all_rows if _leaves_folder(name)}
+    with prefixed("data.annotations"):
+        _, images = read_karpathy(annotations, ("train", "restval"))
+    outside = {image.name for image in images if _leaves_folder(image.name)}
     problems = [f"{annotations.name}: {name} is outside {folder}, not read" for name in sorted(outside)]
-    rows = [(name, caption) for name, caption in all_rows if name not in outside]
+    rows = [(image.name, caption) for image in images if image.name not in outside for caption in image.captions]
     return _file_pairs(folder, annotations, rows, config.captions, problems)
 
 
-def _read_json(path: Path) -> Any:
+def read_coco(path: Path) -> tuple[dict[int, str], list[tuple[int, str]]]:
+    """Return COCO's image id -> file name, and (image id, caption) for each caption, in the order of the file.
+
+    Raises UserError: the file is missing, or a list or a field is missing or of another type.
+    """
+    content = "COCO's caption annotations (captions_*.json)"
+    value = read_json(path, content)
+    images = entries(path, value, "images", {"id": int, "file_name": str}, content)
+    annotations = entries(path, value, "annotations", {"image_id": int, "caption": str}, content)
+    return {one["id"]: one["file_name"] for one in images}, [(one["image_id"], one["caption"]) for one in annotations]
+
+
+@dataclass(frozen=True)
+class KarpathyImage:
+    """An image of Karpathy's JSON."""
+
+    name: str  # path below the folder of images
+    captions: list[str]
+    id: int  # COCO's ids of the image and of its captions; -1 in other sets
+    caption_ids: list[int]
+
+
+def read_karpathy(path: Path, splits: tuple[str, ...], ids: bool = False) -> tuple[str, list[KarpathyImage]]:
+    """Return the data set's name and the images of `splits` in Karpathy's JSON (dataset_*.json).
+
+    Raises UserError: the file is missing or has none of the splits, or a list or a field is missing or of another type;
+    with `ids`, also if one of COCO's ids is missing.
+    """
+    content = "Karpathy's splits (dataset_*.json)"
+    value = read_json(path, content)
+    fields = {"split": str, "filename": str, "sentences": list} | ({"cocoid": int} if ids else {})
+    listed = entries(path, value, "images", fields, content)
+    chosen = [one for one in listed if one["split"] in splits]
+    if not chosen:
+        known = ", ".join(sorted({one["split"] for one in listed})) or "none"
+        raise UserError(f"{path} has no {' or '.join(splits)} split; it has {known}")
+    images = []
+    for one in chosen:
+        sentences = entries(path, one, "sentences", {"raw": str} | ({"sentid": int} if ids else {}), content)
+        name = str(Path(str(one.get("filepath", ""))) / one["filename"])
+        caption_ids = [sentence["sentid"] if ids else -1 for sentence in sentences]
+        images.append(KarpathyImage(name, [s["raw"] for s in sentences], one["cocoid"] if ids else -1, caption_ids))
+    return str(value.get("dataset", path.stem)).removeprefix("dataset_"), images
+
+
+def read_json(path: Path, content: str, kind: type = dict) -> Any:
+    """Return the object in a JSON file, or the list if `kind` is list; `content` describes the file in messages.
+
+    Raises UserError: the file is missing or corrupt, or holds a value of another type or an empty list.
+    """
+    text = read_text(path, content)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON in UTF-8 ({error})") from error
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, kind) or value == []:
+        raise UserError(f"{path} is corrupt; it should hold {content}")
+    return value
+
+
+def read_text(path: Path, content: str) -> str:
+    """Return the text of a file. Raises UserError: the file is missing or not UTF-8; the message has `content`."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing; it should hold {content}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8; it should hold {content}") from None
+
+
+def entries(path: Path, value: dict[str, Any], key: str, fields: dict[str, type], content: str) -> list[dict[str, Any]]:
+    """Return the list `key` of the JSON object `value`; each entry must have `fields` (name -> type).
+
+    Raises UserError: the list or a field is missing or of another type; the message names the file and the field.
+    """
+    found = value.get(key)
+    if not isinstance(found, list):
+        raise UserError(f'{path} has no list "{key}"; it should hold {content}')
+    for number, entry in enumerate(found):
+        for name, kind in fields.items():
+            if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
+                raise UserError(f'{path}: "{key}" number {number} has no "{name}" ({kind.__name__})')
+    return found
 
 
 def _leaves_folder(name: str) -> bool:

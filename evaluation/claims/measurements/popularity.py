@@ -50,7 +50,7 @@ from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import write_text
 from evaluation import metrics
-from evaluation.datasets.captioned import SourceImages
+from evaluation.datasets.files import SourceImages
 from evaluation.datasets.kinds import Captioned
 from evaluation.embedding.features import Loading, extract
 from evaluation.runs import results
@@ -314,7 +314,7 @@ def training_features(
             captions.append([pairs.caption(i, random.Random(i))])
         except BadSample as error:
             raise UserError(f"{pairs.where(i)}: {error}") from error
-    dataset = Captioned(NAME, NAME, "train", SourceImages(NAME, pairs, list(ids)), captions, DEFAULTS)
+    dataset = Captioned(NAME, NAME, "train", SourceImages(pairs, list(ids)), captions, DEFAULTS)
     views: tuple[View, View] = ("images", "captions")
     requests = [FeatureRequest(NAME, "train", view) for view in views]
     features = extract(encoder, {NAME: dataset}, requests, cache_dir, loading)

@@ -180,7 +180,9 @@ def test_held_out_pairs_are_an_evaluation_set_that_no_claim_reads(tmp_path: Path
 
 
 def test_held_out_needs_held_out_pairs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"needs a run with held-out pairs, but .* has data\.held_out=0\.0"):
+    with pytest.raises(
+        UserError, match=r"datasets=held_out:.*: the run holds out no pairs: it has data\.held_out=0\.0"
+    ):
         one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "a"))))
     with pytest.raises(UserError, match="datasets=held_out needs a run"):
         one.evaluate(quick("held_out", model="open_clip:mini-48/random"))

@@ -148,7 +148,7 @@ def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Pa
 
 def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:
     (here / "sets.py").write_text("LAYOUTS = {'mine': lambda spec, folder, settings: (spec, folder, settings)}\n")
-    with pytest.raises(UserError, match=r"datasets kind=mine is not known"):
+    with pytest.raises(UserError, match=r"datasets layout=mine is not known"):
         open_dataset("mine:x")
     load_plugins(["sets"])
     spec, folder, _ = cast(tuple[str, Path, object], open_dataset("mine:x"))

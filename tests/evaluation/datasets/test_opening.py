@@ -56,13 +56,13 @@ def test_the_fingerprint_depends_on_the_content_but_not_on_the_folder(tmp_path: 
     ("spec", "part"),
     [
         ("cifr10", "did you mean 'cifar10'"),
-        ("nothing", "kind:FOLDER"),
+        ("nothing", "layout:FOLDER"),
         ("wsd:/tmp", "did you mean 'wds'"),
         ("wds:/nowhere/at/all", "no folder /nowhere/at/all"),
         ("wds:/nowhere/wds_cars", "`hf download clip-benchmark/wds_cars --repo-type dataset"),
         ("pairs:/nowhere/scenes_pairs", "`clipx train recipe=demo`"),
         ("captions:/nowhere/at/all", ".tar shards"),
-        ("pairs:", "kind:FOLDER"),
+        ("pairs:", "layout:FOLDER"),
     ],
 )
 def test_the_error_for_a_wrong_specification_shows_a_right_one(spec: str, part: str) -> None:

@@ -175,7 +175,10 @@ def test_karpathys_training_splits_are_read_and_no_other(tmp_path: Path) -> None
     assert source.image(1) == jpeg("red")
     assert source.problems == [f"dataset_x.json: ../out.jpg is outside {tmp_path}, not read"]
     (tmp_path / "dataset_x.json").write_text(json.dumps({"annotations": []}))
-    with pytest.raises(UserError, match=r"no captions in Karpathy's format .* must be a dataset_\*.json"):
+    with pytest.raises(
+        UserError,
+        match=r"data\.annotations: .*dataset_x\.json has no list \"images\"; it should hold Karpathy's splits",
+    ):
         open_pair_source(config)
 
 
