@@ -176,8 +176,8 @@ def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
 # library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The probe fits many values of C on the
 # same features, and one matrix product per round serves all of them. Each round evaluates the objectives of all
 # unfinished problems once. Shapes: B problems, b of them unfinished, P parameters per problem.
-# The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. A multiple of the identity,
-# the usual start, needs several times as many rounds if the diagonal entries differ much.
+# The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual start, a
+# multiple of the identity, needs several times as many rounds if the diagonal entries differ much.
 MEMORY = 10  # stored pairs of steps and gradient changes
 REFRESH = 10  # rounds between updates of the Hessian's diagonal
 DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)

