@@ -30,7 +30,7 @@ LEVELS = {
 # Each file is an entry of a table: an objective, a tower, a data source, a toy problem, a task, a paper, ...
 ENTRIES = (
     "recipes.", "clipx.objectives.", "clipx.models.towers.", "clipx.data.sources.", "clipx.theory.",
-    "evaluation.tasks.", "evaluation.datasets.layouts.", "evaluation.claims.papers.", "evaluation.report.sections.",
+    "evaluation.tasks.", "evaluation.claims.papers.", "evaluation.report.sections.",
 )  # fmt: skip
 COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a command
 MOST_SHREDS = 28

@@ -157,12 +157,12 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     path = folder / "Questions.csv"
     rows: dict[int, tuple[str, str]] = {}  # id -> type, statement
     for where, row in _table_rows(path, MMVP_COLUMNS):
-        number, *both = (row[column].strip() for column in MMVP_COLUMNS)
-        if not (number.isdecimal() and all(both)):
+        question, of_type, statement = (row[column].strip() for column in MMVP_COLUMNS)
+        if not (question.isdecimal() and of_type and statement):
             raise UserError(f"{where} has no id, type or statement")
-        if int(number) in rows:
-            raise UserError(f"{path} has question {number} twice")
-        rows[int(number)] = both[0], both[1]
+        if int(question) in rows:
+            raise UserError(f"{path} has question {question} twice")
+        rows[int(question)] = of_type, statement
     numbers = sorted(rows)
     for number in numbers:
         partner = number + 1 if number % 2 else number - 1

@@ -7,7 +7,7 @@ import csv
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -223,7 +223,9 @@ def read_text(path: Path, content: str) -> str:
         raise UserError(f"{path} is not UTF-8; it should hold {content}") from None
 
 
-def entries(path: Path, value: dict[str, Any], key: str, fields: dict[str, type], content: str) -> list[dict[str, Any]]:
+def entries(
+    path: Path, value: dict[str, Any], key: str, fields: Mapping[str, type], content: str
+) -> list[dict[str, Any]]:
     """Return the list `key` of the JSON object `value`; each entry must have `fields` (name -> type).
 
     Raises UserError: the list or a field is missing or of another type; the message names the file and the field.
