@@ -55,7 +55,7 @@ def reproduce(arguments: list[str]) -> None:
     designs = designs_of(plan)
     for design in designs:
         refuse_another(plan.runs, design)
-    if plan.dry:
+    if plan.options.dry:
         _print_costs(plan, runs, designs)
         for folder in _missing_benchmarks(configs):
             print(f"after the runs: clipx bench {folder.name}, about ten minutes")
@@ -65,7 +65,8 @@ def reproduce(arguments: list[str]) -> None:
     _check_evaluations(configs)
     if missing := {config.recipe for config in configs if not config.data.evaluation}:
         print(f"runs of {', '.join(sorted(missing))} are trained, but not evaluated: data.evaluation is empty")
-    gpus = gpu_of_each_job(plan.jobs, max((c.train.processes for c in configs if c.train.device != "cpu"), default=0))
+    processes = max((c.train.processes for c in configs if c.train.device != "cpu"), default=0)
+    gpus = gpu_of_each_job(plan.options.jobs, processes)
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
         _reproduce(plan, runs, designs, gpus)
@@ -79,13 +80,13 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     batch, ending = _run(plan, runs, designs, gpus)
     benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
-    folders = batch.finished if plan.until else [run.folder for run in runs]
+    folders = batch.finished if plan.options.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
         benchmarks = {} if batch.stopped else _run_benchmarks(configs)
         with_claims = [path for path in plan.claims_folders if any(path.rglob("claims.json"))]
         _report([*reportable, *with_claims], configs, plan)
-        if plan.scale:
+        if plan.options.scale:
             _report_ladders(reportable, plan)
     if ending:
         print(ending)
@@ -99,16 +100,16 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
     """Print the cost of the runs; with until=, what undecided claims need, if runs exist."""
     from cli.reproduce.cost import print_costs
+    from clipx.training.forecast import TOWER_SHARE
 
-    if plan.until:
-        experiment = Experiment(runs, designs, plan.until)
-        if print_forecast(
-            experiment, [run.folder for run in runs if _can_be_reported(run.folder)], plan.until, plan.jobs
-        ):
+    if plan.options.until:
+        experiment = Experiment(runs, designs, plan.options.max_seeds)
+        if print_forecast(experiment, [r.folder for r in runs if _can_be_reported(r.folder)], plan.options.jobs):
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
-    print_costs([run.config for run in runs], plan.device, plan.share, plan.jobs, plan.out)
+    device, share = plan.options.device or "H100", plan.options.share or TOWER_SHARE
+    print_costs([run.config for run in runs], device, share, plan.options.jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -192,11 +193,11 @@ def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[s
 
     Returns the outcomes of the runs, and one line that says how until= ended ("" without until=).
     """
-    deadline = time.monotonic() + 3600 * plan.until.hours if plan.until and plan.until.hours else None
+    deadline = time.monotonic() + 3600 * plan.options.hours if plan.options.hours else None
     with _pool(gpus) as pool:
-        if plan.until is None:
+        if plan.options.until is None:
             return _run_all(pool, runs, len(gpus)), ""
-        experiment = Experiment(runs, designs, plan.until)
+        experiment = Experiment(runs, designs, plan.options.max_seeds)
         ending = run_looks(
             experiment,
             lambda of_look: _run_all(pool, of_look, len(gpus), deadline),

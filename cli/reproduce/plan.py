@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from cli.settings.arguments import count, flag, key_of, number, split_given
+from cli.settings.arguments import key_of, split_given, take_options
 from cli.settings.compose import compose_run, text_of
 from cli.settings.recipes import recipe
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
+from clipx.config.setting import AT_LEAST_1, between, setting
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, earlier_runs, identity_keys
 from clipx.training.devices import DEVICES
@@ -21,11 +22,26 @@ from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
-# argument -> default
-OPTIONS = {"recipe": "", "arms": "", "seeds": "", "scale": "", "jobs": "1", "dry": "false", "out": ""}
-UNTIL = {"until": "", "max_seeds": "", "hours": "", "looks": ""}
 OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
-COSTS = {"device": "H100", "share": "0.35"}  # of the estimate, see clipx.training.forecast
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx reproduce`; all other arguments are settings of every run."""
+
+    recipe: list[str] = setting([], "recipes to run")
+    arms: list[str] = setting([], "some of their arms; empty: all")
+    seeds: int | None = setting(None, "seeds of each arm", AT_LEAST_1)
+    scale: list[str] = setting([], "axes of the ladders to run; empty: every run once, as the recipe says")
+    jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
+    dry: bool = setting(False, "only list the runs and their cost")
+    out: str = setting("", "folder of the report")
+    until: str | None = setting(None, "add seeds until every claim is decided", choices=("decided",))
+    max_seeds: int | None = setting(None, "with until=decided: the most seeds", AT_LEAST_1)
+    hours: float | None = setting(None, "with until=decided: most wall-clock time of this call", between(0.01, 10_000))
+    looks: list[int] = setting([], "numbers of seeds at which claims are judged")
+    device: str | None = setting(None, "with dry=true: GPU of the estimated cost", choices=tuple(DEVICES))
+    share: float | None = setting(None, "with dry=true: share of its peak FLOP/s that a step reaches", between(0.01, 1))
 
 
 @dataclass(frozen=True)
@@ -52,34 +68,25 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Until:
-    """The parsed arguments of until=decided."""
-
-    max_seeds: int | None
-    hours: float | None  # wall-clock time of this call
-
-    def looks(self, claim: Claim, looks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the looks of a claim: its own looks, or the `looks` of its recipe up to max_seeds."""
-        return claim.looks or tuple(look for look in looks if self.max_seeds is None or look <= self.max_seeds)
-
-
-@dataclass(frozen=True)
 class Plan:
     """The parsed arguments of `clipx reproduce`."""
 
     command: str  # the command line, shown in the report
-    overrides: list[list[str]]  # of `clipx train`, for each run; seed by seed, so that early results compare arms
-    jobs: int  # runs at the same time
-    dry: bool  # only list the runs
-    device: str  # for the cost estimate
-    share: float  # fraction of the device's peak FLOP/s that a step reaches
-    out: Path  # folder of the report
-    claims_folders: list[Path]  # folders in which other commands write a claims.json
-    runs: Path  # folder of the runs
+    options: Options
     settings: list[str]  # of all runs
-    looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged
-    until: Until | None  # None: a fixed number of seeds
-    scale: list[str]  # axes of the ladders; []: every run once, as the recipe says
+    overrides: list[list[str]]  # of `clipx train`, for each run; seed by seed, so that early results compare arms
+    runs: Path  # folder of the runs
+    looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged; {} for ladders
+
+    @property
+    def out(self) -> Path:
+        """The folder of the report."""
+        return Path(self.options.out or self.runs / f"{'+'.join(self.options.recipe)}-report")
+
+    @property
+    def claims_folders(self) -> list[Path]:
+        """The folders in which other commands write a claims.json."""
+        return [self.runs / name for name in ("theory", "missing_objects", "bench")]
 
 
 def make_plan(arguments: list[str]) -> Plan:
@@ -87,51 +94,27 @@ def make_plan(arguments: list[str]) -> Plan:
 
     Raises UserError: an invalid argument.
     """
-    given, others = split_given(arguments, OPTIONS | COSTS | UNTIL)
+    options, others = take_options(arguments, Options, "reproduce")
     roots, settings = split_given(others, DATA)
-    options = OPTIONS | COSTS | UNTIL | {key: value.strip("[]") for key, value in given.items()}
-    for key in given:
-        if not options[key]:
-            raise UserError(f"{key}= has no value")
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key in ("arm", "seed"):
-            correct = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (their number)"
-            raise UserError(f"{setting} is for clipx train; here write {correct}")
-    if not options["recipe"]:
-        raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
-    dry, names = flag(options["dry"], "dry"), options["recipe"].split(",")
-    one_of(options["device"], DEVICES, "device")
-    share = number(options["share"], "share", 0.01, 1)
-    if (cost := next((key for key in COSTS if key in given), "")) and not dry:
-        runs_take = "; runs take train.device=" * (cost == "device")
-        raise UserError(f"{cost}={given[cost]} needs dry=true{runs_take}")
-    data_roots = _data_roots(names, roots, settings)
-    folder = next((text_of(s) for s in settings if s.startswith("runs=")), "runs")
-    looks = {name: _looks(options["looks"], Path(folder), name) for name in names}
-    until = _until(options, looks)
-    scale = _axes(options, names)
+    _check(options, settings)
+    data_roots = _data_roots(options.recipe, roots, settings)
+    folder = Path(next((text_of(s) for s in settings if s.startswith("runs=")), "runs"))
+    looks = {name: _looks(options.looks, folder, name) for name in options.recipe}
+    if options.until:
+        _check_until(options, looks)
     overrides = []
-    for name in names:
+    for name in options.recipe:
         of_all = [*data_roots.get(name, []), *settings]
-        seeds = _most_seeds(name, looks[name], until) if until else _seeds(name, options["seeds"], looks[name])
-        points = [point for axis in scale for point in recipe(name).scale[axis]] or [[]]
-        overrides += [run for point in points for run in _runs_of_recipe(name, options["arms"], seeds, of_all, point)]
-    return Plan(
-        command=shlex.join(["clipx", "reproduce", *arguments]),
-        overrides=overrides,
-        jobs=count(options["jobs"], "jobs"),
-        dry=dry,
-        device=options["device"],
-        share=share,
-        out=Path(options["out"] or f"{folder}/{'+'.join(names)}-report"),
-        claims_folders=[Path(folder) / name for name in ("theory", "missing_objects", "bench")],
-        runs=Path(folder),
-        settings=settings,
-        looks={} if scale else looks,  # claims are about the recipe's own scale
-        until=until,
-        scale=scale,
-    )
+        seeds = _seeds(name, options, looks[name])
+        points = [point for axis in options.scale for point in recipe(name).scale[axis]] or [[]]
+        overrides += [run for point in points for run in _runs_of_recipe(name, options.arms, seeds, of_all, point)]
+    command = shlex.join(["clipx", "reproduce", *arguments])
+    return Plan(command, options, settings, overrides, folder, {} if options.scale else looks)
+
+
+def claim_looks(claim: Claim, looks: tuple[int, ...], max_seeds: int | None) -> tuple[int, ...]:
+    """Return the looks of a claim: its own looks, or the `looks` of its recipe up to max_seeds."""
+    return claim.looks or tuple(look for look in looks if max_seeds is None or look <= max_seeds)
 
 
 def designs_of(plan: Plan) -> list[Design]:
@@ -212,69 +195,69 @@ def _data_roots(names: list[str], roots: dict[str, str], settings: list[str]) ->
     return {name: [f"data.root={roots[used]}"] for name, used in data.items() if used in roots}
 
 
-def _looks(given: str, runs: Path, recipe: str) -> tuple[int, ...]:
-    """Return the looks of a recipe: looks= if given, else those of the stored design, else the default."""
-    design = stored(runs, recipe)
-    if not given:
-        return design.looks if design else LOOKS
-    looks = check_looks(tuple(count(look, "looks") for look in given.split(",")))
-    found = sorted(path for folder in (recipe, f"{recipe}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
-    if design is None and looks != LOOKS and found:
-        raise UserError(
-            f"looks={given} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
-        )
-    return looks
+def _check(options: Options, settings: list[str]) -> None:
+    """Raise UserError for settings of one run, and for options that contradict or need each other."""
+    for text in settings:
+        key, _, value = text.partition("=")
+        if key in ("arm", "seed"):
+            correct = f"arms={value} (names, separated by commas)" if key == "arm" else "seeds=3 (their number)"
+            raise UserError(f"{text} is for clipx train; here write {correct}")
+    if not options.recipe:
+        raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
+    for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
+        if (value := getattr(options, key)) is not None and not getattr(options, needed):
+            runs_take = "; runs take train.device=" * (key == "device")
+            raise UserError(f"{key}={value} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
+    if options.scale and options.until:
+        axes = ",".join(options.scale)
+        raise UserError(f"scale={axes} contradicts until=decided, which is about claims at the recipe's own scale")
+    for name in options.recipe if options.scale else ():
+        known = recipe(name).scale
+        if not known:
+            example = "add one to the recipe, for example scale: {samples: [20000, 80000, 320000, 1280000]}"
+            raise UserError(f"scale={','.join(options.scale)}: recipe={name} has no ladder; {example}")
+        for axis in options.scale:
+            one_of(axis, known, f"recipe={name}: scale")
 
 
-def _until(options: dict[str, str], looks: dict[str, tuple[int, ...]]) -> Until | None:
-    if not options["until"]:
-        for key in ("max_seeds", "hours"):
-            if options[key]:
-                raise UserError(f"{key}={options[key]} needs until=decided")
-        return None
-    one_of(options["until"], ("decided",), "until")
-    if options["seeds"]:
-        raise UserError(f"seeds={options['seeds']} contradicts until=decided, which adds seeds: use max_seeds=N")
-    max_seeds = count(options["max_seeds"], "max_seeds") if options["max_seeds"] else None
+def _check_until(options: Options, looks: dict[str, tuple[int, ...]]) -> None:
+    if options.seeds:
+        raise UserError(f"seeds={options.seeds} contradicts until=decided, which adds seeds: use max_seeds=N")
     for name, of_recipe in looks.items():
         recipe(name)  # raises if it is unknown
         if not claims_of(name):
             raise UserError(f"until=decided: recipe={name} tests no claim; use seeds=N")
-        if max_seeds is not None and max_seeds < of_recipe[0]:
-            raise UserError(f"max_seeds={max_seeds} is below the first look, at {of_recipe[0]} seeds")
-    return Until(max_seeds, number(options["hours"], "hours", 0.01, 10_000) if options["hours"] else None)
+        if options.max_seeds is not None and options.max_seeds < of_recipe[0]:
+            raise UserError(f"max_seeds={options.max_seeds} is below the first look, at {of_recipe[0]} seeds")
 
 
-def _axes(options: dict[str, str], names: list[str]) -> list[str]:
-    axes = [axis.strip() for axis in options["scale"].split(",") if axis.strip()]
-    if axes and options["until"]:
+def _looks(given: list[int], runs: Path, recipe: str) -> tuple[int, ...]:
+    """Return the looks of a recipe: looks= if given, else those of the stored design, else the default."""
+    design = stored(runs, recipe)
+    if not given:
+        return design.looks if design else LOOKS
+    looks = check_looks(tuple(given))
+    found = sorted(path for folder in (recipe, f"{recipe}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
+    if design is None and looks != LOOKS and found:
+        text = ",".join(map(str, looks))
         raise UserError(
-            f"scale={options['scale']} contradicts until=decided, which is about claims at the recipe's own scale"
+            f"looks={text} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
         )
-    for name in names if axes else ():
-        known = recipe(name).scale
-        if not known:
-            example = "add one to the recipe, for example scale: {samples: [20000, 80000, 320000, 1280000]}"
-            raise UserError(f"scale={options['scale']}: recipe={name} has no ladder; {example}")
-        for axis in axes:
-            one_of(axis, known, f"recipe={name}: scale")
-    return axes
+    return looks
 
 
-def _most_seeds(name: str, looks: tuple[int, ...], until: Until) -> int:
-    return max(until.looks(claim, looks)[-1] for claim in claims_of(name))
+def _seeds(name: str, options: Options, looks: tuple[int, ...]) -> int:
+    """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's."""
+    if options.until:
+        return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
+    return options.seeds or max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
 
 
-def _seeds(name: str, given: str, looks: tuple[int, ...]) -> int:
-    """Return the given number of seeds; else that of the recipe or of the first look, whichever is larger."""
-    return count(given, "seeds") if given else max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
-
-
-def _runs_of_recipe(name: str, chosen: str, seeds: int, of_all: list[str], point: list[str]) -> list[list[str]]:
+def _runs_of_recipe(name: str, chosen: list[str], seeds: int, of_all: list[str], point: list[str]) -> list[list[str]]:
     """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale)."""
     settings = [*of_all, *point]
     found = recipe(name)
-    arms = list(dict.fromkeys(chosen.split(","))) if chosen else list(found.arms)
+    arms = list(dict.fromkeys(chosen or found.arms))
     for arm in arms:
         for override in found.arms.get(arm, []):
             key = key_of(override)

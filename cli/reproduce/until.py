@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.report.power import Arm, mean_seconds, print_needs
-from cli.reproduce.plan import PlannedRun, Until, with_parents
+from cli.reproduce.plan import PlannedRun, claim_looks, with_parents
 from clipx.verdict import DECIDED
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
@@ -40,11 +40,12 @@ RunAll = Callable[[list[PlannedRun]], Batch]
 class Experiment:
     """The planned runs of some recipes, and the verdicts from the finished runs."""
 
-    def __init__(self, runs: list[PlannedRun], designs: list[Design], until: Until) -> None:
+    def __init__(self, runs: list[PlannedRun], designs: list[Design], max_seeds: int | None) -> None:
         """`runs`: all runs up to the last look; `designs`: one per recipe."""
+        self.max_seeds = max_seeds
         self.runs, self.designs = runs, {design.recipe: design for design in designs}
         self.looks = {  # (claim, recipe) -> its looks
-            (claim, design.recipe): until.looks(claim, design.looks)
+            (claim, design.recipe): claim_looks(claim, design.looks, max_seeds)
             for design in designs
             for claim in claims_of(design.recipe)
         }
@@ -201,7 +202,7 @@ def _why_no_seeds(experiment: Experiment, outcome: Outcome) -> str:
     return "runs failed" if open_parts(outcome) else stuck[0][1]
 
 
-def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until, jobs: int) -> bool:
+def print_forecast(experiment: Experiment, folders: Iterable[Path], jobs: int) -> bool:
     """Print the seeds and hours that undecided claims need, from the runs in `folders`.
 
     Return False, and print nothing, if there are no runs.
@@ -210,5 +211,5 @@ def print_forecast(experiment: Experiment, folders: Iterable[Path], until: Until
     if not experiment.done.finished:
         return False
     first = {run.arm: experiment.first_look(run.config.recipe) for run in experiment.runs}
-    print_needs(experiment.outcomes, experiment.evidence(), jobs, until.max_seeds, first)
+    print_needs(experiment.outcomes, experiment.evidence(), jobs, experiment.max_seeds, first)
     return True

@@ -159,17 +159,6 @@ def count(text: str, key: str) -> int:
     return int(text)
 
 
-def number(text: str, key: str, low: float, high: float) -> float:
-    """Parse a number in low..high; raise UserError for anything else."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise UserError(f"{key}={text} must be a number from {low:g} to {high:g}")
-    return value
-
-
 def same_spelling(value: str) -> str:
     """Return decimal numbers as a sweep of Hydra writes them, such as 0.001 for 1e-3; other texts unchanged."""
     try:

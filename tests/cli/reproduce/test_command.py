@@ -25,7 +25,7 @@ def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
         for seed in (0, 1)
         for arm in ("base", "slrt")
     ]
-    assert plan.jobs == 2 and plan.out == Path("runs/gap_mini-report")
+    assert plan.options.jobs == 2 and plan.out == Path("runs/gap_mini-report")
 
 
 def test_several_recipes_share_one_report() -> None:

@@ -20,7 +20,7 @@ def test_each_point_has_all_arms_and_seeds_under_its_own_name() -> None:
     assert [(c.train.samples, c.seed, c.arm) for c in configs] == expected
     assert configs[0].name == "scaling_mini-clip-train.samples_2500"
     assert len({(c.name, c.seed) for c in configs}) == len(configs)
-    assert plan.scale == ["samples"]
+    assert plan.options.scale == ["samples"]
 
 
 def test_two_axes_are_two_ladders_and_towers_change_together() -> None:

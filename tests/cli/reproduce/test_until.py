@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.reproduce import until
-from cli.reproduce.plan import PlannedRun, Until
+from cli.reproduce.plan import PlannedRun
 from cli.reproduce.until import Batch, Experiment, run_looks
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
@@ -97,7 +97,7 @@ def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             for seed in range(100)
             for arm in arms
         ]
-        return Experiment(runs, [design], Until(max_seeds, None))
+        return Experiment(runs, [design], max_seeds)
 
     return make
 
