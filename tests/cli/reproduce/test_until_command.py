@@ -76,8 +76,14 @@ def without_report(fake_training: None, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(command, "_report", lambda *_: None)
 
 
-@pytest.mark.parametrize("changed", ["looks=[3,5]", "train.batch_size=128", "objective.positive.weight=2"])
-@pytest.mark.parametrize("mode", ["seeds=1", "dry=true", "until=decided"])
+@pytest.mark.parametrize(
+    ("mode", "changed"),
+    [
+        ("seeds=1", "looks=[3,5]"),
+        ("dry=true", "train.batch_size=128"),
+        ("until=decided", "objective.positive.weight=2"),
+    ],
+)
 def test_only_the_stored_design_is_accepted(mode: str, changed: str, without_report: None, tmp_path: Path) -> None:
     reproduce(tmp_path, "seeds=1", "looks=[3,10]")
     with pytest.raises(UserError, match=r"clip_reg_mini\.json stores another design") as raised:
