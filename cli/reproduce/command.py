@@ -18,7 +18,7 @@ from typing import NoReturn
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from cli.report.power import by_arm, hours
 from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
-from cli.reproduce.until import Batch, Experiment, print_forecast, run_looks
+from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
 from cli.settings.arguments import key_of
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
@@ -77,22 +77,22 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
-    batch, ending = _run(plan, runs, designs, gpus)
+    tried, ending = _run(plan, runs, designs, gpus)
     benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
-    folders = batch.finished if plan.options.until else [run.folder for run in runs]
+    folders = tried.finished if plan.options.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
-        benchmarks = {} if batch.stopped else _run_benchmarks(configs)
+        benchmarks = {} if tried.stopped else _run_benchmarks(configs)
         with_claims = [path for path in plan.claims_folders if any(path.rglob("claims.json"))]
         _report([*reportable, *with_claims], configs, plan)
         if plan.options.scale:
             _report_ladders(reportable, plan)
     if ending:
         print(ending)
-    if failures := batch.failures | benchmarks:
+    if failures := tried.failures | benchmarks:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
-        counts = [f"{len(batch.failures)} of {len(batch.finished) + len(batch.failures)} runs"] * bool(batch.failures)
+        counts = [f"{len(tried.failures)} of {len(tried.finished) + len(tried.failures)} runs"] * bool(tried.failures)
         counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] * bool(benchmarks)
         raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
 
@@ -188,7 +188,7 @@ def _run_benchmark(folder: Path) -> int:
     return subprocess.run(command, check=False).returncode
 
 
-def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Batch, str]:
+def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Tried, str]:
     """Train and evaluate all runs; with until=, look by look.
 
     Returns the outcomes of the runs, and one line that says how until= ended ("" without until=).
@@ -221,11 +221,11 @@ def _stop(number: int, frame: object) -> NoReturn:
     sys.exit(REQUEUE)
 
 
-def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
+def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Tried:
     """Train and evaluate these runs, `jobs` at a time; at `deadline`, a value of time.monotonic(), stop all of them."""
-    batch, left, known = Batch(), Counter(run.arm for run in runs), list[reader.Run]()
+    tried, left, known = Tried(), Counter(run.arm for run in runs), list[reader.Run]()
     if deadline is not None and time.monotonic() >= deadline:
-        return Batch(stopped=True)
+        return Tried(stopped=True)
     futures: dict[Future[str], PlannedRun] = {}
     by_folder: dict[Path, Future[str]] = {}
     for run in parents_first(runs):
@@ -239,14 +239,14 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
             try:
                 # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
                 message = future.result()
-                batch.finished.append(folder)
+                tried.finished.append(folder)
                 known += [reader.read(folder)] if _can_be_reported(folder) else []
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{folder}/output.log shows its progress; run the same command to resume"
-                batch.failures[folder] = Fault(f"its process was killed; {progress}")
-                message = _failure(batch.failures[folder])
+                tried.failures[folder] = Fault(f"its process was killed; {progress}")
+                message = _failure(tried.failures[folder])
             except Exception as error:
-                batch.failures[folder] = error
+                tried.failures[folder] = error
                 message = _failure(error)
             left[run.arm] -= 1
             took = hours(left, by_arm(known), jobs) or 0.0
@@ -254,8 +254,8 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
             print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     except TimeoutError:  # of as_completed
         pool.stop()
-        batch.stopped = True
-    return batch
+        tried.stopped = True
+    return tried
 
 
 def _failure(error: Exception) -> str:

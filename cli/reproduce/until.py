@@ -26,15 +26,15 @@ from evaluation.runs import reader
 
 
 @dataclass
-class Batch:
-    """Outcomes of some runs."""
+class Tried:
+    """Runs that were tried: which are finished, which failed, and whether hours= ended before the others."""
 
     finished: list[Path] = field(default_factory=list)
     failures: dict[Path, Exception] = field(default_factory=dict)
-    stopped: bool = False  # True if hours= ended the batch before all runs
+    stopped: bool = False
 
 
-RunAll = Callable[[list[PlannedRun]], Batch]
+RunAll = Callable[[list[PlannedRun]], Tried]
 
 
 class Experiment:
@@ -49,7 +49,7 @@ class Experiment:
             for design in designs
             for claim in claims_of(design.recipe)
         }
-        self.done = Batch()
+        self.done = Tried()
         self.outcomes: list[Outcome] = []
         self.decided_at: dict[tuple[str, str], int] = {}  # claim id and recipe -> look
         self._read: dict[Path, reader.Run] = {}
@@ -113,12 +113,12 @@ class Experiment:
         parts = [part for part, _ in open_parts(outcome)]
         return [part for part in parts if not (of_recipe & set(part.arms) or (of_recipe and part.arms == (ANY,)))]
 
-    def add(self, batch: Batch, look: int) -> None:
+    def add(self, tried: Tried, look: int) -> None:
         """Add the outcomes of runs and judge all claims again."""
-        self.done.finished += batch.finished
-        self.done.failures |= batch.failures
-        self.done.stopped = batch.stopped
-        self._read |= {path: reader.read(path) for path in batch.finished if path.is_dir()}
+        self.done.finished += tried.finished
+        self.done.failures |= tried.failures
+        self.done.stopped = tried.stopped
+        self._read |= {path: reader.read(path) for path in tried.finished if path.is_dir()}
         evidence = self.evidence()
         self.outcomes = [assess(claim, recipe, evidence) for claim, recipe in self.looks]
         for outcome in self.outcomes:
@@ -155,10 +155,10 @@ def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None
         if not runs:
             continue
         log(f"look at {look} seeds: {len(runs)} runs of {_arms_by_recipe(runs)}")
-        batch = run_all(runs)
-        experiment.add(batch, look)
-        if batch.stopped:
-            left = len(runs) - len(batch.finished) - len(batch.failures)
+        tried = run_all(runs)
+        experiment.add(tried, look)
+        if tried.stopped:
+            left = len(runs) - len(tried.finished) - len(tried.failures)
             spent = f"hours= is used up; {left} runs of the look at {look} seeds remain: run the same command again"
             return f"{_state(experiment)}; {spent}"
     spent = "; all seeds are used" if any(map(experiment.open_parts, experiment.outcomes)) else ""
@@ -207,7 +207,7 @@ def print_forecast(experiment: Experiment, folders: Iterable[Path], jobs: int) -
 
     Return False, and print nothing, if there are no runs.
     """
-    experiment.add(Batch(finished=list(folders)), look=0)
+    experiment.add(Tried(finished=list(folders)), look=0)
     if not experiment.done.finished:
         return False
     first = {run.arm: experiment.first_look(run.config.recipe) for run in experiment.runs}

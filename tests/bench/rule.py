@@ -238,7 +238,7 @@ def power(effect: float, experiments: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class OwnNumbers:
+class PrintedPart:
     """A part of a claim, judged on the means and spreads that the paper prints for three seeds."""
 
     claim: str  # its id
@@ -253,7 +253,7 @@ class OwnNumbers:
         return verdict_of(self.estimate, EACH)
 
 
-def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
+def printed_parts(seeds: int = 3) -> Iterator[PrintedPart]:
     """Yield the parts of claims for whose arms a paper prints means with spreads.
 
     Papers do not print paired differences, so the arms count as independent (Welch's t). Of each table only one column
@@ -271,7 +271,7 @@ def own_numbers(seeds: int = 3) -> Iterator[OwnNumbers]:
                 if len(texts) == len(comparison.arms):
                     draws = seeds if table.spread == "standard deviation" else 1
                     estimate = welch(comparison, texts, table.columns[at].scale, seeds, draws)
-                    yield OwnNumbers(claim.id, table.recipe, comparison.label, estimate, comparison.least)
+                    yield PrintedPart(claim.id, table.recipe, comparison.label, estimate, comparison.least)
 
 
 def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, draws: int) -> Estimate:
@@ -318,7 +318,7 @@ def print_power(experiments: int) -> None:
 def print_papers(_: int = 0) -> None:
     """Print the verdicts on the papers' printed numbers."""
     print("\n| claim | recipe | part | effect [99% interval] | s | verdict |\n|---|---|---|---|---|---|")
-    for one in own_numbers():
+    for one in printed_parts():
         e = one.estimate
         numbers = f"{e.effect:.4f} [{e.low:.4f}, {e.high:.4f}] | {one.least:g}"
         print(f"| {one.claim} | {one.recipe} | {one.label} | {numbers} | {one.verdict} |")

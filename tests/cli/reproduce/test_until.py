@@ -9,7 +9,7 @@ import pytest
 
 from cli.reproduce import until
 from cli.reproduce.plan import PlannedRun
-from cli.reproduce.until import Batch, Experiment, run_looks
+from cli.reproduce.until import Experiment, Tried, run_looks
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
@@ -30,7 +30,7 @@ class FakeTraining:
 
     Args:
         interrupt: number of runs after which SystemExit is raised, as after a signal.
-        stop: number of runs after which a stopped batch is returned, as when hours= is spent.
+        stop: number of runs after which no further run is tried, as when hours= is spent.
         broken: arms whose runs fail.
         empty: arm and seed of a run without results.
         failing: arm and seed of a run that fails.
@@ -50,24 +50,24 @@ class FakeTraining:
         self.batches: list[list[tuple[str, int]]] = []
         self.written = 0
 
-    def run_all(self, runs: list[PlannedRun]) -> Batch:
+    def run_all(self, runs: list[PlannedRun]) -> Tried:
         self.batches.append([(run.config.arm, run.config.seed) for run in runs])
-        batch = Batch()
+        tried = Tried()
         for run in runs:
             if run.config.arm in self.broken or (run.config.arm, run.config.seed) == self.failing:
-                batch.failures[run.folder] = UserError("broken")
+                tried.failures[run.folder] = UserError("broken")
                 continue
             if not run.folder.exists():
                 if self.written == self.interrupt:
                     raise SystemExit(75)
                 if self.written == self.stop:
-                    return replace(batch, stopped=True)
+                    return replace(tried, stopped=True)
                 write(self.root, run.config.arm, run.config.seed)
                 if (run.config.arm, run.config.seed) == self.empty:
                     (run.folder / "results.jsonl").write_text("")
                 self.written += 1
-            batch.finished.append(run.folder)
-        return batch
+            tried.finished.append(run.folder)
+        return tried
 
 
 def write(root: Path, arm: str, seed: int, seconds: float = 60.0, recipe: str = RECIPE) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cli.reproduce import command
 from cli.reproduce.plan import PlannedRun, make_plan
-from cli.reproduce.until import Batch
+from cli.reproduce.until import Tried
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
 from clipx.run.folder import TIMING
@@ -22,9 +22,9 @@ from tests.helpers.commands import clipx_here, write_recipe
 def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `clipx reproduce recipe=clip_reg_mini` write folders instead of training: clip_reg is far above clip."""
 
-    def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Batch:
+    def run_all(pool: object, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Tried:
         if deadline is not None and time.monotonic() > deadline - 3600:  # a run takes an hour
-            return Batch(stopped=True)
+            return Tried(stopped=True)
         for run in runs:
             if not run.folder.exists():
                 arm, seed = run.config.arm, run.config.seed
@@ -32,7 +32,7 @@ def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 log = [{"step": 1, "samples": 64, "images_per_s": 64 / 3600}]
                 made = synthetic.run("clip_reg_mini", arm, seed, {("zeroshot", "scenes_colour", "top1"): value}, log)
                 synthetic.write(tmp_path, made)
-        return Batch([run.folder for run in runs])
+        return Tried([run.folder for run in runs])
 
     monkeypatch.setattr(command, "_run_all", run_all)
     monkeypatch.setattr(command, "_pool", lambda gpus: nullcontext())
@@ -152,9 +152,9 @@ def test_hours_stop_running_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         start = time.monotonic()
         second = command._run_all(pool, runs[1:], 1, start + 0.5)
     assert (first.finished, first.stopped) == ([runs[0].folder], False)
-    assert second == Batch(stopped=True)
+    assert second == Tried(stopped=True)
     assert time.monotonic() - start < 60
-    assert command._run_all(pool, runs, 1, start) == Batch(stopped=True)
+    assert command._run_all(pool, runs, 1, start) == Tried(stopped=True)
 
 
 TINY = """

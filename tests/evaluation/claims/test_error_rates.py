@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.rule import cases, own_numbers, power, print_papers, rates
+from tests.bench.rule import cases, power, print_papers, printed_parts, rates
 
 DOCS = Path(__file__).parents[3] / "docs" / "claims.md"
 
@@ -48,13 +48,13 @@ def test_power_grows_with_seeds_and_effect() -> None:
 
 
 def test_the_papers_printed_means_and_spreads_decide_few_claims() -> None:
-    found = {(one.claim, one.recipe, one.label.split(",")[0]): one.verdict for one in own_numbers()}
+    found = {(one.claim, one.recipe, one.label.split(",")[0]): one.verdict for one in printed_parts()}
     assert found["3.1", "nuclr_cc3m", "sogclr − clip"] == "holds"
     assert found["3.2", "nuclr_cc3m", "nuclr − sogclr"] == "undecided"
     assert found["3.2", "nuclr_cc12m", "nuclr − sogclr"] == "undecided"
     assert found["2.1", "counting_datacomp", "own_log1p_1000 − clip"] == "undecided"
 
 
-def test_docs_claims_shows_the_verdicts_on_the_papers_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_claims_shows_the_verdicts_on_the_papers_printed_parts(capsys: pytest.CaptureFixture[str]) -> None:
     print_papers()
     assert capsys.readouterr().out.strip() in DOCS.read_text()
