@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.plan import COSTS
+from cli.reproduce.plan import DEVICE
 from cli.settings.compose import compose_run
 from clipx.config.presets import PAIRS, num_pairs
 from clipx.config.schema import RunConfig
@@ -78,7 +78,6 @@ def test_the_assumptions_of_the_page_are_those_of_the_forecast() -> None:
     shares = {"u": assumed.TOWER_SHARE, "u32": assumed.OBJECTIVE_SHARE, "G": assumed.PER_MACHINE}
     assert shares | {"b_out": assumed.NETWORK, "m": assumed.USABLE} == {k: INPUTS[k] for k in (*shares, "b_out", "m")}
     assert INPUTS["b_in"] == pytest.approx(assumed.LINK_SHARE, abs=0.005)
-    assert float(COSTS["share"]) == assumed.TOWER_SHARE
     devices = re.findall(r"^\| ([\w-]+) \| (\d+) \| ([\d.]+) \| (\d+) \| (\d+) \|$", TEXT, re.MULTILINE)
     assert {name: tuple(map(float, numbers)) for name, *numbers in devices} == {
         name: (d.bf16 / 1e12, d.fp32 / 1e12, d.memory / 1e9, d.link / 1e9) for name, d in DEVICES.items()
@@ -123,7 +122,7 @@ def test_the_example_of_the_page_is_the_forecast() -> None:
 
 
 def test_dry_runs_assume_the_pairs_and_the_device_of_the_page() -> None:
-    assert f"assumes {PAIRS['cc12m']:,} pairs of CC12M (paper 3) and an {COSTS['device']}" in TEXT
+    assert f"assumes {PAIRS['cc12m']:,} pairs of CC12M (paper 3) and an {DEVICE}" in TEXT
 
 
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
 from cli.report.power import by_arm, hours
-from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
+from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
 from cli.settings.arguments import key_of
 from cli.settings.compose import compose_eval, compose_run
@@ -108,7 +108,7 @@ def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> N
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
-    device, share = plan.options.device or "H100", plan.options.share or TOWER_SHARE
+    device, share = plan.options.device or DEVICE, plan.options.share or TOWER_SHARE
     print_costs([run.config for run in runs], device, share, plan.options.jobs, plan.out)
 
 

@@ -22,6 +22,7 @@ from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
+DEVICE = "H100"  # default of device=
 OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
 
 
