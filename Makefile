@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell echo $$(($$(getconf _NPROCE
 .PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-mini-finetune reproduce-mini-scaling
-.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train bench-leak tune-mini
+.PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train tune-mini
 .PHONY: reproduce-mini reproduce-mini-objectives reproduce-photos reproduce-all
 .PHONY: docs slurm test-slurm
 
@@ -192,9 +192,6 @@ bench-rule: $(READY) ## error rates and power of the verdicts in simulated exper
 
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
-
-bench-leak: $(READY) ## growth of memory and step time over 2,000 steps
-	$(BIN)/python -m tests.bench.leak
 
 bench-eval: $(READY) ## evaluation against scikit-learn and clip-benchmark: time and memory; on an idle machine
 	$(BIN)/python -m tests.bench.evaluation

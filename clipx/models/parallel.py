@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from timm.layers.norm_act import SyncBatchNormAct, convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.nn.functional import all_reduce
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
@@ -184,7 +185,8 @@ class CpuSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         axes = [0, *range(2, x.ndim)]
         wide = x.double()
         count = wide.new_tensor([x.numel() // x.shape[1]])
-        sums: Tensor = _AllReduceSum.apply(torch.cat([wide.sum(axes), wide.square().sum(axes), count]))
+        # each rank's sums affect the loss of all ranks, so the backward pass of this all-reduce sums too
+        sums = all_reduce(torch.cat([wide.sum(axes), wide.square().sum(axes), count]))
         n = float(sums[-1])
         mean, mean_square = (sums[:-1] / n).chunk(2)
         variance = mean_square - mean.square()
@@ -215,17 +217,3 @@ class CpuSyncBatchNormAct(CpuSyncBatchNorm):
 
 
 ON_CPU: dict[type, type] = {nn.SyncBatchNorm: CpuSyncBatchNorm, SyncBatchNormAct: CpuSyncBatchNormAct}
-
-
-class _AllReduceSum(torch.autograd.Function):
-    """Sum over ranks. Each rank's input affects the loss of all ranks, so the backward pass sums too."""
-
-    @staticmethod
-    def forward(ctx: Any, local: Tensor) -> Tensor:
-        total = local.clone()
-        distributed.all_reduce_sum(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return _AllReduceSum.forward(ctx, grads[0])

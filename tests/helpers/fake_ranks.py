@@ -67,7 +67,7 @@ def _complete(patch: pytest.MonkeyPatch, world: int, rank: int, B: int, sample_i
     all_reduce, all_gather, reduce_scatter = dist.all_reduce, dist.all_gather, dist.reduce_scatter
     size, parts = B // world, torch.split(sample_id, B // world)
 
-    def complete_all_reduce(values: Tensor, op: Any = dist.ReduceOp.SUM) -> None:
+    def complete_all_reduce(values: Tensor, op: Any = dist.ReduceOp.SUM, group: None = None) -> None:
         all_reduce(values, op)
         over_batch = values.dim() > 0 and values.shape[-1] == B
         of_ranks = torch.stack([values.roll((k - rank) * size, -1) if over_batch else values for k in range(world)])

@@ -192,17 +192,9 @@ def test_towers_that_pool_and_project_in_one_step_have_no_penultimate_features()
         build(config(kernel="none", tower="open_clip:mini-48")).penultimate_features(pixels())
 
 
-@torch.no_grad()
-def test_penultimate_features_of_clip_are_the_projections_input() -> None:
-    model = build(config(kernel="none"))
-    found = model.penultimate_features(pixels())
-    assert found.shape == (2, 128)
-    torch.testing.assert_close(found @ model.image.get_parameter("proj"), model.image(pixels()))
-
-
 @pytest.mark.parametrize(
     "pooling",
-    [{"pool_type": "avg", "final_ln_after_pool": True}, {"pool_type": "avg"}, {"attentional_pool": True}],
+    [{}, {"pool_type": "avg", "final_ln_after_pool": True}, {"pool_type": "avg"}, {"attentional_pool": True}],
 )
 @torch.no_grad()
 def test_penultimate_features_are_the_projections_input_for_every_pooling(pooling: dict[str, Any]) -> None:
