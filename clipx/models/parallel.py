@@ -186,7 +186,8 @@ class CpuSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         wide = x.double()
         count = wide.new_tensor([x.numel() // x.shape[1]])
         # each rank's sums affect the loss of all ranks, so the backward pass of this all-reduce sums too
-        sums = all_reduce(torch.cat([wide.sum(axes), wide.square().sum(axes), count]))
+        local = torch.cat([wide.sum(axes), wide.square().sum(axes), count])
+        sums: Tensor = all_reduce(local)  # type: ignore[no-untyped-call]
         n = float(sums[-1])
         mean, mean_square = (sums[:-1] / n).chunk(2)
         variance = mean_square - mean.square()
