@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from clipx.config.schema import AXES
-from clipx.training.devices import DEVICES
+from cli.settings.arguments import split_config_dir
+from clipx.config.setting import settings_of
 from clipx.utils.files import cache_home, content_hash, recipe_files, write_text
 from clipx.utils.registry import lookup
 
@@ -49,64 +49,37 @@ complete -c clipx -f -a '(__clipx_complete)'
 """,
 }
 ROOT = Path(__file__).parents[1]
-SOURCES = (  # files and folders; if one of them changes, the table is written again
-    "recipes",
-    "clipx/config",
-    "clipx/objectives",
-    "clipx/theory",
-    "clipx/training/devices.py",
-    "evaluation/tasks",
-    "evaluation/datasets",
-    "cli/main.py",
-    "cli/completion.py",
-)
+FOLDERS = ("cli", "clipx", "evaluation", "recipes")  # if one of their files changes, the table is written again
 FLAGS = ["true", "false"]
 BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-# command -> key of an argument key=value that is no setting -> values to offer; the command itself checks the values
-OPTIONS: dict[str, dict[str, list[str]]] = {
+WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
+UNDECLARED = {
     "report": {
-        "out": [],
+        **{key: [] for key in ("out", "reference", "jobs")},
         "limited": FLAGS,
-        "reference": [],
         "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
         "on": ["held_out"],
-        "jobs": [],
-    },
-    "export": {
-        "soup": [],
-        "out": [],
-        "ema": FLAGS,
-        "hub": [],
-        "licence": ["apache-2.0", "mit", "other"],
-        "private": FLAGS,
     },
     "reproduce": {
-        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out")},
+        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "device")},
         "until": ["decided"],
-        "scale": list(AXES),
-        "dry": FLAGS,
-        "device": list(DEVICES),
-    },
-    "check": {"device": list(DEVICES), "processes": []},
-    "bench": {key: [] for key in ("arms", "reference", "seconds", "steps", "out")},
-    "theory": {"out": []},
-    "data": {
-        **{key: [] for key in ("out", "root", "max_bad_rate", "workers", "keywords", "urls", "size", "processes")},
-        "threads": [],
-        "captions": ["first", "random"],
-        "digits": FLAGS,
+        "scale": ["samples", "data", "width", "batch"],
         "dry": FLAGS,
     },
 }
-WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
+EXAMPLES = {  # values to offer for options that allow others too
+    "licence": ["apache-2.0", "mit", "other"],
+    "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
+    "on": ["held_out"],
+}
 
 
 class Completions(TypedDict):
     """Words that can be completed."""
 
     positional: dict[str, list[str]]  # command -> arguments without "="
-    values: dict[str, dict[str, list[str]]]  # command -> key -> values
+    values: dict[str, dict[str, list[str]]]  # command (`train`, `data make`) -> key -> values
     arms: dict[str, list[str]]  # recipe -> arms
 
 
@@ -139,7 +112,7 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
     if not before:
         return _starting(word, [*commands, "--help", "--version"])
     command = before[0]
-    values = table["values"].get(command, {})
+    values = table["values"].get(" ".join(before[:2])) or table["values"].get(command, {})
     arms = table["arms"] | _own_recipes(before)
     if "recipe" in values:
         values = values | {"recipe": list(arms)}
@@ -167,8 +140,6 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
 
 
 def _own_recipes(words: list[str]) -> dict[str, list[str]]:
-    from cli.settings.arguments import split_config_dir
-
     files = [file for folder in split_config_dir(words)[0] for file in recipe_files(folder)]
     return {file.stem: _arms(file) for file in files if file.is_file()}
 
@@ -189,10 +160,9 @@ def _read_table() -> Completions:
 
 
 def _table_file() -> Path:
-    """Return the path of the table, named by a hash of the modification times of SOURCES."""
-    sources = [ROOT / name for name in SOURCES]
-    files = [file for path in sources for file in ([path] if path.is_file() else sorted(path.glob("**/*")))]
-    stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.suffix in (".py", ".yaml")]
+    """Return the path of the table, named by a hash of the modification times of the files in FOLDERS."""
+    files = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml"))
+    stamps = [(str(file), file.stat().st_mtime_ns) for file in files]
     return cache_home() / "completion" / f"{content_hash(stamps)}.json"
 
 
@@ -206,41 +176,63 @@ def _write_table_in_background() -> None:
     subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
+def options() -> dict[str, type]:
+    """Return command -> its options. Slow, because it imports torch."""
+    from cli import bench, data, main
+    from cli.export import command as export
+
+    return {
+        "check": main.CheckOptions,
+        "bench": bench.Options,
+        "export": export.Options,
+        **{f"data {name}": schema for name, schema in data.OPTIONS.items()},
+    }
+
+
 def build_table() -> Completions:
     """Return the table. Slow, because it imports torch."""
-    from cli import ls
+    from cli import data, ls
+    from cli.bench import BENCHMARKS
     from cli.init import KINDS
+    from cli.report.command import SUBCOMMANDS
     from clipx.config.presets import DATA, OBJECTIVES
     from clipx.config.schema import EvalConfig, RunConfig
-    from clipx.config.setting import settings_of
     from clipx.objectives import TERMS
+    from clipx.theory import THEORY
     from evaluation.datasets.captioned import HELD_OUT
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
     from evaluation.tasks import TASKS
 
-    def choices(schema: type) -> dict[str, list[str]]:
-        found = settings_of(schema)
-        return {key: FLAGS if isinstance(s.default, bool) else list(s.choices) for key, s in found.items()}
-
-    settings = choices(RunConfig) | {"recipe": [], "arm": [], "data": list(DATA), "objective": list(OBJECTIVES)}
+    settings = _choices(RunConfig) | {"recipe": [], "arm": [], "data": list(DATA), "objective": list(OBJECTIVES)}
     for name, term in TERMS.items():
         settings |= {f"objective.{name}.{parameter}": [] for parameter in ("weight", *ls.parameters_of(term))}
     datasets = [*NAMED, HELD_OUT, *(f"{kind}:" for kind in LAYOUTS if kind != HELD_OUT)]
-    evaluation = choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}
-    values = {command: settings | OPTIONS.get(command, {}) for command in WITH_SETTINGS}
+    values = {command: _choices(schema) for command, schema in options().items()}
+    values |= UNDECLARED
+    values |= {command: settings | values.get(command, {}) for command in WITH_SETTINGS}
+    values |= {f"theory {name}": {"out": [], **_choices(problem.settings)} for name, problem in THEORY.items()}
+    values["eval"] = _choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}
     recipes = {file.stem: _arms(file) for file in recipe_files(ROOT / "recipes") if file.stem != "base"}
     positional = {
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": ["compare", "diff", "claims", "power", "published", "missing-objects"],
-        "data": ["index", "verify", "keywords", "make", "pull"],
-        "bench": ["nuclr", "wpse"],
-        "theory": [*ls.LISTS["theory"](), "all"],
+        "report": list(SUBCOMMANDS),
+        "data": list(data.COMMANDS),
+        "bench": list(BENCHMARKS),
+        "theory": [*THEORY, "all"],
         "completion": list(SCRIPTS),
     }
-    return {"positional": positional, "values": {**OPTIONS, **values, "eval": evaluation}, "arms": recipes}
+    return {"positional": positional, "values": values, "arms": recipes}
+
+
+def _choices(schema: type) -> dict[str, list[str]]:
+    """Return key -> values to offer, of all settings of a schema."""
+    found = settings_of(schema)
+    return {
+        key: FLAGS if isinstance(s.default, bool) else EXAMPLES.get(key, list(s.choices)) for key, s in found.items()
+    }
 
 
 if __name__ == "__main__":

@@ -394,6 +394,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "make": make,
     "pull": pull,
 }
+OPTIONS = {"keywords": KeywordOptions, "verify": VerifyOptions, "make": MakeOptions, "pull": PullOptions}
 
 
 def data(arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from omegaconf import MISSING
@@ -122,7 +123,13 @@ def _tasks() -> dict[str, str]:
     from evaluation.tasks import TASKS
 
     only = {name: f" Features {task.variants[0]}." for name, task in TASKS.items() if len(task.variants) == 1}
-    return {name: _first_line(inspect.getmodule(task)) + only.get(name, "") for name, task in TASKS.items()}
+    in_module = Counter(inspect.getmodule(kind) for kind in {type(task) for task in TASKS.values()})
+
+    def description(task: object) -> str:
+        module = inspect.getmodule(task)
+        return _first_line(module if in_module[module] == 1 else type(task))
+
+    return {name: description(task) + only.get(name, "") for name, task in TASKS.items()}
 
 
 def _claims() -> dict[str, str]:

@@ -15,7 +15,9 @@ GROUP_CHANCE = 1 / 6  # both right scores are above both wrong ones, in 4 of 24 
 
 
 class PairAccuracy(CaptionTask):
-    """Share of the pairs in which each statement finds its image, over all pairs and by category.
+    """Accuracy on minimal pairs: two images and two statements that differ in one detail (MMVP-VLM, Winoground).
+
+    It is the share of the pairs in which each statement finds its image, over all pairs and by category.
 
     The metric `pair_accuracy` is Winoground's image score; by category it is, for example, `pair_accuracy/colour`. Sets
     with `both_ways` also get `text_score` (each image finds its statement) and `group_score` (both), also by category.
@@ -52,7 +54,9 @@ class PairAccuracy(CaptionTask):
 
 
 class CaptionChoice(CaptionTask):
-    """Share of the images whose right caption is nearer than every wrong one, over all images and by category.
+    """Accuracy of the choice between captions of an image: one is right, the others are wrong (SugarCrepe, ARO).
+
+    It is the share of the images whose right caption is nearer than every wrong one, over all images and by category.
 
     A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is our addition.
     Sets with `averaged` categories have one row with the mean over these categories, and no row per category (ARO,
@@ -84,7 +88,9 @@ class CaptionChoice(CaptionTask):
 
 
 class CueAssociations(CaptionTask):
-    """For a cue with k right images, the k nearest candidates are chosen; a tie counts against the model.
+    """Jaccard index of the images chosen for a cue with those that a person chose (WinoGAViL).
+
+    For a cue with k right images, the k nearest candidates are chosen; a tie counts against the model.
 
     Rows: `jaccard` over all cues, `jaccard/5-6` and `jaccard/10-12` by the number of candidates. DataComp (Gadre et
     al. 2023) reports the last.

@@ -25,7 +25,9 @@ POOL_SEED = 0  # seed for the choice of a pool's images
 
 
 class Retrieval(CaptionTask):
-    """R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
+    """Retrieval of captions by image and of images by caption; all captions of an image are right answers.
+
+    R@1, R@5, R@10 in both directions; intervals over images, as the captions of one image are not independent.
 
     `protocol=paper` reproduces the evaluator behind paper 1's tables. From image to text, that evaluator scores one
     caption per image and counts all others as hits: with five captions per image, random embeddings score 80%. Compare
@@ -162,7 +164,9 @@ MANY_TO_MANY = {"eccv": ("map@r", "r_precision", "recall@1"), "cxc": ("recall@1"
 
 
 class ManyToManyRetrieval(CaptionTask):
-    """The ordinary recall counts a fitting caption of another image as wrong; these metrics count it as right.
+    """Retrieval on COCO with all right answers known: mAP@R, R-precision and corrected R@1 (ECCV Caption, CxC).
+
+    The ordinary recall counts a fitting caption of another image as wrong; these metrics count it as right.
 
     R is the number of right answers to a query. Intervals are over images, as captions of one image are not
     independent.

@@ -57,7 +57,9 @@ def confusion(predicted: Tensor, label: Tensor, classnames: list[str]) -> dict[s
 
 
 class ZeroShot(Task):
-    """Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split.
+    """Zero-shot classification: the class whose mean prompt embedding is nearest to the image (Radford et al. 2021).
+
+    Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split.
 
     Some sets have one more metric, which DataComp's evaluation (Gadre et al. 2023) reports. `macro_f1` is over the
     classes that occur. `worst_group_top1` is the lowest accuracy of a group of images, for example a region; its
@@ -105,7 +107,9 @@ SPREAD = "top1_spread_over_draws"
 
 
 class ZeroShotDraws(Task):
-    """Standard deviation of top-1 accuracy, and means of top-1 and mean per-class accuracy, over five draws.
+    """Zero-shot accuracy with five draws of a model's random features: mean and standard deviation (paper 5).
+
+    Standard deviation of top-1 accuracy, and means of top-1 and mean per-class accuracy, over five draws.
 
     For zero-shot, paper 5 reports means over draws (section 6.2): of top-1 accuracy, or on some data sets of mean
     per-class accuracy. All other tasks use the first draw only.

@@ -80,9 +80,9 @@ def test_the_arms_of_the_installed_recipes_equal_those_of_the_yaml_parser(table:
 
 
 def test_every_option_is_in_the_help_of_its_command() -> None:
-    for command, options in completion.OPTIONS.items():
-        text = COMMANDS[command].__doc__ or ""
-        assert [key for key in options if f"{key}=" not in text] == [], command
+    for command, schema in completion.options().items():
+        text = COMMANDS[command.split()[0]].__doc__ or ""
+        assert [key for key in settings_of(schema) if f"{key}=" not in text] == [], command
 
 
 def test_bash_gets_only_the_part_after_the_last_separator(

@@ -1,9 +1,15 @@
-"""Tables in a pipe keep one line per row; COLUMNS limits the width."""
+"""Tables in a pipe keep one line per row, and COLUMNS limits the width; progress is a line every 30 seconds."""
 
 import pytest
 from rich.table import Table
 
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import ProgressBar, stdout_console
+
+LINES = [
+    "images 30/100, 70 s left",
+    "images 60/100, 40 s left",
+    "images 90/100, 10 s left",
+]  # of rank 0; other ranks print nothing
 
 
 def lines_of_a_wide_row(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -24,3 +30,18 @@ def test_columns_limits_the_width(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert len(lines) > 1 and max(map(len, lines)) <= 100
     monkeypatch.setenv("COLUMNS", "20")
     assert stdout_console(least=50).width == 50
+
+
+@pytest.mark.parametrize(("active", "expected"), [(True, LINES), (False, [])])
+def test_a_line_is_printed_every_30_seconds(
+    active: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("clipx.utils.terminal.time.monotonic", lambda: clock[0])
+    with ProgressBar(active) as bar:
+        bar.start("images", total=100)
+        for _ in range(9):
+            clock[0] += 10
+            bar.advance(10)
+    # some versions of rich end with an empty line
+    assert [line for line in capsys.readouterr().err.splitlines() if line] == expected

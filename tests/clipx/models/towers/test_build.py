@@ -40,20 +40,6 @@ def test_every_parameter_gets_a_gradient() -> None:
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-def test_towers_of_different_models_can_be_combined() -> None:
-    model = clip.build_model(config("mini-64", "mini-vit-48"))
-    assert (model.inputs.image_size, model.inputs.tokenizer) == (64, "mini-vit-48")
-
-
-def test_the_seed_determines_the_weights() -> None:
-    def weights(seed: int) -> torch.Tensor:
-        torch.manual_seed(seed)
-        return torch.cat([p.flatten() for p in clip.build_model(config("mini-48", "mini-48")).parameters()])
-
-    assert torch.equal(weights(1), weights(1))
-    assert not torch.equal(weights(1), weights(2))
-
-
 def test_models_without_two_towers_are_neither_listed_nor_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,8 +103,3 @@ def test_published_weights_of_another_size_are_refused(monkeypatch: pytest.Monke
 def test_errors_name_the_key(name: str, pretrained: str | None, embed_dim: int | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         build(name, pretrained, embed_dim=embed_dim)
-
-
-def test_the_papers_towers_are_known_to_timm() -> None:
-    assert "a1_in1k" in timm_towers.pretrained_tags("resnet50")
-    assert "dist_in22k" in timm_towers.pretrained_tags("tiny_vit_21m_224")
