@@ -30,7 +30,6 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
-  clipx report published SET|MODEL           open_clip's published results
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
@@ -121,12 +120,11 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def report(arguments: list[str]) -> None:
-    """clipx report RUN_OR_DIR... [out=DIR] [limited=true] [reference=[RN50/cc12m,...]]
+    """clipx report RUN_OR_DIR... [out=DIR] [limited=true]
 
     Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
     limited=true includes the results of clipx eval limit=N.
-    Each result is shown with that of the nearest model in open_clip's tables; reference=[NAME/TAG,...] chooses others.
-    clipx report published SET|MODEL: prints open_clip's results on a set (imagenet, mscoco, ...), or of a model.
+    Each result is shown with that of the nearest model in open_clip's tables.
     clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET]
     [reference=METHOD] [out=DIR] [limited=true]: compares methods with the same towers, data, length and batch size over
     paired seeds; writes compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out. Differences

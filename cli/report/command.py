@@ -8,12 +8,10 @@ from cli.report.claims import claims
 from cli.report.compare import compare
 from cli.report.diff import diff
 from cli.report.power import power
-from cli.report.published import published
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
 from evaluation.claims.measurements import missing_objects
-from evaluation.reference import models
 from evaluation.report.writer import write_report
 
 
@@ -24,12 +22,11 @@ def report(arguments: list[str]) -> None:
         return
     if arguments and not Path(arguments[0]).exists() and (near := did_you_mean(arguments[0], SUBCOMMANDS)):
         raise UserError(f"clipx report {arguments[0]} is no folder; {near.strip()}")
-    known = {"out": "", "limited": "false", "reference": ""}
+    known = {"out": "", "limited": "false"}
     runs, given = split(arguments, known, "report", "RUN_OR_DIR...")
-    reference = [models.find(name.strip()) for name in given["reference"].strip("[]").split(",") if name.strip()]
     paths, limited = [Path(run) for run in runs], flag(given["limited"], "limited")
     command = shlex.join(["clipx", "report", *arguments])
-    written = write_report(paths, Path(given["out"] or runs[0]), limited, reference, command)
+    written = write_report(paths, Path(given["out"] or runs[0]), limited, command)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 
@@ -50,5 +47,4 @@ SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "diff": diff,
     "missing-objects": _missing_objects,
     "power": power,
-    "published": published,
 }

@@ -18,8 +18,7 @@ from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, datas
 from evaluation.compare import methods
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import MethodComparison, seed_mean
-from evaluation.report import writer
-from evaluation.report.pages import comparison as page
+from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
@@ -68,7 +67,7 @@ def compare_runs(
         print(group.line())
     if note := reader.limited_note(runs):
         print(note)
-    written = writer.write_comparison(found, ladders, left_out, out, command)
+    written = page.write_comparison(found, ladders, left_out, out, command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 

@@ -10,8 +10,7 @@ from rich.text import Text
 from cli.settings.arguments import flag, split
 from clipx.utils.terminal import stdout_console
 from evaluation.compare.items import Pair, pair_up
-from evaluation.report import writer
-from evaluation.report.pages.disagreement import p_text
+from evaluation.report.disagreement import p_text, write_disagreement
 
 
 def diff(arguments: list[str]) -> None:
@@ -24,7 +23,7 @@ def diff(arguments: list[str]) -> None:
         names = runs[0], runs[1]
     _print(pairs, names)
     folder = a.parent.parent if a.parent.name == "checkpoints" else a
-    written = writer.write_disagreement(pairs, names, Path(given["out"] or folder))
+    written = write_disagreement(pairs, names, Path(given["out"] or folder))
     print(written.html, written.markdown, written.csv, sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of a report. The HTML and the Markdown renderer show the same blocks."""
+"""Building blocks of a report. The HTML and the text renderers show the same blocks."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,6 +50,11 @@ class Table:
     columns: list[str]
     rows: list[list[Cell]]
 
+    @property
+    def numeric(self) -> list[bool]:
+        """For each column, True if a cell is a number: the column is then right-aligned, even if some are missing."""
+        return [any(row[at].sort is not None for row in self.rows) for at in range(len(self.columns))]
+
 
 @dataclass(frozen=True)
 class Data:
@@ -70,7 +75,8 @@ class Figure:
     caption: str
     pdf: bytes = field(repr=False)  # the same drawing, for a paper
     data: Data
-    curves: dict[str, str]  # label -> colour of each curve that the reader can switch off: a <g data-label> in `body`
+    colours: dict[str, str]  # label -> colour, as in the legend; {} without legend
+    curves: dict[str, tuple[str, int | None]]  # id of an element in `body` -> label and seed of its curve
     legend: float  # px, height of the legend at the bottom; the HTML page replaces the legend by switches
 
 
@@ -91,38 +97,6 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class RetrievalItem:
-    """A caption or an image of a retrieval example."""
-
-    text: str = ""  # caption text
-    image: str = ""  # data URI of an image
-    similarity: float | None = None  # to the query; None for the query itself
-    correct: bool = False
-
-
-@dataclass(frozen=True)
-class RetrievalExample:
-    """A query with its best answers."""
-
-    query: RetrievalItem
-    answers: list[RetrievalItem]  # best first
-    rank: int  # rank of the first correct answer, from 1
-
-    @property
-    def rank_text(self) -> str:
-        """Return the rank in words. A correct answer whose similarity is NaN has rank metrics.MISS, about 2**63."""
-        return f"rank {self.rank:,}" if self.rank < 2**48 else "not found"
-
-
-@dataclass(frozen=True)
-class RetrievalExamples:
-    """Retrieval examples in one direction."""
-
-    title: str
-    examples: list[RetrievalExample]
-
-
-@dataclass(frozen=True)
 class Details:
     """Blocks below a summary; a click on the summary folds or unfolds them."""
 
@@ -131,7 +105,7 @@ class Details:
     open: bool = False
 
 
-Block = Text | KeyValues | Table | Figures | RetrievalExamples | Details
+Block = Text | KeyValues | Table | Figures | Details
 
 
 @dataclass(frozen=True)
@@ -151,3 +125,8 @@ class Document:
     sections: list[Section]
     footer: str  # how to read the numbers
     command: str = ""  # command line that wrote the report; shown below each figure
+
+
+def figures(drawn: list[Figure]) -> list[Block]:
+    """Return a block with these figures; [] if there are none."""
+    return [Figures(drawn)] if drawn else []

@@ -1,34 +1,47 @@
-"""Write reports: read the runs, build the document, save it as HTML, Markdown and CSV."""
+"""Write a report: choose title, summary and order of its sections; save it as HTML, Markdown and CSV."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from clipx.utils.files import write_text
-from evaluation.claims.evidence import collect_evidence
-from evaluation.compare.items import Pair
-from evaluation.compare.ladders import Ladder
-from evaluation.compare.methods import LeftOut, MethodComparison
-from evaluation.reference.models import PublishedModel
-from evaluation.report.blocks import Document
-from evaluation.report.contents import build_report
-from evaluation.report.pages.comparison import (
-    build_comparison,
-    comparison_table,
-    ladder_table,
-    ladder_title,
-    names,
-    ranking,
+from evaluation.claims.assess import outcomes
+from evaluation.claims.evidence import Evidence, collect_evidence
+from evaluation.claims.published import TABLES
+from evaluation.claims.table import CLAIMS
+from evaluation.claims.types import Outcome
+from evaluation.report.blocks import Block, Document, Section, Text
+from evaluation.report.html import render_html
+from evaluation.report.sections.claims import claims, claims_summary
+from evaluation.report.sections.forgetting import forgetting
+from evaluation.report.sections.papers import paper_figures, paper_tables, toy_problems
+from evaluation.report.sections.results import (
+    CSV,
+    Nearest,
+    all_results,
+    headline_metrics,
+    nearest_models,
+    published_values,
+    results,
+    tone,
 )
-from evaluation.report.pages.disagreement import build_disagreement, disagreement_table
-from evaluation.report.render.html import render_html
-from evaluation.report.render.latex import render_latex
-from evaluation.report.render.markdown import render_markdown
-from evaluation.report.sections.published import Published
+from evaluation.report.sections.settings import conditions, provenance, settings
+from evaluation.report.sections.tasks import point_weights, popularity, retrieval_examples, task_details
+from evaluation.report.sections.training import training
+from evaluation.report.text import Markdown
 from evaluation.runs import reader
-from evaluation.runs.reader import Run
+from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
+from evaluation.runs.reader import Run, limited_note
 from evaluation.types import Result, csv_text
+
+MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
+MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
+FOOTER = (
+    "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With three or more seeds this "
+    "must hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
+    "column header to sort."
+)
 
 
 @dataclass(frozen=True)
@@ -42,65 +55,135 @@ class ReportFiles:
     figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
 
-def write_report(
-    paths: list[Path],
-    out: Path,
-    limited: bool = False,
-    reference: Sequence[PublishedModel] = (),
-    command: str = "",
-) -> ReportFiles:
+@dataclass(frozen=True)
+class Contents:
+    """What the sections of a report are about."""
+
+    runs: list[Run]
+    groups: list[RunGroup]
+    metrics: list[MetricSummary]
+    headline: list[MetricSummary]  # main metrics
+    evidence: Evidence
+    outcomes: list[Outcome]  # of all claims
+    published: Nearest
+
+    @property
+    def tested(self) -> bool:
+        """True if the runs test a claim."""
+        return any(outcome.verdict != "not run" for outcome in self.outcomes)
+
+    @property
+    def has_paper_runs(self) -> bool:
+        """True if the runs test a claim or belong to a paper's table."""
+        return self.tested or any(table.recipe in self.evidence.runs for table in TABLES)
+
+
+SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
+    "Results": lambda c: results(c.headline, c.groups, c.published),
+    "Gain and forgetting": lambda c: forgetting(c.groups),
+    "Claims": lambda c: claims(c.evidence, c.outcomes),
+    "Toy problems": lambda c: toy_problems(c.evidence, c.outcomes),
+    "Paper tables": lambda c: paper_tables(c.evidence) if c.has_paper_runs else [],
+    "Training conditions": lambda c: conditions(c.runs),
+    "Paper figures": lambda c: paper_figures(c.groups, c.evidence, list_missing=c.has_paper_runs),
+    "Settings": lambda c: settings(c.groups),
+    "Training": lambda c: training(c.groups, c.headline),
+    "Task details": lambda c: _detailed(c.groups, task_details(c.groups[:MAX_DETAILED], c.metrics)),
+    "Learned popularity": lambda c: popularity(c.groups),
+    "Point weights": lambda c: point_weights(c.groups),
+    "Retrieval examples": lambda c: _detailed(c.groups, retrieval_examples(c.groups[:MAX_DETAILED])),
+    "All results": lambda c: all_results(c.runs, c.published),
+    "Provenance": lambda c: provenance(c.groups),
+}
+OF_A_STUDY = ("Claims", "Gain and forgetting", "Settings", "Results")  # first sections if many methods test claims
+
+
+def write_report(paths: list[Path], out: Path, limited: bool = False, command: str = "") -> ReportFiles:
     """Write the report on all runs at or below `paths` to report.html, report.md and report.csv in the folder `out`.
 
-    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`. `reference`: published
-    models beside the results; by default the nearest one. `command`: command line shown below each figure.
+    The same runs give the same bytes. `limited`: include the rows of `clipx eval limit=N`. `command`: command line
+    shown below each figure.
 
     Raises UserError: a path holds no run, or a file of a run is corrupt.
     """
     runs = reader.find(paths, limited=limited)
-    published = Published(runs, reference)
+    published = nearest_models(runs)
     document = build_report(runs, collect_evidence(runs, paths), published)
-    return _write(document, results_table(runs, out, published), out, "report", command)
+    return save(document, results_table(runs, out, published), out, "report", command)
 
 
-def write_comparison(
-    comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut], out: Path, command: str = ""
-) -> ReportFiles:
-    """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
-    tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
-    tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
-    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
-    document = build_comparison(comparisons, ladders, left_out)
-    return _write(document, comparison_table(comparisons), out, "compare", command)
+def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Document:
+    """Return the report on `runs` (at least one): overview first, provenance last."""
+    failed = [str(run.path) for run in runs if run.failed_to_start]
+    runs = [run for run in runs if not run.failed_to_start] or runs
+    groups = group_runs(runs)
+    metrics = summarise_metrics(groups)
+    shown = Contents(runs, groups, metrics, headline_metrics(metrics), evidence, outcomes(CLAIMS, evidence), published)
+    first = OF_A_STUDY if shown.tested and len(groups) > MAX_NAMES else ()
+    sections = [Section(name, SECTIONS[name](shown)) for name in dict.fromkeys([*first, *SECTIONS])]
+    lead = _summary(shown) + claims_summary(shown.outcomes)
+    if failed and not runs[0].failed_to_start:
+        lead += f" Left out, because they have no training step: {', '.join(failed)}."
+    return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)
 
 
-def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
-    """Write diff.html, diff.md and diff.csv, which compare two models item by item, to the folder `out`."""
-    return _write(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
+def title(groups: list[RunGroup]) -> str:
+    """Return the names of the methods, or else of the recipes, if there are at most MAX_NAMES; otherwise counts."""
+    if len(groups) <= MAX_NAMES:
+        return ", ".join(group.label for group in groups)
+    recipes = list(dict.fromkeys(group.runs[0].config.recipe or group.label for group in groups))
+    if len(recipes) <= MAX_NAMES:
+        return ", ".join(recipes)
+    return f"{sum(len(group.runs) for group in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"
 
 
-def _write(document: Document, table: list[list[object]], out: Path, name: str, command: str = "") -> ReportFiles:
-    markdown, files = render_markdown(document, f"{name}_files")
-    folder = out / f"{name}_files"
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, content in files.items():
-        (folder / file).write_bytes(content)
-    figures = [folder / file for file in files]
-    report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", figures)
-    write_text(report.html, render_html(replace(document, command=command)))
-    write_text(report.markdown, markdown)
-    write_text(report.csv, csv_text(table))
-    return report
+def _summary(shown: Contents) -> str:
+    runs, methods = shown.runs, len(shown.groups)
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}" + (f" of {methods} methods" if methods > 1 else "")
+    if not shown.headline:
+        state = "diverged" if all(run.diverged for run in runs) else "not evaluated yet"
+        return limited_note(runs) or f"{count}, {state}."
+    tones = [tone(metric) for metric in shown.headline if metric.row.chance is not None]
+    if not tones:  # geometry has no chance level
+        return f"{count}."
+    worse = f", worse: {tones.count('bad')}" if "bad" in tones else ""
+    better = f"better than chance: {tones.count('good')} of {len(tones)}"
+    return f"{count}. Headline metrics whose whole 95% interval is {better}{worse}."
 
 
-def results_table(runs: list[Run], out: Path, published: Published) -> list[list[object]]:
+def _detailed(groups: list[RunGroup], blocks: list[Block]) -> list[Block]:
+    """Add a note to the blocks of the first MAX_DETAILED methods if there are more."""
+    if not blocks or len(groups) <= MAX_DETAILED:
+        return blocks
+    note = f"Shown: the first {MAX_DETAILED} of {len(groups)} methods. For others, give clipx report their folders."
+    return [Text(note, "muted"), *blocks]
+
+
+def results_table(runs: list[Run], out: Path, published: Nearest) -> list[list[object]]:
     """Return a header and all result rows: run, folder relative to `out`, Result fields, published values, hashes."""
     hashes = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     names = [field.name for field in fields(Result) if field.name != "hashes"]
-    table: list[list[object]] = [["run", "folder", *names, *published.csv_columns, *(f"hash_{key}" for key in hashes)]]
+    columns = CSV if published else ()
+    table: list[list[object]] = [["run", "folder", *names, *columns, *(f"hash_{key}" for key in hashes)]]
     for run in runs:
         for row in run.results:
-            values = [getattr(row, name) for name in names] + published.csv_cells(run, row)
+            values = [getattr(row, name) for name in names] + published_values(run, row, published)
             table.append(
                 [run.name, os.path.relpath(run.path, out), *values, *(row.hashes.get(key, "") for key in hashes)]
             )
     return table
+
+
+def save(document: Document, table: list[list[object]], out: Path, name: str, command: str = "") -> ReportFiles:
+    """Write NAME.html, NAME.md with the files that it links to, and `table` as NAME.csv."""
+    folder = out / f"{name}_files"
+    markdown = Markdown(document, folder.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in markdown.files.items():
+        (folder / file).write_bytes(content)
+    linked = [folder / file for file in markdown.files]
+    report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", linked)
+    write_text(report.html, render_html(replace(document, command=command)))
+    write_text(report.markdown, markdown.text)
+    write_text(report.csv, csv_text(table))
+    return report

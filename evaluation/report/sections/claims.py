@@ -1,14 +1,16 @@
-"""Section "Claims": verdicts with their effects and intervals."""
+"""Section "Claims": verdicts with their effects and intervals, in tables and in a forest plot."""
 
 import math
+from typing import Any
 
+from clipx.utils.figures import GREEN, ORANGE, RED
 from clipx.verdict import DECIDED, Verdict
 from evaluation.claims.assess import looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import MOST_SEEDS, survives_holm
-from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, Text, Tone
-from evaluation.report.figures.effects import Effect, forest_plot
+from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Table, Text, Tone, figures
+from evaluation.report.figures import DASHED, FONT, INK, drawing, shorten
 from evaluation.runs.description import four_decimals
 
 SIGNS: dict[Verdict, tuple[str, Tone]] = {
@@ -28,7 +30,14 @@ RULE = (
     '"lost".'
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
-MAX_EFFECTS = 40  # in one forest plot; more effects have one plot per paper
+MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the forest plot
+    "holds": (GREEN, "o"),
+    "does not hold": (RED, "X"),
+    "equivalent": (ORANGE, "D"),
+    "undecided": (INK, "o"),
+}
+LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
+Effect = tuple[str, Finding, str]  # label, finding with a finite interval, its seeds and look
 NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds needed"]
 
 
@@ -38,7 +47,7 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
     untested = [outcome for outcome in outcomes if outcome.verdict == "not run"]
     return [
         *(_verdicts(tested) if tested else []),
-        *_forest(tested, evidence),
+        *figures(_forest(tested, evidence)),
         *(_commands(untested) if untested else []),
         *(Text(line, "muted") for line in evidence.left_out),
     ]
@@ -70,43 +79,63 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
     return blocks
 
 
-def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Block]:
-    """Draw the effects that have finite intervals, in one figure or in one per paper."""
+def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
+    """Draw the effects that have finite intervals, in one figure per paper."""
     effects: dict[int, list[Effect]] = {}
     for outcome in outcomes:
-        title = _title(outcome, outcomes)
         looks = looks_of(outcome.claim, outcome.recipe, evidence)
-        found = [effect for finding in outcome.findings if (effect := _effect(title, finding, looks))]
-        effects.setdefault(outcome.claim.paper, []).extend(found)
-    together = sum(len(of_paper) for of_paper in effects.values()) <= MAX_EFFECTS
-    if together:
-        effects = {0: [effect for of_paper in effects.values() for effect in of_paper]}
-    figures: list[Figure] = []
-    for paper, of_paper in sorted(effects.items()):
-        if of_paper:
-            of = "" if together else f" of paper {paper}"
-            title = f"Effects of the claims{of}"
-            caption = f"{title} with their intervals; tick: smallest effect of interest; at the right: seeds and look"
-            name = "forest" if together else f"forest-{paper}"
-            figures.append(forest_plot(name, caption, of_paper))
-    return [Figures(figures)] if figures else []
+        for finding in outcome.findings:
+            one = finding.estimate
+            if one is not None and all(map(math.isfinite, (one.effect, one.low, one.high))):
+                at = sum(look <= finding.seeds for look in looks)
+                text = f"{finding.seeds} seeds, look {at} of {len(looks)}"
+                label = f"{_title(outcome, outcomes)} {finding.label}"
+                effects.setdefault(outcome.claim.paper, []).append((label, finding, text))
+    caption = "effects of the claims with their intervals; tick: smallest effect of interest; at the right: seeds, look"
+    return [
+        forest_plot(f"forest-{paper}", f"Paper {paper}: {caption}", of_paper)
+        for paper, of_paper in sorted(effects.items())
+    ]
+
+
+def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
+    """Draw effects with their intervals, one per line, and a tick at the smallest effect of interest."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    found = [finding for _, finding, _ in effects]
+    verdicts = [verdict for verdict in MARKS if any(finding.verdict == verdict for finding in found)]
+    rows: list[list[str | float]] = []
+    with drawing(name, 640, 60 + 17 * len(effects), verdicts) as (plot, axes):
+        plot.colours.update({verdict: MARKS[verdict][0] for verdict in verdicts})
+        for at, (label, finding, look) in enumerate(effects):
+            one, (colour, marker), curve = finding.estimate, MARKS[finding.verdict], plot.curve(finding.verdict)
+            assert one is not None  # only findings with a finite interval are drawn
+            axes.plot([one.low, one.high], [at, at], **curve)
+            fill = "none" if finding.verdict == "undecided" else colour
+            axes.plot(one.effect, at, marker, markersize=6, markerfacecolor=fill, **curve)
+            if finding.least is not None:
+                axes.plot(finding.least, at, "|", color=INK, markersize=11, markeredgewidth=1.4)
+            place: Any = {"transform": axes.get_yaxis_transform(), "va": "center_baseline"}
+            axes.text(1.01, at, look, fontsize=FONT - 1, **place)
+            least = "" if finding.least is None else finding.least
+            rows.append([label, finding.verdict, one.effect, one.low, one.high, least, look])
+        if max(map(abs, axes.get_xlim())) > LINEAR_TO:
+            axes.set_xscale("symlog", linthresh=0.01)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.axvline(0, **DASHED)
+        axes.set_yticks(range(len(effects)), shorten([label for label, _, _ in effects], 60))
+        axes.set_ylim(len(effects) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        columns = ["effect of", "verdict", "effect", "low", "high", "smallest effect of interest", "look"]
+        return plot.to_figure(caption, Data(columns, rows), "effect")
 
 
 def _title(outcome: Outcome, outcomes: list[Outcome]) -> str:
     """Return the claim's id, with the recipe if several recipes test the claim: their verdicts may differ."""
     once = sum(other.claim is outcome.claim for other in outcomes) == 1
     return outcome.claim.id if once else f"{outcome.claim.id} {outcome.recipe}"
-
-
-def _effect(title: str, finding: Finding, looks: tuple[int, ...]) -> Effect | None:
-    estimate = finding.estimate
-    if estimate is None or not all(map(math.isfinite, (estimate.effect, estimate.low, estimate.high))):
-        return None
-    look = sum(look <= finding.seeds for look in looks)
-    text = f"{finding.seeds} seeds, look {look} of {len(looks)}"
-    return Effect(
-        f"{title} {finding.label}", finding.verdict, estimate.effect, estimate.low, estimate.high, finding.least, text
-    )
 
 
 def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:

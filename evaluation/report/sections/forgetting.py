@@ -1,14 +1,27 @@
 """Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from evaluation.compare.forgetting import FineTuned, FineTuning, fine_tunings
 from evaluation.compare.methods import MIN_SEEDS, SeedMean
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
-from evaluation.report.figures.effects import PlanePoint, Shade, heat_map, plane
-from evaluation.report.figures.svg import slug
+from evaluation.report.figures import DASHED, INK, Point, Shade, add_labels, drawing, heat_map, slug
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import RunGroup
 
 SHOWN = 3  # folders named in the note on runs that are left out
+Interval = tuple[float, float, float]  # low, value, high
+
+
+@dataclass(frozen=True)
+class PlanePoint:
+    """An arm in the plane of forgetting and gain."""
+
+    label: str
+    x: Interval
+    y: Interval
+    path: list[Point]  # from (0, 0) to the point; [] for none
 
 
 def forgetting(groups: list[RunGroup]) -> list[Block]:
@@ -48,25 +61,50 @@ def _plane(tuning: FineTuning) -> Figure:
     )
     if any(point.path for point in points):
         caption += ". Lines: weights interpolated between start and end"
-    return plane(
-        f"forgetting-{slug(tuning.recipe)}", caption, points, "forgetting on the kept sets", "gain on the new sets"
-    )
+    return plane(f"forgetting-{slug(tuning.recipe)}", caption, points)
+
+
+def plane(name: str, caption: str, points: list[PlanePoint]) -> Figure:
+    """Draw one point with both intervals per label, and its path. Dashed: the axes and x = y."""
+    x, y = "forgetting on the kept sets", "gain on the new sets"
+    rows: list[list[str | float]] = []
+    with drawing(name, 560, 400, [point.label for point in points]) as (plot, axes):
+        for point in points:
+            style, (x_low, at_x, x_high), (y_low, at_y, y_high) = plot.style(point.label), point.x, point.y
+            thin: Any = {"linewidth": 1, **plot.curve(point.label)}
+            axes.plot([x_low, x_high], [at_y, at_y], **thin)
+            axes.plot([at_x, at_x], [y_low, y_high], **thin)
+            axes.plot(at_x, at_y, style["marker"], markersize=6, **thin)
+            if point.path:
+                axes.plot(*zip(*point.path, strict=True), linestyle=style["linestyle"], marker=".", **thin)
+            rows.append([point.label, at_x, x_low, x_high, at_y, y_low, y_high])
+            rows += [[point.label, at[0], "", "", at[1], "", ""] for at in point.path[1:-1]]
+        axes.plot(0, 0, "+", color=INK, markersize=9)
+        axes.axvline(0, **DASHED)
+        axes.axhline(0, **DASHED)
+        axes.margins(0.08)
+        limits = axes.get_xlim(), axes.get_ylim()
+        axes.axline((0, 0), slope=1, **DASHED)
+        axes.set(xlim=limits[0], ylim=limits[1])
+        add_labels(plot, {point.label: (point.x[1], point.y[1]) for point in points})
+        return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
 
 
 def _by_set(tuning: FineTuning) -> Figure:
     cells: list[list[Shade]] = []
     rows: list[list[str | float]] = []
-    sides = [("new", name) for name in tuning.new] + [("kept", name) for name in tuning.kept]
-    for side, name in sides:
-        changes = [_on_set(arm, name) for arm in tuning.arms]
-        cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
-        rows.append([f"{side}: {tuning.titles[name]}", *(one.value for one in changes)])
+    names = []
+    for side, sets in (("new", tuning.new), ("kept", tuning.kept)):
+        for name in sets:
+            changes = [_on_set(arm, name) for arm in tuning.arms]
+            cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
+            rows.append([f"{side}: {tuning.titles[name]}", *(one.value for one in changes)])
+            names.append(f"{side} {tuning.titles[name].partition(' ')[2]}")
     labels = [arm.label for arm in tuning.arms]
     caption = (
         f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
         f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
     )
-    names = [f"{side} {tuning.titles[name].partition(' ')[2]}" for side, name in sides]
     return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
 
 
@@ -97,7 +135,6 @@ def _cell(found: SeedMean | None, better: int) -> Cell:
     return Cell(digits(found.value, "+"), found.value, tone, note=found.interval("+"))
 
 
-def _span(found: SeedMean) -> tuple[float, float, float]:
-    if found.low is None or found.high is None:
-        return found.value, found.value, found.value
-    return found.low, found.value, found.high
+def _span(found: SeedMean) -> Interval:
+    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    return low, found.value, high

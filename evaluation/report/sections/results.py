@@ -1,9 +1,12 @@
-"""Sections "Results" and "All results": headline metrics with intervals and chance, and every result row."""
+"""Sections "Results" and "All results": metrics beside chance and the nearest published model; every result row."""
 
 import math
+from pathlib import Path
 
-from evaluation.report.blocks import Block, Cell, Details, Figures, IntervalBar, Table, Text, Tone
-from evaluation.report.sections.published import Published, robustness
+from evaluation.reference.columns import counterpart
+from evaluation.reference.models import PublishedModel, source
+from evaluation.reference.nearest import compare, nearest
+from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
@@ -17,10 +20,15 @@ SIGNS: dict[Standing, str] = {
     "no chance level": MISSING,
 }
 MAX_METHODS = 4  # with more methods, the section starts with a table of one row per method
+NEAREST = (
+    "The nearest published model is chosen by training data first, then by image tower, then by number of samples seen."
+)
+CSV = ("published_model", "published", "published_difference", "not_compared")
 Key = tuple[str, str, str, str]  # task, data set, split, metric
+Nearest = dict[Path, PublishedModel]  # folder of a run -> nearest published model; {} if no result has a counterpart
 
 
-def results(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> list[Block]:
+def results(headline: list[MetricSummary], groups: list[RunGroup], published: Nearest) -> list[Block]:
     """Return a table with a row per metric and method.
 
     With more than MAX_METHODS methods, it is folded below a table with a row per method.
@@ -29,14 +37,11 @@ def results(headline: list[MetricSummary], groups: list[RunGroup], published: Pu
     if not headline:
         others = [run.path for group in groups for run in group.runs if not run.diverged]
         return [*diverged, *([Text(f"No results yet. To get them: clipx eval {others[0]}")] if others else [])]
-    table = _by_metric(headline, len(groups) > 1, published)
-    notes: list[Block] = [Text(published.note, "muted")] if published.note else []
-    if figures := robustness(headline):
-        notes.append(Figures(figures))
-    if len(groups) <= MAX_METHODS:
-        return [*diverged, table, *notes]
-    by_method = _by_method(headline, groups, published)
-    return [*diverged, by_method, Details("Comparison with chance, interval methods", [table]), *notes]
+    table: Block = _by_metric(headline, len(groups) > 1, published)
+    tables = [table]
+    if len(groups) > MAX_METHODS:
+        tables = [_by_method(headline, groups, published), Details("Comparison with chance, interval methods", [table])]
+    return [*diverged, *tables, *([Text(f"Published: {source()}. {NEAREST}", "muted")] if published else [])]
 
 
 def _diverged(groups: list[RunGroup]) -> list[Block]:
@@ -65,7 +70,7 @@ def tone(metric: MetricSummary) -> Tone:
     return "good" if (metric.standing == "above chance") == metric.row.higher_is_better else "bad"
 
 
-def all_results(runs: list[Run], published: Published) -> list[Block]:
+def all_results(runs: list[Run], published: Nearest) -> list[Block]:
     """Return every result row, folded."""
     rows = [
         [
@@ -75,24 +80,58 @@ def all_results(runs: list[Run], published: Published) -> list[Block]:
             *(_value(value) for value in (row.value, row.low, row.high, row.chance)),
             Cell(f"{row.n:,}", row.n),
             Cell(row.model),
-            *published.cells(run, row),
+            *_published(run, row, published),
         ]
         for run in runs
         for row in run.results
     ]
     columns = ["Run", "Seed", "Task", "Data set", "Split", "Metric", "Value", "Low", "High", "Chance", "Examples"]
-    columns += ["Model", *published.columns]
+    columns += ["Model", *_published_column(published)]
     return [Details("Every metric of every seed", [Table(columns, rows)])] if rows else []
 
 
-def _by_metric(headline: list[MetricSummary], several: bool, published: Published) -> Table:
-    columns = ["Metric", *(["Method"] if several else []), "Value", *published.columns, "Against chance"]
+def nearest_models(runs: list[Run]) -> Nearest:
+    """Return the published model nearest to each run; {} if open_clip publishes no counterpart of any result."""
+    if not any(counterpart(row) for run in runs for row in run.results):
+        return {}
+    return {run.path: nearest(run) for run in runs}
+
+
+def published_values(run: Run, row: Result, published: Nearest) -> list[object]:
+    """Return the values of the columns CSV, all "" if the row has no published counterpart; [] without models."""
+    if not published:
+        return []
+    one = compare(row, published[run.path])
+    if one is None:
+        return [""] * len(CSV)
+    return [one.model.name, one.published, "" if one.obstacle else one.difference, one.obstacle]
+
+
+def _published_column(published: Nearest) -> list[str]:
+    return ["Nearest published"] if published else []
+
+
+def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
+    """Return the cell of the published column; [] without models."""
+    if not published:
+        return []
+    one = compare(row, published[run.path])
+    if one is None:
+        return [Cell("")]
+    if one.obstacle:
+        return [Cell("not compared", tone="muted", note=one.obstacle)]
+    note = f"{one.model.name}, ours {digits(one.difference, '+')}"
+    return [Cell(f"{one.published:.4f}", one.published, note=note)]
+
+
+def _by_metric(headline: list[MetricSummary], several: bool, published: Nearest) -> Table:
+    columns = ["Metric", *(["Method"] if several else []), "Value", *_published_column(published), "Against chance"]
     rows = [
         [
             Cell(_name(metric.row), note=_data(metric.row)),
             *([Cell(metric.group.label)] if several else []),
             _value(metric.row.value),
-            *published.cells(metric.group.runs[0], metric.row),
+            *_published(metric.group.runs[0], metric.row, published),
             Cell(SIGNS[metric.standing], tone=tone(metric)),
             Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
             _value(metric.row.chance),
@@ -104,27 +143,23 @@ def _by_metric(headline: list[MetricSummary], several: bool, published: Publishe
     return Table([*columns, "95% interval", "Chance", "Examples", "Interval method"], rows)
 
 
-def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published: Published) -> Table:
+def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published: Nearest) -> Table:
     """Return one row per method and published model, one column per metric, with intervals below the values."""
     columns: dict[Key, str] = {}
-    models: dict[str, dict[Key, Cell]] = {}
-    values: dict[tuple[str, Key], Cell] = {}
+    lines: dict[tuple[str, str], dict[Key, Cell]] = {(group.label, ""): {} for group in groups}
     for metric in headline:
         row = metric.row
         key = (row.task, row.dataset, row.split, row.metric)
         columns.setdefault(key, f"{_name(row)}, {_data(row)}")
-        values[metric.group.label, key] = _value(row.value, note=_interval(row))
-        for one in published.comparisons(metric.group.runs[0], row):
-            if not one.obstacle:
-                models.setdefault(one.model.name, {})[key] = Cell(f"{one.published:.4f}", one.published)
+        lines[metric.group.label, ""][key] = _value(row.value, note=_interval(row))
+        one = compare(row, published[metric.group.runs[0].path]) if published else None
+        if one and not one.obstacle:
+            line = lines.setdefault((one.model.name, "published"), {})
+            line[key] = Cell(f"{one.published:.4f}", one.published)
     rows = [
-        [Cell(group.label), *(values.get((group.label, key), Cell(MISSING)) for key in columns)]
-        for group in groups
-        if any((group.label, key) in values for key in columns)
-    ]
-    rows += [
-        [Cell(name, note="published"), *(of_model.get(key, Cell(MISSING)) for key in columns)]
-        for name, of_model in models.items()
+        [Cell(name, note=note), *(cells.get(key, Cell(MISSING)) for key in columns)]
+        for (name, note), cells in lines.items()
+        if cells
     ]
     return Table(["Method", *columns.values()], rows)
 

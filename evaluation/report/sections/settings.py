@@ -46,8 +46,9 @@ def conditions(runs: list[Run]) -> list[Block]:
     return [Text(CONDITIONS, "muted"), *blocks] if blocks else []
 
 
-def provenance(runs: list[Run], groups: list[RunGroup]) -> list[Block]:
+def provenance(groups: list[RunGroup]) -> list[Block]:
     """Return a folded block: environments with their runs, hashes of the results, folders of the runs."""
+    runs = [run for group in groups for run in group.runs]
     environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:

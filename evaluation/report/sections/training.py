@@ -1,12 +1,10 @@
 """Section "Training": loss, temperature, scores and geometry during training, error against cost, last values."""
 
 from statistics import fmean, median
+from typing import Any
 
-from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table
-from evaluation.report.figures.effects import paths
-from evaluation.report.figures.geometry import scatter_plot
-from evaluation.report.figures.plots import Line, line_plot
-from evaluation.report.figures.svg import slug
+from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
+from evaluation.report.figures import Line, Point, drawing, line_plot, scatter_plot, slug
 from evaluation.runs.description import (
     MISSING,
     digits,
@@ -35,52 +33,41 @@ def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Bloc
     by_recipe: dict[str, LabelledRuns] = {}
     for label, run in runs:
         by_recipe.setdefault(run.config.recipe, []).append((label, run))
-    if len(by_recipe) == 1:
-        blocks = _curve_blocks(runs)
-    else:
-        blocks = [
-            Details(recipe or "Without a recipe", _curve_blocks(of_recipe, f"{slug(recipe)}-"), open=True)
-            for recipe, of_recipe in by_recipe.items()
-        ]
-    if costs := error_against_cost(headline):
-        blocks.append(Figures(costs))
-    table = _last_values(runs)
-    return [*blocks, Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table]
-
-
-def _curve_blocks(runs: LabelledRuns, prefix: str = "") -> list[Block]:
-    paths_of_geometry = geometry_paths(runs, prefix)
-    return [
-        Figures(curves(runs, prefix)),
-        *score_curves(runs, prefix),
-        *([Figures(paths_of_geometry)] if paths_of_geometry else []),
+    blocks: list[Block] = [
+        Details(recipe or "Without a recipe", curves(of_recipe, f"{slug(recipe)}-"), open=True)
+        for recipe, of_recipe in by_recipe.items()
     ]
+    if len(by_recipe) == 1:
+        blocks = curves(runs)
+    table = _last_values(runs)
+    last_block = Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table
+    return [*blocks, *figures(error_against_cost(headline)), last_block]
 
 
-def curves(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
-    """Return the curves of loss and temperature; `prefix` makes the figures' names unique in the document."""
-    figures: list[Figure] = []
+def curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
+    """Return figures of loss, temperature, scores, geometry; `prefix` makes their names unique in the document."""
+    drawn: list[Figure] = []
     for name, key, title in [("loss", "loss", "Loss"), ("temperature", "tau", "Temperature τ = 1/scale")]:
         lines = [_line(label, run, key) for label, run in runs]
         if any(line.x for line in lines):
             y = key.replace("tau", "τ")
-            figures.append(line_plot(prefix + name, f"{title}, one line per seed", lines, "step", y))
-    return figures
+            drawn.append(line_plot(prefix + name, f"{title}, one line per seed", lines, "step", y))
+    return [*figures(drawn), *score_curves(runs, prefix), *figures(geometry_paths(runs, prefix))]
 
 
 def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
     """Return one figure per score logged during training; [] with log.evaluate_every=0."""
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
-    figures: list[Figure] = []
+    drawn: list[Figure] = []
     for score in names:
         lines = [_line(label, run, score, "evaluation") for label, run in runs]
         if any(line.x for line in lines):
             caption = f"{score} during training, one line per seed"
-            name = f"{prefix}evaluation-{len(figures) + 1:02d}-{slug(score)}"
-            figures.append(line_plot(name, caption, lines, "step", score.rpartition(" ")[2], log_y=False))
-    if len(figures) > MAX_FIGURES:
-        return [Details(f"All {len(figures)} scores during training", [Figures(figures)])]
-    return [Figures(figures)] if figures else []
+            name = f"{prefix}evaluation-{len(drawn) + 1:02d}-{slug(score)}"
+            drawn.append(line_plot(name, caption, lines, "step", score.rpartition(" ")[2], log_y=False))
+    if len(drawn) > MAX_FIGURES:
+        return [Details(f"All {len(drawn)} scores during training", [Figures(drawn)])]
+    return figures(drawn)
 
 
 def _line(label: str, run: Run, key: str, within: str = "") -> Line:
@@ -101,7 +88,7 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
     ]
     logged = [set(names) for names in first_scores if names]
     scores = sorted(set.intersection(*logged)) if logged else []
-    figures = []
+    drawn = []
     for measure in PATHS if scores else ():
         points = {}
         for label in dict.fromkeys(label for label, _ in runs):
@@ -112,8 +99,26 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
         if any(points.values()):
             y = scores[0] if len(scores) == 1 else f"mean of {len(scores)} scores"
             caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
-            figures.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
-    return figures
+            drawn.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
+    return drawn
+
+
+def paths(name: str, caption: str, points: dict[str, list[Point]], x: str, y: str) -> Figure:
+    """Draw one path per label: a dot at its beginning, an arrow at its end. A label without points keeps its colour."""
+    from matplotlib.patches import FancyArrowPatch
+
+    with drawing(name, 340, 250, points) as (plot, axes):
+        for label, path in points.items():
+            if not path:
+                continue
+            curve, line = plot.curve(label), plot.style(label)["linestyle"]
+            axes.plot(*zip(*path, strict=True), linestyle=line, **curve)
+            axes.plot(*path[0], "o", markersize=4, **curve)
+            head: Any = {"arrowstyle": "-|>", "mutation_scale": 10, "shrinkA": 0, "shrinkB": 0}
+            axes.add_patch(FancyArrowPatch(path[-2], path[-1], **head, **curve))
+        axes.margins(0.08)
+        rows: list[list[str | float]] = [[label, *point] for label, path in points.items() for point in path]
+        return plot.to_figure(caption, Data(["curve", x, y], rows), x, y)
 
 
 def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float, float]]:
@@ -146,14 +151,14 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
     if not shared:
         return []
     errors = {label: 1 - fmean(of_group[key] for key in shared) for label, of_group in scores.items()}
-    figures = []
+    drawn = []
     y = f"1 - mean of {len(shared)} scores"
     for name, costs in _costs(groups).items():
         points = {label: (cost, errors[label]) for label, cost in costs.items() if cost and errors[label] > 0}
         if len({cost for cost, _ in points.values()}) > 1:
             caption = f"Error against {name} of training, one point per method (mean of its seeds)"
-            figures.append(scatter_plot(f"cost-{slug(name)}", caption, points, name, y, ("log", "log")))
-    return figures
+            drawn.append(scatter_plot(f"cost-{slug(name)}", caption, points, name, y, log=True))
+    return drawn
 
 
 def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:

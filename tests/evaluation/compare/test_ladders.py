@@ -7,8 +7,8 @@ import pytest
 
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import compare
-from evaluation.report.pages import comparison
-from evaluation.report.render.markdown import render_markdown
+from evaluation.report import comparison
+from evaluation.report.text import Markdown
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.method_runs import runs_of
@@ -90,6 +90,7 @@ def test_the_page_starts_with_the_table_and_the_figure_of_the_gains() -> None:
     comparisons, left_out = compare(group_runs(runs_at()))
     document = comparison.build_comparison(comparisons, find_ladders(comparisons), left_out)
     assert document.sections[0].title == "Gain over clip against samples seen: open_clip:a on d"
-    text, files = render_markdown(document, "files")
+    written = Markdown(document, "files")
+    text, files = written.text, written.files
     assert "| Gain over clip | 640 | 2,560 | 10,000 |" in text
     assert files["ladder-1.csv"].decode().splitlines()[0] == "curve,seed,samples seen,gain,low,high"

@@ -12,8 +12,8 @@ import pytest
 
 from clipx.errors import UserError
 from evaluation.compare.methods import SCORES, LeftOut, Method, MethodComparison, compare, rankable
-from evaluation.report.pages import comparison
-from evaluation.report.writer import write_comparison
+from evaluation.report import comparison
+from evaluation.report.comparison import write_comparison
 from evaluation.runs.description import digits, four_decimals
 from evaluation.runs.groups import group_runs, short_names
 from evaluation.runs.reader import Run

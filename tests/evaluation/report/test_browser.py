@@ -89,7 +89,7 @@ def opened(page: str, folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
 def test_the_csv_of_a_table_has_the_displayed_values_not_the_sort_keys() -> None:
     assert NODE is not None
-    script = (Path(blocks.__file__).parent / "render" / "report.js").read_text()
+    script = (Path(blocks.__file__).parent / "report.js").read_text()
     rows = [
         [{"text": "1–3", "note": "", "sort": "1"}, {"text": "holds", "note": "by far", "sort": "0"}],
         [{"text": "-0.0120", "note": "", "sort": "-0.012049"}, {"text": "1,235", "note": "", "sort": "1234.5"}],

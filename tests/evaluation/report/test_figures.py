@@ -1,6 +1,7 @@
 """Figures: content, colours, special characters, many points."""
 
 import re
+from collections import Counter
 from itertools import combinations
 
 import matplotlib as mpl
@@ -9,16 +10,13 @@ import numpy.typing as npt
 import pytest
 
 from clipx.utils.figures import COLOURS
-from evaluation.report.figures.plots import (
-    MAX_CLASS_LABELS,
-    MAX_POINTS,
-    Bars,
-    Line,
-    bar_chart,
-    confusion_matrix,
-    line_plot,
-)
-from evaluation.report.figures.svg import slug
+from evaluation.claims.types import Estimate, Finding
+from evaluation.report.blocks import Data
+from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, heat_map, line_plot, slug
+from evaluation.report.sections.claims import forest_plot
+from evaluation.report.sections.forgetting import PlanePoint, plane
+from evaluation.report.sections.tasks import confusion_matrix
+from evaluation.report.sections.training import paths
 from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
@@ -58,26 +56,32 @@ def test_no_two_colours_look_alike_to_colour_blind_readers(matrix: Vector) -> No
     assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) > 18  # CIE 1976
 
 
-def test_a_figure_has_its_numbers_and_a_pdf_without_type_3_fonts() -> None:
+def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_fonts() -> None:
+    before = dict(mpl.rcParams)
     lines = [Line("a", [1, 2], [3, 4], seed=5), Line("b", [1], [0.5], spread=[(0, 1)])]
     figure = line_plot("a", "", lines, "step", "loss")
     assert figure.data.columns == ["curve", "seed", "step", "loss", "low", "high"]
     assert figure.data.rows == [["a", 5, 1, 3], ["a", 5, 2, 4], ["b", "", 1, 0.5, 0, 1]]
     assert figure.pdf.startswith(b"%PDF") and b"/Type3" not in figure.pdf and b"/FontFile2" in figure.pdf
+    assert "currentColor" in figure.body and "#000" not in figure.body and "black" not in figure.body
+    assert dict(mpl.rcParams) == before, "matplotlib's options are restored"
+
+
+def test_curves_name_the_elements_of_each_label_and_seed() -> None:
+    lines = [Line("a", [1, 2], [3, 4], seed=5), Line("a", [1, 2], [2, 3], seed=6), Line("b", [1], [1], mark=1)]
+    figure = line_plot("one", "", lines, "step", "loss")
+    assert sorted(Counter(figure.curves.values()).items(), key=str) == [(("a", 5), 1), (("a", 6), 1), (("b", None), 2)]
+    assert all(f'<g id="{name}">' in figure.body for name in figure.curves)
+    assert dict(zip("ab", COLOURS, strict=False)) == figure.colours
 
 
 def test_labels_after_the_eighth_differ_in_dashes() -> None:
     figure = line_plot("a", "", [Line(f"m{n}", [1, 2], [n, n]) for n in range(16)], "x", "y")
-    drawn = re.findall(r'data-label="m(\d+)".*?<path [^>]*style="([^"]*)"', figure.body, re.DOTALL)
-    styles = {label: tuple(re.findall(r"stroke(?:-dasharray)?: ([^;]*)", style)) for label, style in drawn}
-    assert len(styles) == 16 and len(set(styles.values())) == 16
-
-
-def test_lines_and_text_have_the_pages_colour() -> None:
-    figure = line_plot("a", "", [Line("a", [1, 2], [1, 2])], "step", "loss")
-    assert "currentColor" in figure.body
-    assert "#000" not in figure.body
-    assert "black" not in figure.body
+    styles = set()
+    for name in figure.curves:
+        (style,) = re.findall(rf'<g id="{name}">\s*<path [^>]*style="([^"]*)"', figure.body)
+        styles.add(tuple(re.findall(r"stroke(?:-dasharray)?: ([^;]*)", style)))
+    assert len(figure.curves) == len(styles) == 16
 
 
 @pytest.mark.parametrize(("last", "logarithmic"), [(1.2, False), (80.0, True)])
@@ -96,7 +100,7 @@ def test_long_logs_are_averaged_down() -> None:
 
 def test_special_characters_in_names_are_kept() -> None:
     names = ["$x^2$", "<b>", "狐", "_private"]
-    labels = texts(confusion_matrix("c", "", names, [[1, 0, 0, 0]] * 4))
+    labels = texts(confusion_matrix("c", "", names, Counter({(at, 0): 1 for at in range(4)})))
     assert set(names) <= set(labels)
     legend = texts(line_plot("l", "", [Line(name, [1, 2], [1, 2]) for name in names], "x", "y"))
     assert {"$x^2$", "<b>", "狐", "private"} <= set(legend)
@@ -107,26 +111,62 @@ def test_long_names_that_differ_at_their_end_give_different_files() -> None:
     assert a != b and len(a) == len(b) == 60
 
 
-def test_cells_are_shares_of_the_true_class() -> None:
-    labels = texts(confusion_matrix("c", "", ["a", "b"], [[3, 1], [0, 0]]))
+def test_cells_are_shares_of_the_true_class_and_many_classes_have_no_labels() -> None:
+    labels = texts(confusion_matrix("c", "", ["a", "b"], Counter({(0, 0): 3, (0, 1): 1})))
     assert sorted(label for label in labels if label.isdigit()) == ["25", "75"]
+    names = [f"name{i}" for i in range(MAX_LABELS + 1)]
+    assert not set(names) & set(texts(confusion_matrix("c", "", names, Counter({(0, 0): 1}))))
 
 
-def test_many_classes_have_no_labels() -> None:
-    names = [f"name{i}" for i in range(MAX_CLASS_LABELS + 1)]
-    labels = texts(confusion_matrix("c", "", names, [[1] * len(names)] * len(names)))
-    assert not set(names) & set(labels)
+def test_only_decided_cells_are_coloured() -> None:
+    blue, orange = (tuple(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)) for colour in COLOURS[:2])
+    cells = [Shade("+1", 1.0), Shade("-1", -0.5), Shade("0", 0.5, False), Shade("text")]
+    assert [cell.colour(1.0) for cell in cells] == [
+        pytest.approx((*blue, 0.6)),
+        pytest.approx((*orange, 0.32)),
+        GREY,
+        (0, 0, 0, 0),
+    ]
+    shown = texts(heat_map("h", "", ["r"], ["a", "b", "c", "d"], [cells], Data([], [])))
+    assert {"+1", "-1", "0", "text", "r", "a"} <= set(shown)
 
 
-def test_bars_have_intervals_and_a_chance_line() -> None:
-    bars = Bars("a", [0.5, float("nan")], [0.4, float("nan")], [0.6, float("nan")])
-    assert "chance" in texts(bar_chart("b", "", ["one", "two"], [bars], 0.25))
-    without = bar_chart("b", "", ["one", "two"], [bars], None)
-    assert "chance" not in texts(without)
-    assert "nan" not in re.sub(r"<text.*?</text>", "", without.body)
+def test_a_forest_plot_shows_verdict_and_look() -> None:
+    effects = [
+        ("1.1 a", Finding("a", "holds", 5, Estimate(0.3, 0.2, 0.4, 0, 0), 0.1), "5 seeds, look 2 of 5"),
+        ("1.2 b", Finding("b", "undecided", 3, Estimate(0.0, -0.2, 0.2, 0, 0)), "3 seeds, look 1 of 5"),
+    ]
+    figure = forest_plot("f", "", effects)
+    shown = texts(figure)
+    assert {"1.1 a", "1.2 b", "5 seeds, look 2 of 5", "holds", "undecided", "-0.01", "0.1"} <= set(shown)
+    assert figure.data.rows[1] == ["1.2 b", "undecided", 0.0, -0.2, 0.2, "", "3 seeds, look 1 of 5"]
+    assert {label for label, _ in figure.curves.values()} == {"holds", "undecided"}
 
 
-def test_matplotlibs_options_are_restored() -> None:
-    before = dict(mpl.rcParams)
-    line_plot("a", "", [Line("a", [1, 2], [1, 2])], "x", "y")
-    assert dict(mpl.rcParams) == before
+def test_each_path_ends_in_an_arrow() -> None:
+    figure = paths("p", "", {"a": [(0, 0), (1, 1), (2, 1)], "b": [(0, 1), (1, 0)]}, "gap", "accuracy")
+    assert figure.data.rows == [["a", 0, 0], ["a", 1, 1], ["a", 2, 1], ["b", 0, 1], ["b", 1, 0]]
+    assert [label for label, _ in figure.curves.values()].count("a") == 3  # line, dot, arrow
+
+
+def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
+    points = [
+        PlanePoint("a", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), [(0.0, 0.0), (0.05, 0.4), (0.2, 0.5)]),
+        PlanePoint("b", (0.0, 0.0, 0.0), (0.1, 0.1, 0.1), []),
+    ]
+    figure = plane("p", "caption", points)
+    assert list(figure.colours) == ["a", "b"]
+    assert {"forgetting on the kept sets", "gain on the new sets"} <= set(texts(figure))
+    assert figure.data.rows == [
+        ["a", 0.2, 0.1, 0.3, 0.5, 0.4, 0.6],
+        ["a", 0.05, "", "", 0.4, "", ""],
+        ["b", 0.0, 0.0, 0.0, 0.1, 0.1, 0.1],
+    ]
+
+
+def test_a_label_that_would_cover_others_is_left_out() -> None:
+    close = [PlanePoint(f"method {k}", (0.2 + k / 1e4,) * 3, (0.5,) * 3, []) for k in range(12)]
+    apart = PlanePoint("apart", (0.0,) * 3, (0.1,) * 3, [])
+    labels = texts(plane("p", "caption", [*close, apart]))
+    in_plot = {name: labels.count(name) - 1 for name in labels if labels.count(name) > 1}  # the legend has each once
+    assert in_plot["apart"] == 1 and 1 < len(in_plot) < len(close)

@@ -1,5 +1,5 @@
 // Tables: sort, copy, download. Figures: the table behind each, downloads, switches of the curves.
-// The template defines LATEX before this script: character, or character and space -> LaTeX (render/latex.py).
+// The template defines LATEX before this script: character, or character and space -> LaTeX (LATEX in text.py).
 const MAX_ROWS = 500; // shown of the table behind a figure; the CSV has all of them
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const element = (tag, text = "", properties = {}) => Object.assign(document.createElement(tag), { textContent: text, ...properties });
@@ -38,6 +38,18 @@ function readTable(table) {
   return { columns, numeric, rows };
 }
 
+// Name the curves of the figures by label and seed; a title is shown on hover.
+for (const figure of all("figure:has(script)")) {
+  const { curves } = JSON.parse(figure.querySelector("script").textContent);
+  for (const [id, [label, seed]] of Object.entries(curves)) {
+    const curve = document.getElementById(id);
+    if (!curve) continue; // empty
+    Object.assign(curve.dataset, { label, seed: seed ?? "" });
+    const title = curve.insertBefore(document.createElementNS(curve.namespaceURI, "title"), curve.firstChild);
+    title.textContent = seed === null ? label : `${label}, seed ${seed}`;
+  }
+}
+
 // The table behind a figure.
 function readData(figure) {
   const { columns, rows } = JSON.parse(figure.querySelector("script").textContent);
@@ -59,7 +71,7 @@ function latexText(text) {
 }
 
 const FORMATS = {
-  latex({ columns, numeric, rows }) { // as render/latex.py
+  latex({ columns, numeric, rows }) { // as render_latex in text.py
     const text = (cell, at) => latexText(numeric[at] && cell.note ? `${cell.text} ${cell.note}` : cell.text);
     const lines = [columns.map(latexText), ...rows.map((row) => row.map(text))].map((row) => `${row.join(" & ")} \\\\`);
     const sides = numeric.map((right) => right ? "r" : "l").join("");
@@ -83,7 +95,7 @@ const FORMATS = {
 function svgFile(figure) {
   const svg = figure.querySelector("svg").cloneNode(true);
   const width = svg.getAttribute("viewBox").split(" ")[2];
-  const height = Number(svg.getAttribute("viewBox").split(" ")[3]) + Number(figure.dataset.curves ? figure.dataset.legend : 0);
+  const height = Number(svg.getAttribute("viewBox").split(" ")[3]) + Number(figure.dataset.keys ? figure.dataset.legend : 0);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`); // with the legend
   all("[data-label]", svg).filter((curve) => curve.style.display).forEach((curve) => curve.remove());
   svg.setAttribute("style", "color:#1d2127;font-family:sans-serif;stroke-linejoin:round");
@@ -158,7 +170,7 @@ for (const figure of all("figure:has(script)")) {
 // Add a panel above figures that switches their curves off and on, by label and by seed, and cut off their legends.
 function switches(figures) {
   const drawn = figures.flatMap((figure) => all("[data-label]", figure));
-  const curves = new Map(figures.flatMap((figure) => JSON.parse(figure.dataset.curves)).map((curve) => [curve[0], curve]));
+  const curves = new Map(figures.flatMap((figure) => JSON.parse(figure.dataset.keys)).map((curve) => [curve[0], curve]));
   const seeds = [...new Set(drawn.map((curve) => curve.dataset.seed))].filter(Boolean).sort((a, b) => a - b);
   const form = element("form", "", { className: "switches" });
   const group = (title, className, boxes) => {
@@ -176,7 +188,7 @@ function switches(figures) {
     key.style.borderTop = `4px ${style} ${colour}`;
     return box(label, key);
   };
-  const unchecked = (kind) => new Set(all(`${kind} input:not(:checked)`, form).map((input) => input.value));
+  const unchecked = (group) => new Set(all(`${group} input:not(:checked)`, form).map((input) => input.value));
   const show = () => {
     const labels = unchecked(".labels"), without = unchecked(".seeds");
     for (const { dataset, style } of drawn) style.display = labels.has(dataset.label) || without.has(dataset.seed) ? "none" : "";
@@ -197,6 +209,6 @@ function switches(figures) {
   }
 }
 
-// one panel per section, and per folded part of a section
-const parts = Map.groupBy(all("figure[data-curves]"), (figure) => figure.closest("details, section"));
-for (const figures of parts.values()) switches(figures);
+// one panel per section, and per folded block of a section
+const panels = Map.groupBy(all("figure[data-keys]"), (figure) => figure.closest("details, section"));
+for (const figures of panels.values()) switches(figures);

@@ -1,22 +1,29 @@
-"""The page and the CSV of `clipx report compare`: ranking, paired differences, scores against geometry, ladders."""
+"""The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, figures, ladders."""
+
+import re
+from pathlib import Path
 
 from clipx.config.schema import AXES
 from clipx.utils.figures import COLOURS
+from clipx.utils.files import write_text
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
 from evaluation.compare.ladders import Ladder
 from evaluation.compare.methods import (
     GEOMETRY,
     MEAN,
+    MIN_SEEDS,
     SCORES,
     LeftOut,
     Method,
     MethodComparison,
     SeedMean,
+    paired,
     seed_mean,
 )
 from evaluation.report.blocks import (
     Block,
     Cell,
+    Data,
     Details,
     Document,
     Figure,
@@ -26,15 +33,15 @@ from evaluation.report.blocks import (
     Table,
     Text,
     Tone,
+    figures,
 )
-from evaluation.report.figures.geometry import scatter_plot
-from evaluation.report.figures.plots import Line, line_plot
-from evaluation.report.pages.method_figures import method_figures
+from evaluation.report.figures import Line, Shade, heat_map, line_plot, scatter_plot
 from evaluation.report.sections.settings import provenance
-from evaluation.report.sections.training import curves, geometry_paths, score_curves
-from evaluation.runs.description import MISSING, digits
+from evaluation.report.sections.training import curves
+from evaluation.report.text import render_latex
+from evaluation.report.writer import ReportFiles, save
+from evaluation.runs.description import MISSING, digits, settings_of_method
 from evaluation.runs.groups import RunGroup
-from evaluation.runs.reader import Run
 from evaluation.types import first_names
 
 NAMES = {  # score or geometry measure -> its name on the page
@@ -61,7 +68,20 @@ FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
     "the paired difference lies above or below 0. Click a column header to sort."
 )
+MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
+COUNTS = ("wins", "ties", "losses")
 DIFFERENCES = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
+
+
+def write_comparison(
+    comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut], out: Path, command: str = ""
+) -> ReportFiles:
+    """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
+    tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
+    tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
+    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
+    document = build_comparison(comparisons, ladders, left_out)
+    return save(document, comparison_table(comparisons), out, "compare", command)
 
 
 def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut]) -> Document:
@@ -76,7 +96,7 @@ def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder],
         sections.append(Section("Left out", lists))
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
-    sections.append(Section("Provenance", provenance([run for group in groups for run in group.runs], groups)))
+    sections.append(Section("Provenance", provenance(groups)))
     leads = " ".join(lead(comparison, name) for comparison, name in named)
     return Document(f"Comparison of {len(methods)} methods", leads, [s for s in sections if s.blocks], FOOTER)
 
@@ -105,7 +125,8 @@ def lead(comparison: MethodComparison, title: str) -> str:
     if not comparison.ranked:
         if sum(bool(method.sets) for method in comparison.unranked) > 1:
             return _nothing_shared(comparison)
-        datasets = {canonical_name(row.dataset) for run in _runs(comparison) for row in run.results}
+        runs = [run for method in comparison.unranked for run in method.runs]
+        datasets = {canonical_name(row.dataset) for run in runs for row in run.results}
         held_out = CANONICAL_HELD_OUT in datasets
         instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
         return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
@@ -129,10 +150,6 @@ def _nothing_shared(comparison: MethodComparison) -> str:
     return f"No data set gives every run a value of {name} ({shown}): evaluate all runs on the same sets."
 
 
-def _runs(comparison: MethodComparison) -> list[Run]:
-    return [run for method in (*comparison.ranked, *comparison.unranked) for run in method.runs]
-
-
 def _conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
@@ -153,15 +170,9 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
         shown = comparison.ranked[: len(COLOURS)]  # one colour per method
         runs = [(method.label, run) for method in shown for run in method.runs if run.log]
         prefix = f"compare-{number}-"
-        if figures := method_figures(comparison, _name(comparison.by), prefix):
-            blocks.append(Figures(figures))
-        if figures := curves(runs, prefix):
-            note = Text("Each loss is the method's own objective: compare shapes, not heights.", "muted")
-            blocks += [note, Figures(figures)]
-        blocks += score_curves(runs, prefix)
-        others = [*geometry_paths(runs, prefix), *_scores_against_geometry(comparison, prefix)]
-        if others:
-            blocks.append(Figures(others))
+        blocks += figures(method_figures(comparison, prefix))
+        if drawn := curves(runs, prefix):
+            blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted"), *drawn]
     if len(comparison.ranked) > 2:
         blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
     if comparison.ranked:
@@ -251,8 +262,87 @@ def _pairwise_differences(comparison: MethodComparison) -> Table:
     return Table(["Method", *(method.label for method in comparison.ranked)], rows)
 
 
+def method_figures(comparison: MethodComparison, prefix: str) -> list[Figure]:
+    """Return the figures that the comparison has data for."""
+    several = [_matrix(comparison, prefix), *_sets(comparison, prefix)] if len(comparison.ranked) > 1 else []
+    return [*several, *_learning_rates(comparison, prefix), *_scores_against_geometry(comparison, prefix)]
+
+
+def _matrix(comparison: MethodComparison, prefix: str) -> Figure:
+    methods = comparison.ranked
+    cells: list[list[Shade]] = []
+    rows: list[list[str | float]] = []
+    for a in methods:
+        found = [None if a is b else comparison.difference(a, b) for b in methods]
+        signs = [one.sign for one in found if one]
+        counts = [signs.count(1), signs.count(0), signs.count(-1)]
+        shades = [Shade(digits(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
+        if len(methods) > MAX_WITH_TEXT:
+            shades = [Shade("", shade.value, shade.decided) for shade in shades]
+        cells.append([*shades, *(Shade(str(count)) for count in counts)])
+        rows.append([a.label, *("" if one is None else one.value for one in found), *counts])
+    labels = [method.label for method in methods]
+    caption = (
+        f"{_name(comparison.by)}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are "
+        f"fewer than {MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
+    )
+    data = Data(["row minus column", *labels, *COUNTS], rows)
+    return heat_map(f"{prefix}matrix", caption, labels, [*labels, *COUNTS], cells, data)
+
+
+def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
+    methods, reference = comparison.ranked, comparison.reference
+    names = list(dict.fromkeys(name for method in methods for name in method.sets))
+    cells, rows = [], []
+    for name in names:
+        cells.append([_against(method, reference, name) for method in methods])
+        means = [seed_mean(method.sets.get(name, {})) for method in methods]
+        rows.append([name, *("" if mean is None else mean.value for mean in means)])
+    caption = (
+        f"Score by data set. Blue: better than {reference.label}, orange: worse, grey: the 95% interval of the paired "
+        f"difference contains 0, or there are fewer than {MIN_SEEDS} common seeds"
+    )
+    labels = [method.label for method in methods]
+    return [heat_map(f"{prefix}sets", caption, names, labels, cells, Data(["set", *labels], rows))] if names else []
+
+
+def _against(method: Method, reference: Method, name: str) -> Shade:
+    """Return the method's mean on a set, shaded by the paired difference to the reference."""
+    ours, theirs = method.sets.get(name, {}), reference.sets.get(name, {})
+    mean, difference = seed_mean(ours), seed_mean(paired(ours, theirs))
+    if mean is None:
+        return Shade("")
+    if method is reference or difference is None:
+        return Shade(digits(mean.value))
+    return Shade(digits(mean.value), difference.value, difference.sign != 0)
+
+
+def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
+    families: dict[str, list[tuple[float, Method]]] = {}  # settings other than the learning rate -> (rate, method)
+    for method in comparison.ranked:
+        objective, others = settings_of_method(method.runs[0])
+        rate = method.runs[0].config.optimizer.lr
+        key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
+        if rate:
+            families.setdefault(key, []).append((float(rate), method))
+    lines = [_sensitivity(members, comparison.by) for members in families.values() if len(members) > 1]
+    score = _name(comparison.by)
+    caption = f"{score} by learning rate: mean of the seeds, with a 95% interval for {MIN_SEEDS} seeds or more"
+    return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
+
+
+def _sensitivity(members: list[tuple[float, Method]], by: str) -> Line:
+    ordered = sorted(members, key=lambda member: member[0])
+    found = [(rate, one) for rate, method in ordered if (one := seed_mean(method.values[by]))]
+    label = re.sub(r"[-_]?optimizer\.lr_[^-]*", "", ordered[0][1].label)
+    spread = [
+        (one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found
+    ]
+    return Line(label, [rate for rate, _ in found], [one.value for _, one in found], spread=spread)
+
+
 def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    figures = []
+    drawn = []
     y_name = _name(comparison.by)
     for name in ("gap", "uniformity"):
         points = {
@@ -262,8 +352,8 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
         }
         if len(points) > 2:
             caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
-            figures.append(scatter_plot(f"{prefix}{name}", caption, points, _name(name), y_name))
-    return figures
+            drawn.append(scatter_plot(f"{prefix}{name}", caption, points, _name(name), y_name))
+    return drawn
 
 
 def _ladder_section(ladder: Ladder, number: int) -> Section:

@@ -1,9 +1,12 @@
 """The page and the CSV of `clipx report diff`: two models on the same items, and the items they disagree on."""
 
+from pathlib import Path
+
 import numpy as np
 
 from evaluation.compare.items import Answers, Pair, show
 from evaluation.report.blocks import Block, Cell, Details, Document, Section, Table, Text, Tone
+from evaluation.report.writer import ReportFiles, save
 from evaluation.runs.description import digits
 
 DRAWN = 12  # at most this many items are shown that only A has right, and as many that only B has right
@@ -19,6 +22,11 @@ FOOTER = (
     "queries. Click a column header to sort."
 )
 COLUMNS = ["task", "dataset", "split", "metric", "item", "unit", "right", "rank_a", "rank_b"]
+
+
+def write_disagreement(pairs: list[Pair], names: tuple[str, str], out: Path) -> ReportFiles:
+    """Write diff.html, diff.md and diff.csv, which compare two models item by item, to the folder `out`."""
+    return save(build_disagreement(pairs, names), disagreement_table(pairs, names), out, "diff")
 
 
 def build_disagreement(pairs: list[Pair], names: tuple[str, str]) -> Document:

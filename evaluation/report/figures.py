@@ -1,0 +1,287 @@
+"""Figures of a report: SVG that takes the page's colours, PDF, numbers; the charts that several sections draw."""
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from clipx.utils.figures import COLOURS, MAX_TICKS, STYLE, plain_ticks
+from clipx.utils.files import content_hash
+from evaluation.report.blocks import Data, Figure
+from evaluation.types import printable_line
+
+INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
+# Labels after the eighth repeat the colours with other dashes and markers.
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = "os^DvP"
+FONT = 10.0  # px
+DASHED: Any = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 0.9}
+GREY = (0.5, 0.5, 0.5, 0.12)  # RGBA on light and dark pages: an undecided cell of a heat map
+MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
+MAX_POINTS_OF_ALL = 12_000  # per figure: with many lines, each has fewer points, so that the page stays small
+MAX_LABELS = 40  # heat maps with more rows and scatter plots with more points have no labels
+PLACES = [((dx, dy), "right" if dx < 0 else "left") for dx in (5, -5) for dy in (0, 7, -7)]  # offset in px, alignment
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A matplotlib figure that is being drawn."""
+
+    name: str  # of the figure's file, without suffix
+    canvas: Any  # matplotlib.figure.Figure
+    axes: Any  # matplotlib.axes.Axes
+    colours: dict[str, str]  # label -> colour
+    curves: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # gid of an artist -> label, seed
+
+    def curve(self, label: str, seed: int | None = None) -> dict[str, Any]:
+        """Return colour and id of a curve, which the page shows on hover and can switch off by label and seed."""
+        self.curves[gid := f"curve-{len(self.curves)}"] = label, seed
+        return {"color": self.colours.get(label, COLOURS[0]), "gid": gid}
+
+    def style(self, label: str) -> dict[str, Any]:
+        """Return dashes and marker of a label; no two of the first 32 labels share colour and dashes."""
+        turn = list(self.colours).index(label) // len(COLOURS)
+        return {"linestyle": DASHES[turn % len(DASHES)], "marker": MARKERS[turn % len(MARKERS)]}
+
+    def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
+        """Label the axes, add the legend and return the figure. No two figures of a page share an element's id."""
+        self.axes.set(xlabel=x, ylabel=y)
+        legend = self._add_legend() if len(self.colours) > 1 else 0.0  # a single label is named in the caption
+        self.canvas.draw_without_rendering()  # makes the ticks
+        drawn = {}
+        for number, artist in enumerate(dict.fromkeys(self.canvas.findobj())):
+            curve = self.curves.get(artist.get_gid())
+            artist.set_gid(f"{self.name}-{number}")  # matplotlib's own ids, such as patch_1, are in every figure
+            if curve:
+                drawn[artist.get_gid()] = curve
+        text = self._saved("svg", "Date", "Creator", "Format", "Type").decode()
+        body = text[text.index("</defs>") + len("</defs>") : text.rindex("</svg>")]
+        body = body.replace(INK, "currentColor").replace("xlink:href=", "href=")
+        width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
+        pdf = self._saved("pdf", "Creator", "Producer", "CreationDate")
+        keys = {label: colour.replace(INK, "currentColor") for label, colour in self.colours.items() if legend}
+        return Figure(self.name, body, width, height, caption, pdf, data, keys, drawn, legend)
+
+    def _saved(self, file_format: str, *unwanted: str) -> bytes:
+        """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
+        buffer = io.BytesIO()
+        self.canvas.savefig(buffer, format=file_format, transparent=True, metadata=dict.fromkeys(unwanted))
+        return buffer.getvalue()
+
+    def _add_legend(self) -> float:
+        """Add the legend below the axes, where it hides no curve; return its height in px."""
+        from matplotlib.lines import Line2D
+
+        keys = [
+            Line2D([], [], color=colour, linestyle=self.style(label)["linestyle"], linewidth=3)
+            for label, colour in self.colours.items()
+        ]
+        labels = [label.lstrip("_") for label in shorten(self.colours)]  # matplotlib hides labels with a leading _
+        place: Any = {"loc": "outside lower center", "ncols": _legend_columns(labels), "fontsize": FONT}
+        legend = self.canvas.legend(keys, labels, handlelength=1.6, columnspacing=1.2, **place)
+        self.canvas.draw_without_rendering()
+        return float(legend.get_window_extent().y1)
+
+
+@contextmanager
+def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) -> Iterator[tuple[Drawing, Any]]:
+    """Yield an empty drawing and its axes; restore matplotlib's options afterwards.
+
+    `width`, `height`: px. A legend, drawn for two labels or more, increases the height.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which has global state
+
+    ink = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor", "grid.color")
+    options: Any = {
+        **STYLE,
+        **dict.fromkeys(ink, INK),
+        "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
+        "text.parse_math": False,  # captions and names may hold a $
+    }
+    unique = list(dict.fromkeys(labels))
+    colours = {label: COLOURS[at % len(COLOURS)] for at, label in enumerate(unique)}
+    if len(unique) > 1:
+        height += 16 * math.ceil(len(unique) / _legend_columns(shorten(unique)))
+    with rc_context(options), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has the glyph
+        canvas = Canvas(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
+        axes = canvas.add_subplot()
+        yield Drawing(name, canvas, axes, colours), axes
+
+
+def _legend_columns(labels: list[str]) -> int:
+    characters = max(map(len, labels)) + 4  # 4: the colour key and the spaces
+    return max(1, min(len(labels), 56 // characters))  # 56 characters fit on a line of 340 px
+
+
+def shorten(texts: Iterable[str], length: int = 24) -> list[str]:
+    """Return the texts on one line each; a long text is cut in its middle, because similar names differ at an end."""
+    half = (length - 1) // 2
+    lines = map(printable_line, texts)
+    return [line if len(line) <= length else f"{line[:half]}…{line[-half:]}" for line in lines]
+
+
+def slug(text: str) -> str:
+    """Return the text as part of a file name: at most 60 letters, digits, dots, dashes and underscores.
+
+    A longer text is cut and ends with a hash, so that different texts stay different.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    return safe if len(safe) <= 60 else f"{safe[:51]}-{content_hash(text)[:8]}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve; lines with the same label share a colour."""
+
+    label: str
+    x: list[float]
+    y: list[float]
+    mark: float | None = None  # x of a point to circle
+    seed: int | None = None
+    spread: Sequence[Point] = ()  # interval of each y; () if there are none
+
+    @classmethod
+    def of_finite(
+        cls, label: str, points: Iterable[tuple[float | None, float | None]], seed: int | None = None
+    ) -> "Line":
+        """Return the line through the points with a known x and a finite y."""
+        known = [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
+        return cls(label, [x for x, _ in known], [y for _, y in known], seed=seed)
+
+
+def line_plot(
+    name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
+) -> Figure:
+    """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five."""
+    most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
+    rows: list[list[str | float]] = []
+    with drawing(name, 340, 230, [line.label for line in lines]) as (plot, axes):
+        for line in lines:
+            xs, ys = _downsample(line.x, most), _downsample(line.y, most)
+            curve = plot.curve(line.label, line.seed)
+            axes.plot(xs, ys, alpha=0.9, markersize=4 if len(xs) <= 12 else 0, **plot.style(line.label), **curve)
+            spread: Sequence[tuple[float, ...]] = line.spread or [()] * len(xs)
+            seed = "" if line.seed is None else line.seed
+            rows += [[line.label, seed, *point, *ends] for *point, ends in zip(xs, ys, spread, strict=True)]
+            for at, interval in zip(line.x, line.spread, strict=False):
+                axes.plot([at, at], interval, linewidth=1, **curve)
+            if line.mark is not None and line.mark in line.x:
+                ring: Any = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
+                axes.plot(line.mark, line.y[line.x.index(line.mark)], "o", **ring, **curve)
+        values = [value for line in lines for value in line.y]
+        if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
+            axes.set_yscale("log")
+            plain_ticks(axes.yaxis)
+        if log_x:
+            axes.set_xscale("log")
+            plain_ticks(axes.xaxis)
+        else:
+            axes.locator_params(axis="x", nbins=MAX_TICKS)
+        intervals = ["low", "high"] if any(line.spread for line in lines) else []
+        return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)
+
+
+def _downsample(values: list[float], most: int) -> list[float]:
+    size = -(-len(values) // most)
+    return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
+
+
+def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: str, log: bool = False) -> Figure:
+    """Draw labelled points; `x` and `y` name the axes. `log`: both axes are logarithmic."""
+    with drawing(name, 360, 260) as (plot, axes):
+        for label, point in points.items():
+            axes.plot(*point, "o", alpha=0.8, **plot.curve(label))
+        if log:
+            axes.set(xscale="log", yscale="log")
+            plain_ticks(axes.xaxis)
+            plain_ticks(axes.yaxis)
+        else:
+            axes.locator_params(nbins=MAX_TICKS)
+        axes.margins(0.12)
+        if len(points) <= MAX_LABELS:
+            add_labels(plot, points)
+        rows: list[list[str | float]] = [[label, *point] for label, point in points.items()]
+        return plot.to_figure(caption, Data(["point", x, y], rows), x, y)
+
+
+def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
+    """Label each point where the label covers no other label and no point; leave it out if there is no such place."""
+    plot.canvas.draw_without_rendering()  # computes the positions in pixels
+    dots = plot.axes.transData.transform(list(points.values()))
+    taken: list[Any] = []  # boxes of labels
+    for label, point in zip(shorten(points), points.values(), strict=True):
+        for offset, side in PLACES:
+            text = plot.axes.annotate(
+                label, point, offset, textcoords="offset points", ha=side, va="center", fontsize=FONT - 2
+            )
+            box = text.get_window_extent()
+            if not box.count_overlaps(taken) and not box.count_contains(dots):
+                taken.append(box)
+                break
+            text.remove()
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A cell of a heat map: blue above 0, orange below, grey if undecided, no colour without a value."""
+
+    text: str
+    value: float | None = None
+    decided: bool = True
+
+    def colour(self, largest: float) -> tuple[float, ...]:
+        """Return red, green, blue and opacity, which shows the value's size relative to `largest`.
+
+        An opacity of at most 0.6 leaves the text on it a contrast of 4.5.
+        """
+        from matplotlib.colors import to_rgba
+
+        if self.value is None:
+            return (0.0, 0.0, 0.0, 0.0)
+        opacity = 0.04 + 0.56 * abs(self.value) / largest
+        return to_rgba(COLOURS[0 if self.value > 0 else 1], opacity) if self.decided else GREY
+
+
+def heat_map(
+    name: str,
+    caption: str,
+    rows: list[str],
+    columns: list[str],
+    cells: list[list[Shade]],
+    data: Data,
+    x: str = "",
+    y: str = "",
+) -> Figure:
+    """Draw a table of shades; one with more than MAX_LABELS rows has no texts."""
+    largest = max((abs(cell.value) for line in cells for cell in line if cell.value is not None), default=0) or 1
+    names, heads, width, height = shorten(rows), shorten(columns), 340.0, 320.0
+    labelled = len(rows) <= MAX_LABELS
+    if labelled:
+        widest = max(len(cell.text) for line in cells for cell in line)
+        width = max(250, 40 + 6 * max(map(len, names)) + len(columns) * max(24, 6 * widest + 8))
+        height = 40 + 5 * max(map(len, heads)) + 22 * len(rows)
+    with drawing(name, width, height) as (plot, axes):
+        axes.imshow([[cell.colour(largest) for cell in line] for line in cells], interpolation="none", aspect="auto")
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xticks(range(len(columns)) if labelled else [])
+        axes.set_yticks(range(len(rows)) if labelled else [])
+        if labelled:
+            axes.set_xticklabels(heads, rotation=60, ha="left", rotation_mode="anchor")
+            axes.set_yticklabels(names)
+            for at, line in enumerate(cells):
+                for column, cell in enumerate(line):
+                    axes.text(column, at, cell.text, ha="center", va="center_baseline", fontsize=FONT - 1)
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        return plot.to_figure(caption, data, x, y)

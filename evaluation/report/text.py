@@ -1,0 +1,135 @@
+"""Render a report as Markdown with figures in files, and a table as LaTeX."""
+
+import base64
+import re
+from html import escape
+from typing import assert_never
+from unicodedata import normalize
+
+from clipx.utils.files import content_hash
+from evaluation.report import blocks as doc
+from evaluation.types import csv_text, printable_line
+
+SVG_STYLE = (  # a file does not inherit the page's colours
+    "<style>svg{color:#3d444d;stroke-linejoin:round}text{font-family:system-ui,sans-serif!important}"
+    "@media(prefers-color-scheme:dark){svg{color:#c4cad1}}</style>"
+)
+LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "▲ ": r"$\uparrow$ ",
+    "▼ ": r"$\downarrow$ ",
+    "→": r"$\rightarrow$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "τ": r"$\tau$",
+    "ζ": r"$\zeta$",
+    **{c: f"${c}$" for c in "<>|"},  # outside math, LaTeX's default font prints other characters for these
+}
+PATTERN = "|".join(map(re.escape, LATEX))
+PLAIN = re.compile(r"[\x00-\x7fÀ-ÏÑ-ÖØ-Ýß-ïñ-öø-ýÿ]")  # characters that LaTeX sets without further packages
+
+
+class Markdown:
+    """Markdown of a document; `files` are those that it links to: name in `folder` -> content."""
+
+    def __init__(self, document: doc.Document, folder: str) -> None:
+        self.folder = folder
+        self.files: dict[str, bytes] = {}
+        paragraphs = [f"# {_escape(document.title)}", _escape(document.lead)]
+        for section in document.sections:
+            paragraphs += [f"## {_escape(section.title)}", *self._blocks(section.blocks)]
+        self.text = "\n\n".join(paragraphs) + "\n"
+
+    def _blocks(self, blocks: list[doc.Block]) -> list[str]:
+        return [paragraph for block in blocks for paragraph in self._block(block)]
+
+    def _block(self, block: doc.Block) -> list[str]:
+        match block:
+            case doc.Text(text):
+                return [_escape(text)]
+            case doc.KeyValues(pairs):
+                return [_table(["", ""], [[_escape(key), _escape(value)] for key, value in pairs])]
+            case doc.Table(columns, rows):
+                return [
+                    _table([_escape(name) for name in columns], [[self._cell(cell) for cell in row] for row in rows])
+                ]
+            case doc.Figures(figures):
+                return [self._figure(figure) for figure in figures]
+            case doc.Details(summary, blocks):
+                state = " open" if block.open else ""
+                title = f"<details{state}><summary>{escape(printable_line(summary))}</summary>"
+                return [title, *self._blocks(blocks), "</details>"]
+            case _:
+                assert_never(block)
+
+    def _cell(self, cell: doc.Cell) -> str:
+        images = [self._image(image) for image in cell.images]
+        return "<br>".join([*images, *(_escape(text) for text in (cell.text, cell.note) if text)])
+
+    def _figure(self, figure: doc.Figure | doc.SvgFile) -> str:
+        name, caption, links = figure.name, _escape(figure.caption), ""
+        if isinstance(figure, doc.SvgFile):
+            self.files[f"{name}.svg"] = figure.svg
+        else:
+            width, height = f"{figure.width:g}", f"{figure.height:g}"
+            size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+            svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{SVG_STYLE}{figure.body}</svg>\n'
+            self.files[f"{name}.svg"] = svg.encode()
+            self.files[f"{name}.pdf"] = figure.pdf
+            self.files[f"{name}.csv"] = csv_text([figure.data.columns, *figure.data.rows]).encode()
+            links = f" ([PDF]({self.folder}/{name}.pdf), [CSV]({self.folder}/{name}.csv))"
+        return f"![{caption}]({self.folder}/{name}.svg)\n\n{caption}{links}"
+
+    def _image(self, uri: str) -> str:
+        """Return a link to the image. Files are named after their content, so each is written once."""
+        image_format, _, data = uri.removeprefix("data:image/").partition(";base64,")
+        name = f"image-{content_hash(data)}.{image_format.replace('jpeg', 'jpg')}"
+        self.files[name] = base64.b64decode(data)
+        return f"![image]({self.folder}/{name})"
+
+
+def _escape(text: str) -> str:
+    """Escape HTML, and the Markdown of tables, code, links and emphasis by `*`."""
+    return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(printable_line(text), quote=False))
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def render_latex(caption: str, table: doc.Table) -> str:
+    """Return a table environment, for a paper that uses \\usepackage{booktabs}.
+
+    Columns of numbers are right-aligned; a number's note follows it.
+    """
+    lines = [
+        [
+            f"{cell.text} {cell.note}" if is_number and cell.note else cell.text
+            for cell, is_number in zip(row, table.numeric, strict=True)
+        ]
+        for row in table.rows
+    ]
+    head, *body = (rf"{' & '.join(map(_latex, line))} \\" for line in [table.columns, *lines])
+    columns = "".join("r" if right else "l" for right in table.numeric)
+    start = ["\\begin{table}", rf"\caption{{{_latex(caption)}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head]
+    return "\n".join([*start, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def _latex(text: str) -> str:
+    """Escape LaTeX's special characters; replace characters at which pdflatex fails: ę by e, 図 by ?.
+
+    A text that begins with [ is put in braces, because LaTeX would read [ as an option of the line break before it.
+    """
+    escaped = "".join(LATEX.get(piece, _plain(piece)) for piece in re.split(f"({PATTERN})", printable_line(text)))
+    return f"{{{escaped}}}" if escaped.startswith("[") else escaped
+
+
+def _plain(text: str) -> str:
+    return "".join(
+        c if PLAIN.match(c) else normalize("NFKD", c).encode("ascii", "ignore").decode() or "?" for c in text
+    )

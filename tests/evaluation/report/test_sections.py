@@ -1,0 +1,201 @@
+"""Sections on training, fine-tuning and published models, built from runs."""
+
+import csv
+import json
+import math
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from cli.settings.compose import compose_run
+from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table, Text
+from evaluation.report.sections import training
+from evaluation.report.sections.forgetting import forgetting
+from evaluation.report.sections.results import headline_metrics, results
+from evaluation.report.sections.settings import settings
+from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
+from evaluation.report.writer import write_report
+from evaluation.runs import reader
+from evaluation.runs.groups import group_runs, summarise_metrics
+from evaluation.runs.reader import Run, no_config
+from tests.helpers import report_runs, synthetic
+from tests.helpers.fine_tuning_runs import MIDDLE, all_runs, values
+from tests.helpers.published_rows import COCO, IMAGENET
+from tests.helpers.report_runs import log_lines, write_lines, write_run
+
+SCORE = "scenes_shape zeroshot top1"
+
+
+def test_each_score_is_a_figure_with_one_curve_per_run(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        lines: list[dict[str, Any]] = log_lines(200)
+        for line in lines[4::5]:
+            line["evaluation"] = {SCORE: line["step"] / 250, "scenes_pairs pairs pair_accuracy": math.nan}
+        write_lines(write_run(tmp_path, seed=seed) / "log.jsonl", lines)
+    runs = [("demo", run) for run in reader.find([tmp_path])]
+    (block,) = score_curves(runs)  # none for the other score, which is always NaN
+    assert isinstance(block, Figures)
+    (figure,) = block.figures
+    assert isinstance(figure, Figure) and figure.name == "evaluation-01-scenes_shape-zeroshot-top1"
+    assert sorted(figure.curves.values()) == [("demo", 0), ("demo", 1)]
+    assert score_curves([("demo", replace(run, log=log_lines(200))) for _, run in runs]) == []
+
+
+@pytest.mark.parametrize(("count", "block"), [(6, Figures), (7, Details)])
+def test_many_scores_are_folded(count: int, block: type, tmp_path: Path) -> None:
+    log = [{"step": step, "evaluation": {f"set{n} zeroshot top1": 0.5 for n in range(count)}} for step in (1, 2)]
+    run = Run(tmp_path, "a", 0, no_config(), log, [], {}, {})
+    assert [type(one) for one in score_curves([("a", run)])] == [block]
+
+
+def test_each_recipe_has_its_own_curves() -> None:
+    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (1, 2)]
+    arms = [("a_mini", "x"), ("a_mini", "y"), ("b_mini", "x")]
+    *recipes, runs = training.training(group_runs([synthetic.run(*arm, 0, {}, log) for arm in arms]), [])
+    assert [block.summary for block in recipes if isinstance(block, Details)] == ["a_mini", "b_mini"]
+    drawn = [block.blocks[0] for block in recipes if isinstance(block, Details)]
+    assert [[figure.name for figure in of_recipe.figures] for of_recipe in drawn if isinstance(of_recipe, Figures)] == [
+        ["a_mini-loss", "a_mini-temperature"],
+        ["b_mini-loss", "b_mini-temperature"],
+    ]
+    assert isinstance(runs, Table) and len(runs.rows) == len(arms)
+
+
+def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
+    def seed(number: int, steps: tuple[int, ...]) -> Run:
+        log: list[dict[str, Any]] = []
+        for step in steps:
+            log.append({"step": step, "geometry": {"gap": step + number}})
+            log.append({"step": step, "evaluation": {"a": step / 10, "b": number}})
+        return Run(Path("r"), "m", number, no_config(), log, [], {}, {})
+
+    (figure,) = geometry_paths([("m", seed(0, (1, 2, 3))), ("m", seed(4, (1, 2)))])
+    assert figure.name == "path-gap" and figure.data.columns == ["curve", "gap", "mean of 2 scores"]
+    assert figure.data.rows == [["m", 3.0, pytest.approx(1.05)], ["m", 4.0, pytest.approx(1.1)]]
+    assert geometry_paths([("m", seed(0, (1,)))]) == []
+
+
+def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "training_flops", lambda run: 2e9 * run.log[-1]["samples"])
+    runs = []
+    for arm, samples, scores in (("a", 100.0, {"x": 0.5, "y": 0.7, "z": 0.9}), ("b", 400.0, {"x": 0.6, "y": 0.8})):
+        log = [{"step": 1, "samples": samples, "images_per_s": 10.0}]
+        rows = {("zeroshot", name, "top1"): value for name, value in scores.items()}
+        one = synthetic.run("r", arm, 0, rows, log)
+        runs.append(replace(one, environment={"device": "NVIDIA H100", "processes": 8}))
+    drawn = error_against_cost(headline_metrics(summarise_metrics(group_runs(runs))))
+    assert {figure.name: figure.data.rows for figure in drawn} == {
+        "cost-samples": [["r-a", 100.0, pytest.approx(0.4)], ["r-b", 400.0, pytest.approx(0.3)]],
+        "cost-GPU-hours": [
+            ["r-a", pytest.approx(80 / 3600), pytest.approx(0.4)],
+            ["r-b", pytest.approx(320 / 3600), pytest.approx(0.3)],
+        ],
+        "cost-FLOPs": [["r-a", 200e9, pytest.approx(0.4)], ["r-b", 800e9, pytest.approx(0.3)]],
+    }
+
+
+def lost_and_finished() -> list[Run]:
+    """Return a diverged seed 0 of ten steps and a finished seed 1 of a hundred."""
+    log = [{"step": step, "samples": 64 * step, "images_per_s": 64.0} for step in range(10, 101, 10)]
+    lost = synthetic.run("r", "a", 0, {("train", "d", "loss"): math.nan}, log[:1])
+    return [lost, synthetic.run("r", "a", 1, {("zeroshot", "x", "top1"): 0.5}, log)]
+
+
+def test_steps_and_cost_are_not_those_of_a_diverged_first_seed() -> None:
+    groups = group_runs(lost_and_finished())
+    (listed,) = settings(groups)
+    assert isinstance(listed, KeyValues)
+    shown = dict(listed.pairs)
+    assert (shown["Steps"], shown["Samples seen"], shown["Training time"]) == ("100", "6,400", "1 min 40 s")
+    costs = training._costs({groups[0].label: groups[0]})
+    assert costs["samples"] == {"r-a": 6400.0} and costs["CPU-hours"] == {"r-a": pytest.approx(100 / 3600)}
+
+
+def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
+    groups = group_runs(lost_and_finished())
+    metrics = summarise_metrics(groups)
+    assert [metric.row.task for metric in metrics] == ["zeroshot"]
+    first, *_ = results(headline_metrics(metrics), groups, {})
+    assert isinstance(first, Text) and first.text == "Diverged: r-a (seed 0)."
+    assert results([], group_runs(lost_and_finished()[:1]), {}) == [first]
+
+
+def fine_tuned(root: Path) -> list[Run]:
+    for one in all_runs(3):
+        below = synthetic.write(root, one) / "interpolated" / "0.5"
+        if one.config.arm == "clip":
+            below.mkdir(parents=True)
+            rows = [synthetic.result(*key, value, one.seed) for key, value in values(MIDDLE, one.seed).items()]
+            (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    return reader.find([root])
+
+
+def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path) -> None:
+    explanation, drawn, table = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
+    assert isinstance(explanation, Text) and "Area: " in explanation.text
+    assert isinstance(table, Table)
+    assert table.columns == ["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"]
+    clip, frozen = table.rows
+    assert [cell.text for cell in (frozen[0], frozen[4], frozen[5])] == ["frozen", "-", "3"]
+    assert clip[0].text == "clip" and clip[2].text == "+0.250" and clip[4].text.startswith("+0.1")
+    assert clip[1].tone == "good" and clip[1].note.startswith("[+0.")
+    assert isinstance(drawn, Figures)
+    plane, changes = drawn.figures
+    assert (plane.name, changes.name) == ("forgetting-finetune_mini", "changes-finetune_mini")
+    assert isinstance(plane, Figure)
+    points = [row for row in plane.data.rows if row[0] == "clip"]
+    assert len(points) == 2 and points[0][1] == pytest.approx(0.25), "the end of fine-tuning, then alpha = 0.5"
+    assert forgetting(group_runs([synthetic.run("gap_mini", "base", 0, values(MIDDLE, 0))])) == []
+
+
+def published_run(root: Path, recipe: str, arm: str, changes: dict[str, Any] | None = None) -> Path:
+    """Write a run with the recipe's config, invented results on ImageNet and COCO, and one without counterpart."""
+    rows = [vars(replace(row, **(changes or {}))) for row in (IMAGENET, COCO)]
+    rows.append(report_runs.row("zeroshot", "scenes_shape", "top1", 0.9, 0))
+    folder = write_run(root, recipe, results=rows, with_artifacts=False)
+    config = compose_run([f"recipe={recipe}", f"arm={arm}", "data.root=/none"])
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.structured(config)))
+    return folder
+
+
+def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published_run(tmp_path / "runs", "wpse_cc12m", "imq")
+
+    def no_network(*arguments: object, **settings: object) -> None:
+        raise AssertionError(f"the report opens a connection: {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    written = write_report([tmp_path / "runs"], tmp_path / "out")
+    page, text = written.html.read_text(), written.markdown.read_text()
+    for shown in ("0.3591", "RN50/cc12m, ours +0.0409", "0.2367", "RN50/cc12m, ours +0.163", "commit 89fb801"):
+        assert shown in page and shown in text, shown
+    rows = {row["dataset"]: row for row in csv.DictReader(written.csv.read_text().splitlines())}
+    assert (rows["imagenet"]["published_model"], rows["imagenet"]["published"]) == ("RN50/cc12m", "0.3591")
+    assert float(rows["mscoco"]["published_difference"]) == pytest.approx(0.4 - 0.2367)
+    assert rows["scenes_shape"]["published_model"] == ""
+
+
+def test_a_result_of_another_protocol_is_named_and_not_compared(tmp_path: Path) -> None:
+    published_run(tmp_path / "runs", "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
+    page = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
+    assert "protocol=paper; published: exact recall" in page and "0.2367" not in page
+
+
+def test_a_report_without_comparable_results_names_no_published_model(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", with_artifacts=False)
+    written = write_report([tmp_path / "runs"], tmp_path / "out")
+    assert "published" not in written.csv.read_text() and "Nearest published" not in written.html.read_text()
+
+
+def test_in_a_table_of_many_methods_published_models_are_rows(tmp_path: Path) -> None:
+    for number, recipe in enumerate(["wpse_cc12m", "nuclr_cc12m"] * 3):
+        published_run(tmp_path / "runs" / str(number), recipe, "clip")
+    text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("| RN50/cc12m<br>published |")]
+    assert "0.3591" in line and "0.2367" in line
