@@ -207,8 +207,9 @@ def _check(options: Options, settings: list[str]) -> None:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
     for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
         if (value := getattr(options, key)) is not None and not getattr(options, needed):
+            text = f"{value:g}" if isinstance(value, float) else value
             runs_take = "; runs take train.device=" * (key == "device")
-            raise UserError(f"{key}={value} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
+            raise UserError(f"{key}={text} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
     if options.scale and options.until:
         axes = ",".join(options.scale)
         raise UserError(f"scale={axes} contradicts until=decided, which is about claims at the recipe's own scale")

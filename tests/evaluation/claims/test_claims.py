@@ -1,8 +1,10 @@
 """The table of claims is complete, and each kind of comparison recovers known effects from runs."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 
 def test_every_claim_is_listed_once_and_can_be_tested() -> None:
     assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBER_OF_CLAIMS.items() for n in range(1, most + 1)]
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    assert re.findall(r"tests (\d+) claims", readme) == [str(len(CLAIMS))]
     for one in CLAIMS:
         assert bool(one.program) != bool(one.comparisons and one.recipes), one.id
         assert one.statement and one.published
