@@ -1,22 +1,29 @@
-"""`clipx report claims`: print the verdicts on the papers' claims."""
+"""`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: seeds and hours that they need."""
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
+from rich import box
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from cli.settings.arguments import split
+from cli.settings.arguments import count, split
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
-from evaluation.claims.assess import outcomes
-from evaluation.claims.evidence import collect_evidence
+from clipx.verdict import DECIDED
+from evaluation.claims.assess import looks_of, outcomes
+from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Finding, Outcome
-from evaluation.claims.verdict import survives_holm
+from evaluation.claims.types import ANY, Finding, Outcome
+from evaluation.claims.verdict import MOST_SEEDS, look_reached, open_parts, stuck_parts, survives_holm
 from evaluation.runs import reader
-from evaluation.runs.description import four_decimals
+from evaluation.runs.description import four_decimals, training_seconds
+from evaluation.runs.reader import Run
 
 COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
 INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
@@ -25,6 +32,14 @@ LEGEND = (
     "seeds (the looks) with 99% intervals, unless the claim or the design has other looks. All looks together have an "
     "error rate of 2.5% per direction."
 )
+
+CAPTION = (
+    "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
+    "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "
+    "-: unknown, or not defined (before the first look, and for claims that are not about means)."
+)
+Arm = tuple[str, str]  # recipe, arm
+Runs = Mapping[str, Mapping[str, Seeds]]  # recipe -> arm -> seed -> run, so far
 
 
 def claims(arguments: list[str]) -> None:
@@ -89,3 +104,160 @@ def _numbers(finding: Finding) -> list[str]:
         distance = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
         needed = f"needs {seeds} seeds; {distance} (80% power)"
     return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]
+
+
+@dataclass(frozen=True)
+class Need:
+    """The seeds that an undecided part of a claim needs."""
+
+    outcome: Outcome
+    finding: Finding
+    arms: tuple[Arm, ...]  # of this part, those that have runs
+    # the look to wait for: the first look if it is not reached, else the first look with at least `seeds_needed` seeds;
+    # None: there is none, or the power is unknown
+    look: int | None
+    last: int  # the last look
+
+    @property
+    def seeds(self) -> dict[Arm, int]:
+        """Return the number of seeds of each arm at `look`, or at the last look if `look` is None."""
+        return dict.fromkeys(self.arms, self.look or self.last)
+
+
+def power(arguments: list[str]) -> None:
+    """Run `clipx report power RUN_OR_DIR... [jobs=N]`.
+
+    Raises UserError: no runs, no run that tests a claim, or an invalid argument.
+    """
+    runs, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
+    jobs, paths = count(given["jobs"], "jobs"), [Path(run) for run in runs]
+    evidence = collect_evidence(reader.find(paths), paths)
+    found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
+    if not found:
+        raise UserError(
+            f"no run at or below {', '.join(runs)} tests a claim; clipx ls claims lists the recipes that do"
+        )
+    print_needs(found, evidence, jobs)
+    for line in evidence.left_out:
+        print(line)
+
+
+def print_needs(
+    found: list[Outcome],
+    evidence: Evidence,
+    jobs: int,
+    max_seeds: int | None = None,
+    first: dict[Arm, int] | None = None,
+) -> None:
+    """Print a row per undecided part of a claim, the decided claims, and the total hours of all needed runs.
+
+    Args:
+        jobs: runs at the same time.
+        max_seeds: the largest look considered; ignored for claims that have their own looks.
+        first: seeds of each arm at the first look; if given, the total includes these runs.
+    """
+    rows = needs(found, evidence, max_seeds)
+    console = stdout_console()
+    if rows:
+        table = Table(box=box.SIMPLE, caption=CAPTION, caption_justify="left")
+        for column in ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours"):
+            is_text = column in ("claim", "part")
+            table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+        for need in rows:
+            table.add_row(*_cells(need, hours(missing(need.seeds, evidence.runs), evidence.runs, jobs)))
+        console.print(table)
+    if decided := [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]:
+        print(f"decided: {', '.join(decided)}")
+    for outcome in found:
+        for finding, reason in stuck_parts(outcome) if outcome.verdict == "undecided" else ():
+            print(f"{reason} ({outcome.claim.id} {outcome.recipe}: {finding.label})")
+    seeds = dict(first or {})
+    for need in rows:
+        seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
+    left = missing(seeds, evidence.runs)
+    if runs := sum(left.values()):
+        print(f"all together: {runs} runs{_total(left, evidence.runs, jobs)}")
+
+
+def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
+    """Return the needs of all undecided parts of claims; `max_seeds` as in `print_needs`."""
+    rows = []
+    for outcome in found:
+        looks = looks_of(outcome.claim, outcome.recipe, evidence)
+        if max_seeds is not None and not outcome.claim.looks:
+            looks = tuple(look for look in looks if look <= max_seeds)
+        for part, finding in open_parts(outcome):
+            arms = tuple((outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms))
+            rows.append(Need(outcome, finding, arms, look_reached(finding, looks), looks[-1]))
+    return rows
+
+
+def missing(seeds: dict[Arm, int], runs: Runs) -> dict[Arm, int]:
+    """Return how many of the first `seeds` seeds of each arm have no run."""
+    return {
+        (recipe, arm): target - sum(seed < target for seed in runs.get(recipe, {}).get(arm, {}))
+        for (recipe, arm), target in seeds.items()
+    }
+
+
+def by_arm(runs: Iterable[Run]) -> Runs:
+    """Return recipe -> arm -> seed -> run."""
+    found: dict[str, dict[str, Seeds]] = {}
+    for run in runs:
+        found.setdefault(run.config.recipe, {}).setdefault(run.config.arm, {})[run.seed] = run
+    return found
+
+
+def hours(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
+    """Return the wall-clock hours of `left` runs of each arm; None if one of their recipes has no finished run."""
+    total = 0.0
+    for (recipe, arm), number in left.items():
+        if number:
+            took = mean_seconds(runs.get(recipe, {}), arm)
+            if took is None:
+                return None
+            total += number * took / jobs / 3600
+    return total
+
+
+def _total(left: dict[Arm, int], runs: Runs, jobs: int) -> str:
+    """Return `, about 3.2 hours with jobs=2`; recipes without a finished run are named and not included."""
+    by_recipe = {recipe: {arm: n for arm, n in left.items() if arm[0] == recipe} for recipe, _ in left}
+    took = {recipe: hours(of, runs, jobs) for recipe, of in by_recipe.items()}
+    known = [found for found in took.values() if found is not None]
+    total = f", about {_hours(sum(known))} hours with jobs={jobs}" if any(known) else ""
+    unknown = ", ".join(recipe for recipe, found in took.items() if found is None)
+    return total + (f"; hours of {unknown} unknown: no finished run" if unknown else "")
+
+
+def mean_seconds(arms: Mapping[str, Seeds], arm: str) -> float | None:
+    """Return the mean seconds of training and evaluation of an arm's runs, or of all runs if this arm has none."""
+    for chosen in (arms.get(arm, {}), {(name, s): run for name, of in arms.items() for s, run in of.items()}):
+        known = [took + run.evaluation_seconds for run in chosen.values() if (took := training_seconds(run))]
+        if known:
+            return fmean(known)
+    return None
+
+
+def _cells(need: Need, took: float | None) -> list[Text]:
+    finding, estimate = need.finding, need.finding.estimate
+    needed, look = "-", "-"
+    if finding.detectable is not None:
+        needed = f"> {MOST_SEEDS:,}" if finding.seeds_needed is None else str(finding.seeds_needed)
+        look = f"> {need.last}"
+    cells = [
+        f"{need.outcome.claim.id} {need.outcome.recipe}",
+        finding.label,
+        "-" if estimate is None else four_decimals(estimate.effect),
+        "-" if finding.least is None else f"{finding.least:g}",
+        "-" if estimate is None or estimate.spread is None else four_decimals(estimate.spread),
+        str(finding.seeds),
+        needed,
+        str(need.look) if need.look else look,
+        "-" if took is None else _hours(took),
+    ]
+    return [Text(cell) for cell in cells]
+
+
+def _hours(took: float) -> str:
+    return f"{took:.1f}" if took >= 0.1 else f"{took:.2f}"

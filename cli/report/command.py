@@ -4,10 +4,8 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from cli.report.claims import claims
-from cli.report.compare import compare
-from cli.report.diff import diff
-from cli.report.power import power
+from cli.report.claims import claims, power
+from cli.report.compare import compare, diff
 from cli.settings.arguments import flag, split
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean

@@ -1,8 +1,9 @@
-"""`clipx report compare`: rank methods under the same conditions, in the terminal and on a page."""
+"""`clipx report compare`: methods under the same conditions, ranked; `clipx report diff`: two models item by item."""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from rich import box
@@ -16,9 +17,11 @@ from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.compare import methods
+from evaluation.compare.items import Pair, pair_up
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import MethodComparison, seed_mean
 from evaluation.report import comparison as page
+from evaluation.report.disagreement import p_text, write_disagreement
 from evaluation.runs import reader
 from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
@@ -60,7 +63,7 @@ def compare_runs(
     ladders = find_ladders(found, reference)
     console = stdout_console()
     for one, title in zip(found, page.names(found), strict=True):
-        _print(console, one, title)
+        _print_ranking(console, one, title)
     for ladder in ladders:
         _print_ladder(console, ladder)
     for group in left_out:
@@ -81,7 +84,7 @@ def _check_sets(names: Sequence[str], evaluated: set[str]) -> None:
             one_of(name, evaluated, "on")
 
 
-def _print(console: Console, one: MethodComparison, title: str) -> None:
+def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     console.print(Text(page.lead(one, title), style="bold"))
     if not one.ranked:
         return
@@ -113,4 +116,38 @@ def _print_ladder(console: Console, ladder: Ladder) -> None:
         table.add_column(Text(column), justify="right" if table.columns else "left", overflow="fold")
     for row in shown.rows:
         table.add_row(*(Text("\n".join(filter(None, (cell.text, cell.note)))) for cell in row))
+    console.print(table)
+
+
+def diff(arguments: list[str]) -> None:
+    """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
+    runs, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN", 2)
+    a, b = map(Path, runs)
+    pairs = pair_up(a, b, flag(given["limited"], "limited"))
+    names = pairs[0].a.model, pairs[0].b.model
+    if names[0] == names[1]:
+        names = runs[0], runs[1]
+    _print_pairs(pairs, names)
+    folder = a.parent.parent if a.parent.name == "checkpoints" else a
+    written = write_disagreement(pairs, names, Path(given["out"] or folder))
+    print(written.html, written.markdown, written.csv, sep="\n")
+
+
+def _print_pairs(pairs: list[Pair], names: tuple[str, str]) -> None:
+    console = stdout_console()
+    console.print(Text(f"A: {names[0]}\nB: {names[1]}"))
+    table = Table(
+        box=box.SIMPLE, collapse_padding=True, caption="A - B with its 95% interval; p: McNemar", caption_justify="left"
+    )
+    table.add_column("metric", overflow="fold")
+    for column in ("A", "B", "A - B", "p"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, of_set in groupby(pairs, lambda pair: pair.a.title):
+        table.add_section()
+        table.add_row(Text(name, style="bold"))
+        for pair in of_set:
+            value, low, high = pair.difference
+            shares = (f"{one.right.mean():.3f}" for one in (pair.a, pair.b))
+            interval = Text(f"{value:+.3f} [{low:+.3f}, {high:+.3f}]")
+            table.add_row(Text(f"  {pair.a.metric}"), *shares, interval, p_text(pair.p_value))
     console.print(table)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
-from cli.report.power import by_arm, hours
+from cli.report.claims import by_arm, hours, print_verdicts
 from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
 from cli.settings.arguments import key_of
@@ -143,7 +143,6 @@ def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
 
     Also print the verdicts on claims of the same papers that other commands test, such as `clipx theory`.
     """
-    from cli.report.claims import print_verdicts
     from evaluation.report.writer import write_report
 
     written = write_report(paths, plan.out, command=plan.command)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.report.power import Arm, mean_seconds, print_needs
+from cli.report.claims import Arm, mean_seconds, print_needs
 from cli.reproduce.plan import PlannedRun, claim_looks, with_parents
 from clipx.verdict import DECIDED
 from evaluation.claims.assess import assess
