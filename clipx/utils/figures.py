@@ -9,7 +9,6 @@ Figure = Any  # matplotlib.figure.Figure, which loads slowly
 COLOURS = ("#1e5aff", "#d27800", "#007878", "#d21e2d", "#b42db4", "#879669", "#0096f0", "#ff3ca5")
 BLUE, ORANGE, GREEN, RED, PURPLE, OLIVE, SKY, PINK = COLOURS
 GREY = "#6b6b6b"
-LOGITS = (0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99)  # ticks of an axis for fractions
 MAX_TICKS = 6  # with more, labels such as -0.0425 would touch
 
 STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and saved
@@ -49,17 +48,14 @@ def reference_line(axes: Any, y: float, label: str) -> None:
 
 
 def plain_ticks(axis: Any) -> None:
-    """Label the ticks of a logarithmic or logit axis with plain numbers.
+    """Label the ticks of a logarithmic axis with plain numbers: powers of ten, if there is room 2 and 5 times these.
 
-    Logarithmic: powers of ten, and 2 and 5 times these if there is room.
     Equal steps if the axis spans less than a factor of five.
     """
-    from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    if axis.get_scale() == "logit":
-        axis.set_major_locator(FixedLocator(LOGITS))
-    elif high < 5 * low:  # the logarithmic locator below could set one tick or none
+    if high < 5 * low:  # the logarithmic locator below could set one tick or none
         axis.set_major_locator(MaxNLocator(MAX_TICKS))
     else:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))

@@ -109,9 +109,3 @@ BY_ROW = {(column.task, name, column.metric): column for column in COLUMNS for n
 def counterpart(row: Result) -> Column | None:
     """Return the published column of a row's task, data set and metric; None if there is none."""
     return BY_ROW.get((row.task, canonical_name(row.dataset), row.metric))
-
-
-def titles_of(name: str) -> list[str]:
-    """Return the titles of a data set's columns; `name` is ours or open_clip's. [] if unknown."""
-    wanted = canonical_name(name)
-    return [column.title for column in COLUMNS if wanted in column.names or wanted == canonical_name(column.title)]

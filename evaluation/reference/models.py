@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from clipx.errors import UserError
-from clipx.utils.registry import did_you_mean
-
 FILE = Path(__file__).parent / "open_clip.csv.gz"
 FACTS = ("name", "pretrained", "params (M)", "FLOPs (B)", "image_mparams", "image_gflops")  # other columns: results
 # Training data -> number of pairs, for models whose tag does not give the samples seen. The number of epochs is in the
@@ -25,8 +22,6 @@ class PublishedModel:
 
     tower: str  # open_clip's model name
     tag: str  # of its weights
-    parameters: float  # millions
-    flops: float  # billions, image and text
     image_flops: float  # billions
     values: dict[str, float]  # title of the column -> result, a fraction
 
@@ -62,23 +57,11 @@ def models() -> dict[str, PublishedModel]:
     """Return all models by name, in the order of open_clip's table: best mean first."""
     found = {}
     for row in csv.DictReader(_lines()[1:]):
-        tower, tag, parameters, flops, _, image_flops = (row.pop(name) for name in FACTS)
+        tower, tag, _, _, _, image_flops = (row.pop(name) for name in FACTS)
         values = {title: float(value) for title, value in row.items()}
-        model = PublishedModel(tower, tag, float(parameters), float(flops), float(image_flops), values)
+        model = PublishedModel(tower, tag, float(image_flops), values)
         found[model.name] = model
     return found
-
-
-def find(name: str) -> PublishedModel:
-    """Return the model `TOWER/TAG`, also written `open_clip:TOWER/TAG`. Raises UserError if the table lacks it."""
-    known = models()
-    wanted = name.removeprefix("open_clip:")
-    if wanted not in known:
-        tags = [model for model in known if model.startswith(f"{wanted}/")]
-        near = f"give one of {', '.join(tags)}; " if tags else did_you_mean(wanted, known)
-        hint = f"{near}`clipx report published imagenet` lists all"
-        raise UserError(f"reference={name} is not in open_clip's tables; {hint}")
-    return known[wanted]
 
 
 def _lines() -> list[str]:

@@ -16,7 +16,7 @@ from evaluation.claims.measures import canonical_name
 from evaluation.datasets.files import short_name
 from evaluation.datasets.named import present
 from evaluation.reference.columns import COLUMNS
-from evaluation.reference.models import find
+from evaluation.reference.models import models
 from evaluation.types import Result
 
 TOLERANCE = 0.003  # largest absolute difference that counts as agreement
@@ -73,7 +73,7 @@ class ValidatedNumber:
 
 def published_numbers(model: str) -> Numbers:
     """Return the published numbers of a model on the sets of COPIES: the main metric, or R@1 in both directions."""
-    values = find(model).values
+    values = models()[model].values
     return {
         (name, column.metric): values[column.title]
         for name in COPIES

@@ -85,7 +85,7 @@ class Drawing:
         ]
         labels = [label.lstrip("_") for label in shorten(self.colours)]  # matplotlib hides labels with a leading _
         place: Any = {"loc": "outside lower center", "ncols": _legend_columns(labels), "fontsize": FONT}
-        legend = self.canvas.legend(keys, labels, handlelength=1.6, columnspacing=1.2, **place)
+        legend = self.canvas.legend(keys, labels, handlelength=2, columnspacing=1.2, **place)
         self.canvas.draw_without_rendering()
         return float(legend.get_window_extent().y1)
 

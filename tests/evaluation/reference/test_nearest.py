@@ -9,7 +9,7 @@ from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.datasets.named import NAMED, Classes
 from evaluation.reference.columns import BY_ROW, COLUMNS, counterpart
-from evaluation.reference.models import find, models
+from evaluation.reference.models import models
 from evaluation.reference.nearest import compare, nearest
 from evaluation.runs.reader import Run
 from evaluation.runs.suites import SUITES
@@ -57,11 +57,11 @@ def test_the_logged_samples_count_instead_of_the_planned_ones() -> None:
 
 def test_the_same_protocol_gives_a_difference() -> None:
     for one, value in ((IMAGENET, 0.3591), (COCO, 0.2367)):
-        found = compare(one, find("RN50/cc12m"))
+        found = compare(one, models()["RN50/cc12m"])
         assert found is not None and found.obstacle == ""
         assert found.published == value and found.difference == pytest.approx(0.4 - value)
     copy = row("zeroshot", "wds_vtab-caltech101", "mean_per_class", 6084, **templates("caltech101"))
-    found = compare(copy, find("RN50/cc12m"))
+    found = compare(copy, models()["RN50/cc12m"])
     assert found is not None and (found.published, found.obstacle) == (0.6432, "")
 
 
@@ -87,7 +87,7 @@ def test_the_same_protocol_gives_a_difference() -> None:
     ],
 )
 def test_an_obstacle_names_the_difference_of_protocol(one: Result, obstacle: str) -> None:
-    found = compare(one, find("RN50/cc12m"))
+    found = compare(one, models()["RN50/cc12m"])
     assert found is not None and found.obstacle == obstacle
 
 
@@ -115,5 +115,5 @@ def test_each_set_of_datacomp_has_a_published_column() -> None:
 
 
 def test_every_model_has_every_result() -> None:
-    titles = set(find("RN50/cc12m").values)
+    titles = set(models()["RN50/cc12m"].values)
     assert all(set(model.values) == titles for model in models().values())
