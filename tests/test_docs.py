@@ -16,11 +16,9 @@ from cli.main import COMMANDS, CheckOptions
 from cli.reproduce.plan import composed, make_plan
 from cli.settings.arguments import take_options
 from cli.settings.compose import compose_evals, compose_run
-from clipx.run.folder import RunFolder
 from clipx.theory import THEORY
 from tests.helpers import plugin_tables
 from tests.helpers.folder import jpeg, write_shards
-from tests.helpers.runs import prepared, trained
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,10 +42,10 @@ def commands(page: Path) -> list[tuple[str, list[str]]]:
 ALL_COMMANDS = [(page.name, *command) for page in PAGES for command in commands(page)]
 
 
-def for_commands(*names: str) -> "pytest.MarkDecorator":
-    """Parametrize a test with the clipx commands of these names."""
-    chosen = [words for _, program, words in ALL_COMMANDS if program == "clipx" and words[0] in names]
-    return pytest.mark.parametrize("words", chosen, ids=" ".join)
+def commands_of(*names: str) -> list[list[str]]:
+    """Return the words of the clipx commands of these names, each once, without those on the example recipe."""
+    found = {tuple(words) for _, program, words in ALL_COMMANDS if program == "clipx" and words[0] in names}
+    return [[*words] for words in sorted(found) if "my_recipes" not in words]
 
 
 @pytest.fixture
@@ -65,46 +63,34 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         yield
 
 
-@for_commands("train", "check")
 @pytest.mark.usefixtures("own_modules")
-def test_settings_of_train_and_check_commands_exist(words: list[str]) -> None:
-    if "my_recipes" in words:
-        return  # checked by test_the_example_recipe_composes
-    given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
-    if "-m" in words:  # keep the first value of each swept setting
-        given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
-    _, given = take_options(given, CheckOptions, "check")
-    assert f"recipe={compose_run(given).recipe}" in given
+def test_settings_of_train_and_check_commands_exist() -> None:
+    for words in commands_of("train", "check"):
+        given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
+        if "-m" in words:  # keep the first value of each swept setting
+            given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
+        _, given = take_options(given, CheckOptions, "check")
+        assert f"recipe={compose_run(given).recipe}" in given, words
 
 
-@for_commands("reproduce")
-def test_arguments_of_reproduce_commands_compose(words: list[str]) -> None:
-    if "my_recipes" not in words:
-        assert composed(make_plan(words[1:]).overrides)
+def test_arguments_of_reproduce_commands_compose() -> None:
+    for words in commands_of("reproduce"):
+        assert composed(make_plan(words[1:]).overrides), words
 
 
-@for_commands("eval")
 @pytest.mark.usefixtures("own_modules")
-def test_settings_of_eval_commands_exist(words: list[str]) -> None:
-    config, runs = compose_evals(words[1:])
-    assert runs or config.model
+def test_settings_of_eval_commands_exist() -> None:
+    for words in commands_of("eval"):
+        config, runs = compose_evals(words[1:])
+        assert runs or config.model, words
 
 
-@for_commands("ls")
-def test_lists_of_ls_commands_exist(words: list[str]) -> None:
-    assert {word for word in words[1:] if "=" not in word} <= set(ls.LISTS)
-
-
-@for_commands("theory")
-def test_toy_problems_of_theory_commands_exist(words: list[str]) -> None:
-    assert {word for word in words[1:] if "=" not in word} <= set(THEORY)
-
-
-@for_commands("bench")
-def test_benchmarks_of_bench_commands_exist(words: list[str]) -> None:
-    named = [word for word in words[1:] if "=" not in word]
-    assert set(named) <= set(BENCHMARKS)
-    assert named or compose_run([word for word in words[1:] if word.startswith("recipe=")])
+def test_lists_toy_problems_and_benchmarks_of_commands_exist() -> None:
+    for command, table in {"ls": ls.LISTS, "theory": THEORY, "bench": BENCHMARKS}.items():
+        for words in commands_of(command):
+            named = {word for word in words[1:] if "=" not in word}
+            assert named <= set(table), words
+            assert named or command != "bench" or compose_run([w for w in words[1:] if w.startswith("recipe=")])
 
 
 def test_commands_and_make_targets_exist() -> None:
@@ -123,10 +109,10 @@ def test_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "recipes").glob("*.yaml"))], ids=lambda page: page.name)
-def test_files_that_a_page_or_recipe_names_exist(page: Path) -> None:
-    named = set(PATHS.findall(page.read_text()))
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+def test_files_that_a_page_or_recipe_names_exist() -> None:
+    pages = [*PAGES, *(ROOT / "recipes").glob("*.yaml")]
+    named = {(page.name, path) for page in pages for path in PATHS.findall(page.read_text())}
+    assert [(page, path) for page, path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_the_pattern_finds_all_paths_of_the_repository_in_a_text() -> None:
@@ -137,10 +123,9 @@ def test_the_pattern_finds_all_paths_of_the_repository_in_a_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_resolve(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_links_between_pages_resolve() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,28 +139,26 @@ def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(make_plan(["recipe=mine", "data.root=FOLDER"]).overrides) == 6
 
 
-@pytest.mark.parametrize(
-    "words",
-    [w for page, program, w in ALL_COMMANDS if page == "data.md" and w[0] == "data"],
-    ids=" ".join,
-)
 def test_commands_of_the_data_page_run(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_shards(tmp_path / "FOLDER", samples=8)
     monkeypatch.setattr("evaluation.datasets.named.pull", lambda name, root: None)
-    data([*dict.fromkeys([*words[1:], "dry=true"])] if words[1] == "make" else words[1:])
-    assert capsys.readouterr().out
+    found = [words for page, _, words in ALL_COMMANDS if page == "data.md" and words[0] == "data"]
+    for words in found:
+        data([*dict.fromkeys([*words[1:], "dry=true"])] if words[1] == "make" else words[1:])
+        assert capsys.readouterr().out, words
+    assert len(found) >= 5
 
 
-def test_the_python_example_of_the_reports_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_of_the_reports_page_runs(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
-    config = prepared(tmp_path, epochs=1)
-    trained(config)
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
-    exec(code.replace("runs/demo/s0", str(RunFolder.of(config).path)), namespace)
+    exec(code.replace("runs/demo/s0", str(trained_run)), namespace)
     assert namespace["similarity"].shape == (1, 2)
     assert torch.allclose(namespace["text"].norm(dim=1), torch.ones(2))
