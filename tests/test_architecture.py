@@ -185,11 +185,18 @@ def test_fit_and_train_step_stay_readable() -> None:
     assert lengths["train_step"] <= 40
 
 
-def test_help_does_not_load_a_heavy_package() -> None:
-    code = "import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main(); "
-    code += "print({'torch', 'hydra', 'open_clip', 'matplotlib', 'transformers', 'wandb'} & set(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.splitlines()[-1] == "set()"
+def loaded_by(code: str, packages: set[str]) -> str:
+    """Return which of the packages a new process has loaded after `code`."""
+    code += f"; import sys; print({packages} & set(sys.modules))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")[
+        -2
+    ]
+
+
+def test_help_and_run_folders_do_not_load_heavy_packages() -> None:
+    heavy = {"torch", "hydra", "open_clip", "matplotlib", "transformers", "wandb"}
+    assert loaded_by("import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main()", heavy) == "set()"
+    assert loaded_by("import clipx.run.folder", {"timm", "torchvision", "open_clip"}) == "set()"
 
 
 def test_no_module_imports_a_slow_or_optional_package_at_top_level() -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.nn.functional as F
-from timm.layers.norm_act import SyncBatchNormAct, convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -168,11 +167,15 @@ def enable_sync_batchnorm(model: nn.Module, device: torch.device) -> None:
     timm's norms. On the CPU, SyncBatchNorm raises an error, and so does DDP for a model that contains it (PyTorch
     2.15): CpuSyncBatchNorm replaces it.
     """
+    # imported here, because it takes seconds, and a report, which reads checkpoints, needs no model
+    from timm.layers.norm_act import SyncBatchNormAct, convert_sync_batchnorm
+
+    on_cpu: dict[type, type] = {nn.SyncBatchNorm: CpuSyncBatchNorm, SyncBatchNormAct: CpuSyncBatchNormAct}
     convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if device.type == "cpu":
         for module in model.modules():
-            if type(module) in ON_CPU:
-                module.__class__ = ON_CPU[type(module)]
+            if type(module) in on_cpu:
+                module.__class__ = on_cpu[type(module)]
 
 
 class CpuSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -215,6 +218,3 @@ class CpuSyncBatchNormAct(CpuSyncBatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         activated: Tensor = self.act(self.drop(super().forward(x)))
         return activated
-
-
-ON_CPU: dict[type, type] = {nn.SyncBatchNorm: CpuSyncBatchNorm, SyncBatchNormAct: CpuSyncBatchNormAct}
