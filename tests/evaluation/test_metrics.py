@@ -105,35 +105,12 @@ def test_accuracy_equals_a_count_by_hand() -> None:
     assert mean_per_class(scores, label) == pytest.approx((1.0 + 0.0 + 1.0) / 3)
 
 
-def test_random_scores_classify_at_chance() -> None:
-    n, classes = 20_000, 8
-    scores = torch.rand(n, classes, generator=torch.Generator().manual_seed(0))
-    label = torch.arange(n) % classes
-    for k in (1, 5):
-        chance = k / classes
-        assert abs(accuracy(scores, label, k) - chance) < 4 * (chance * (1 - chance) / n) ** 0.5
-    assert abs(mean_per_class(scores, label) - 1 / classes) < 4 * (1 / classes / n) ** 0.5
-
-
-def test_mean_per_class_does_not_reward_naming_only_the_largest_class() -> None:
-    label = torch.tensor([0] * 90 + [1] * 10)
-    scores = torch.tensor([[1.0, 0.0]]).expand(100, 2)
-    assert accuracy(scores, label) == pytest.approx(0.9)
-    assert mean_per_class(scores, label) == pytest.approx(0.5)
-
-
 def test_a_pair_counts_when_each_statement_finds_its_image() -> None:
     both = [[0.9, 0.1], [0.2, 0.8]]
     first_only = [[0.9, 0.9], [0.2, 0.8]]  # statement 1 is nearer to image 0: not matched
     biased_to_one_statement = [[0.5, 0.6], [0.4, 0.7]]  # each image prefers statement 1: still matched
     found = [pair_accuracy(torch.tensor([pair])) for pair in (both, first_only, biased_to_one_statement)]
     assert found == [1.0, 0.0, 1.0]
-
-
-def test_random_pairs_match_at_one_in_four() -> None:
-    n = 20_000
-    image, text = embeddings(2 * n, 0).view(n, 2, -1), embeddings(2 * n, 1).view(n, 2, -1)
-    assert abs(pair_accuracy(image @ text.mT) - 0.25) < 4 * (0.1875 / n) ** 0.5
 
 
 def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100() -> None:

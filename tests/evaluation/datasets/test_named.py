@@ -33,22 +33,14 @@ WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
 # (name, split) -> torchvision's own reader
 READERS: dict[tuple[str, str], Callable[[str], tv.VisionDataset]] = {
     ("cifar10", "train"): lambda root: tv.CIFAR10(root, train=True),
-    ("cifar10", "test"): lambda root: tv.CIFAR10(root, train=False),
     ("cifar100", "test"): lambda root: tv.CIFAR100(root, train=False),
-    ("stl10", "train"): lambda root: tv.STL10(root, "train"),
     ("stl10", "test"): lambda root: tv.STL10(root, "test"),
-    ("food101", "train"): lambda root: tv.Food101(root, "train"),
     ("food101", "test"): lambda root: tv.Food101(root, "test"),
-    ("dtd", "val"): lambda root: tv.DTD(root, "val"),
     ("dtd", "test"): lambda root: tv.DTD(root, "test"),
     ("flowers102", "train"): lambda root: tv.Flowers102(root, "train"),
-    ("flowers102", "test"): lambda root: tv.Flowers102(root, "test"),
-    ("pets", "train"): lambda root: tv.OxfordIIITPet(root, "trainval"),
     ("pets", "test"): lambda root: tv.OxfordIIITPet(root, "test"),
     ("cars", "train"): lambda root: tv.StanfordCars(root, "train"),
-    ("cars", "test"): lambda root: tv.StanfordCars(root, "test"),
     ("aircraft", "val"): lambda root: tv.FGVCAircraft(root, "val"),
-    ("aircraft", "test"): lambda root: tv.FGVCAircraft(root, "test"),
 }
 
 
@@ -86,27 +78,18 @@ FOLDERS = {
         "background": "BACKGROUND_Google",
         "off-center face": "Faces",
         "centered face": "Faces_easy",
-        "leopard": "Leopards",
-        "motorbike": "Motorbikes",
-        "accordion": "accordion",
-        "airplane": "airplanes",
         "side of a car": "car_side",
         "face of a cougar cat": "cougar_face",
-        "crocodile": "crocodile",
         "head of a  crocodile": "crocodile_head",
-        "stegosaurus": "stegosaurus",
         "yin and yang symbol": "yin_yang",
     },
     "eurosat": {
         "annual crop land": "AnnualCrop",
-        "forest": "Forest",
         "brushland or shrubland": "HerbaceousVegetation",
         "highway or road": "Highway",
         "industrial buildings or commercial buildings": "Industrial",
-        "pasture land": "Pasture",
         "permanent crop land": "PermanentCrop",
         "residential buildings or homes or apartments": "Residential",
-        "river": "River",
         "lake or sea": "SeaLake",
     },
 }
@@ -147,11 +130,8 @@ def test_pets_flowers_and_aircraft_have_the_right_name_at_each_label(
     ("name", "splits", "first"),
     [
         ("cifar10", {"train", "test"}, "kind 0"),
-        ("stl10", {"train", "test"}, "airplane"),
         ("food101", {"train", "test"}, "apple pie"),
         ("dtd", {"train", "val", "test"}, "banded"),
-        ("flowers102", {"train", "val", "test"}, "pink primrose"),
-        ("pets", {"train", "test"}, "Abyssinian"),
         ("cars", {"train", "test"}, "Audi A5 Coupe 2012"),
         ("aircraft", {"train", "val", "test"}, "707-320"),
     ],
@@ -206,11 +186,6 @@ def test_drawn_splits_of_the_whole_set_have_the_papers_sizes(name: str, sizes: d
     drawn = {split: share(total, split, known, total) for split in known}
     assert {split: len(chosen) for split, chosen in drawn.items()} == sizes
     assert len({i for chosen in drawn.values() for i in chosen}) == sum(sizes.values())
-
-
-def test_class_names_of_sun397_have_spaces(tmp_path: Path) -> None:
-    replicas.sun397(tmp_path)
-    assert labelled("sun397", tmp_path).classnames == ["abbey", "apartment building outdoor", "bakery shop"]
 
 
 def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) -> None:
@@ -269,20 +244,14 @@ def test_statements_of_mmvp_get_the_chosen_prompt(tmp_path: Path, choice: str, e
     assert (data.fingerprint("test", "captions") == default.fingerprint("test", "captions")) is is_default
 
 
-def test_a_prompt_without_c_is_refused_for_mmvp(tmp_path: Path) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance"])
-    with pytest.raises(UserError, match="prompts=a photo of is not known; allowed: ensemble, simple, or your own"):
-        open_dataset(f"mmvp:{tmp_path}", Settings(prompts="a photo of"))
-
-
 SHARDS = {name: known.place for name, known in NAMED.items() if known.place.startswith("wds_")}
 
 
-@pytest.mark.parametrize("name", SHARDS)
-def test_sets_in_shards_have_their_classes_and_the_short_name(name: str, tmp_path: Path) -> None:
-    fakes.labelled(tmp_path / SHARDS[name], classes=3, test=6, groups=2)
-    data = labelled(name, tmp_path)
-    assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
+def test_sets_in_shards_have_their_classes_and_the_short_name(tmp_path: Path) -> None:
+    for name, place in SHARDS.items():
+        fakes.labelled(tmp_path / place, classes=3, test=6, groups=2)
+        data = labelled(name, tmp_path)
+        assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:

@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 
 from evaluation.datasets import prompts
-from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED, Classes
-from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
 from evaluation.types import Settings
 from tests.helpers import fakes
-
-
-def test_imagenet_has_eighty_prompts_or_the_seven_simple_ones() -> None:
-    known = prompts.templates_of("imagenet1k")
-    assert len(known.ensemble) == 80 and len(known.simple) == 7
-    assert "itap of a {c}." in known.simple and set(known.simple) <= set(known.ensemble)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +34,3 @@ def test_rows_name_the_choice_of_prompts_in_split_and_hashes(tmp_path: Path) -> 
         found[rows[0].split] = rows[0].hashes["templates/test"]
     assert list(found) == ["test", "test, prompts simple", "test, prompts one {c}"]
     assert len(set(found.values())) == 3
-
-
-def test_a_custom_prompt_replaces_the_templates_of_the_set(tmp_path: Path) -> None:
-    data = open_dataset(fakes.labelled(tmp_path), Settings(prompts="see: {c}"))
-    assert isinstance(data, Labelled)
-    assert data.texts("test", "prompts") == ["see: thing 0", "see: thing 1", "see: thing 2"]

@@ -91,3 +91,20 @@ def test_the_share_of_right_items_is_the_value_of_the_row(tmp_path: Path) -> Non
     assert [items.metric for items in result.items] == ["pair_accuracy", "text_score", "group_score"]
     for items in result.items:
         assert float(items.right.double().mean()) == pytest.approx(values[items.metric])
+
+
+def test_a_category_is_scored_on_its_pairs_wherever_they_are(tmp_path: Path) -> None:
+    data = open_dataset(fakes.pairs(tmp_path, ("size", "colour", "size", "colour", "colour")))
+    task = PairAccuracy()
+    images, captions = task.requests(data)
+    image = fakes.embeddings(10, 0)
+    text = image.clone()
+    text[[2, 3]] = image[[3, 2]]  # swap the texts of pair 1, of category colour
+    score = task.score(data, {images: image, captions: text})
+    assert score.artifact is not None
+    shown = score.artifact["categories"]
+    assert shown["size"]["value"] == 1.0 and shown["size"]["n"] == 2
+    torch.testing.assert_close(shown["colour"]["value"], 2 / 3)
+    counts = {row.metric: row.n for row in score.results}
+    assert counts == {"pair_accuracy": 5, "pair_accuracy/colour": 3, "pair_accuracy/size": 2}
+    assert score.results[0].value == 0.8 and {row.chance for row in score.results} == {0.25}

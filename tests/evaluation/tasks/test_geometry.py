@@ -52,13 +52,6 @@ def test_each_captioned_image_gets_one_of_its_own_captions() -> None:
     assert torch.equal(image, text)
 
 
-def test_captions_are_drawn_at_random_and_repeatably() -> None:
-    image_of_text = torch.arange(200).repeat_interleave(5)
-    drawn = [paired(torch.zeros(200, 1), torch.arange(1000.0)[:, None] % 5, image_of_text)[1] for _ in range(2)]
-    assert torch.equal(*drawn)
-    assert drawn[0].long().flatten().bincount(minlength=5).min() > 20
-
-
 def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(tmp_path: Path) -> None:
     n = 640
     shift = torch.zeros(fakes.WIDTH)
@@ -122,11 +115,6 @@ def test_an_incomplete_batch_is_dropped_and_few_pairs_are_split_into_two_batches
         batches = batched_margins(fakes.embeddings(n, 0), fakes.embeddings(n, 1))
         assert batches is not None and batches.shape == shape
     assert batched_margins(fakes.embeddings(1, 0), fakes.embeddings(1, 1)) is None
-
-
-def test_a_single_pair_has_no_margins(tmp_path: Path) -> None:
-    rows = by_metric(score(tmp_path, (1,), fakes.embeddings(1, 0), fakes.embeddings(1, 1)))
-    assert set(rows) == {"gap", "uniformity", "alignment"}
 
 
 def test_the_histogram_counts_every_margin_in_the_right_bin() -> None:

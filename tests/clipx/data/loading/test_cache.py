@@ -77,23 +77,14 @@ TRANSFORMS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", TRANSFORMS, ids=str)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("workers", "changes"), [*((0, changes) for changes in TRANSFORMS), (2, TRANSFORMS[2])], ids=str
+)
 def test_batches_equal_those_from_the_source(tmp_path: Path, workers: int, changes: dict[str, Any]) -> None:
     write_noise(tmp_path / "train", samples=21)
     from_source = load(tmp_path, "none", **changes)
     assert_equal(from_source, load(tmp_path, "memory", workers, **changes))
     assert_equal(from_source[3:], load(tmp_path, "memory", workers, start=3, **changes))
-
-
-def test_flips_and_captions_vary_between_epochs(tmp_path: Path) -> None:
-    write_noise(tmp_path / "train", samples=16)
-    batches = load(tmp_path, "memory", flip=True, captions="random", crop_scale=[1.0, 1.0])
-    images = {
-        (int(i), image.numpy().tobytes()) for b, _ in batches for i, image in zip(b.sample_id, b.image, strict=True)
-    }
-    texts = {(int(i), str(text.tolist())) for b, _ in batches for i, text in zip(b.sample_id, b.text, strict=True)}
-    assert 16 < len(images) <= 32 and 16 < len(texts) <= 48
 
 
 @pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)
@@ -158,20 +149,9 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     return config
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_weights_are_equal_bit_for_bit_with_and_without_the_cache(tmp_path: Path, workers: int) -> None:
+def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path) -> None:
     write_noise(tmp_path / "train", samples=21)
-    without, with_cache = run_config(tmp_path, "a", "none", 0), run_config(tmp_path, "b", "memory", workers)
-    for config in (without, with_cache):
-        trained(config)
-    expected, found = (weights(RunFolder.of(config).path) for config in (without, with_cache))
-    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path, workers: int) -> None:
-    write_noise(tmp_path / "train", samples=21)
-    whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", workers)
+    whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", 2)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, RunFolder.create(cut).path) is Outcome.STOPPED

@@ -1,13 +1,19 @@
 """Tokenizers: the text tower's tokenizer, cleaning by data.clean, and errors for a missing tokenizer."""
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import open_clip
 import pytest
 import torch
 
+from clipx.config.scene_words import END, FIRST, PADDING, UNKNOWN, VOCABULARY, WORDS
+from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess import tokenizer
+from clipx.data.scenes.captions import FAULTS, UNRELATED
+from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
+from clipx.data.scenes.samples import training_sample
 from clipx.errors import UserError
 from tests.helpers.hub import write_distilbert
 from tests.helpers.loading import inputs
@@ -74,3 +80,67 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_the_error_of_a_missing_tokenizer_names_the_download_command_and_a_local_folder(no_hub: None) -> None:
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
         tokenizer.build_tokenizer(inputs(tokenizer="hf:distilbert-base-uncased"))
+
+
+def unknown(texts: Iterator[str]) -> set[str]:
+    """Return the words that occur in the texts but not in the vocabulary."""
+    return {word for text in texts for word in tokenizer.WORD.findall(text.lower())} - set(WORDS)
+
+
+def prompts() -> Iterator[str]:
+    config = ScenesConfig(max_count=9)
+    for class_set in CLASS_SETS.values():
+        yield from (t.replace("{c}", c) for t in class_set.templates for c in class_set.classnames(config))
+
+
+def with_fault(fault: str) -> ScenesConfig:
+    """Return settings with which each training caption has this fault."""
+    config = ScenesConfig(omit=0.0, max_count=9)
+    setattr(config, fault, 1.0)
+    return config
+
+
+def test_prompts_of_the_evaluation_sets_have_no_unknown_word() -> None:
+    assert unknown(prompts()) == set()
+
+
+def test_captions_of_the_evaluation_sets_have_no_unknown_word() -> None:
+    config = ScenesConfig(max_count=9)
+    samples = [*retrieval_samples(config, 100), *pair_samples(config)]
+    assert unknown(caption for sample in samples for caption in sample.captions) == set()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_training_captions_have_no_unknown_word(fault: str) -> None:
+    config = with_fault(fault)
+    assert unknown(caption for i in range(150) for caption in training_sample(config, i).captions) == set()
+    assert unknown(iter(UNRELATED)) == set()
+
+
+def test_each_word_gives_a_token_in_lower_or_upper_case() -> None:
+    tokens = tokenizer.WordTokenizer(6)(["Two red, circles", "a"])
+    assert [WORDS[i - FIRST] for i in tokens[0, :3].tolist()] == ["two", "red", "circles"]
+    assert tokens[0, 3:].tolist() == [END, PADDING, PADDING]
+    assert tokens.dtype == torch.int64 and tokens.shape == (2, 6)
+
+
+def test_unknown_words_share_one_token_and_long_texts_keep_the_end_token() -> None:
+    tokens = tokenizer.WordTokenizer(4)(["elephant zebra red red red", ""])
+    assert tokens[0].tolist() == [UNKNOWN, UNKNOWN, FIRST + WORDS.index("red"), END]
+    assert tokens[1].tolist() == [END, PADDING, PADDING, PADDING]
+
+
+def test_the_end_token_has_the_largest_id() -> None:
+    """Text transformers of open_clip take the features at the position of the largest id."""
+    assert VOCABULARY - 1 == END > max(FIRST + len(WORDS) - 1, UNKNOWN)
+
+
+def test_the_setting_selects_the_tokenizer_and_texts_are_cleaned_first() -> None:
+    cleaned = inputs(tokenizer="words:scenes", length=4, clean="lower_no_punctuation")
+    assert torch.equal(tokenizer.build_tokenizer(cleaned)(["two-red"]), tokenizer.WordTokenizer(4)(["two red"]))
+
+
+def test_a_run_on_other_data_logs_that_most_words_are_unknown() -> None:
+    words = inputs(tokenizer="words:scenes")
+    assert tokenizer.notes(words, "scenes") == []
+    assert "data.source=shards" in tokenizer.notes(words, "shards")[0]

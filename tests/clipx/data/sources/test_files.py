@@ -139,12 +139,6 @@ def test_the_error_of_a_missing_or_unusable_annotation_file_names_the_file(tmp_p
         coco(tmp_path, "each")
 
 
-def test_empty_captions_are_bad_samples(tmp_path: Path) -> None:
-    source = table(tmp_path, 'filepath,title\na," "\n')
-    with pytest.raises(BadSample, match="empty caption"):
-        source.pair(0, random.Random(0))
-
-
 @given(st.lists(st.text()))
 def test_packed_texts_equal_the_texts(texts: list[str]) -> None:
     packed = PackedTexts(texts)

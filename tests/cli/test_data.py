@@ -1,22 +1,80 @@
-"""`clipx data make` gives img2dataset the right options and list; without a network, `make` and `pull` fail."""
+"""`clipx data`: the index, keywords, img2dataset's options and list, downloads, and the check of shards."""
 
 import csv
 import json
 import os
-import re
 import shlex
 import socket
+import tarfile
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 from pyarrow import csv as arrow
 
-import cli.data as download
+from cli import data as command
 from cli.data import data
+from clipx.data.shards import tar
+from clipx.data.shards.reader import Shards
 from clipx.errors import UserError
 from evaluation.datasets import labelled
-from evaluation.datasets.named import NAMED
+from tests.helpers.folder import add, add_bad_samples, jpeg, write_shards
+
+
+def test_the_index_is_written_into_the_folder_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_shards(tmp_path / "s", samples=20)
+    with tarfile.open(folder / "00001.tar", "a") as shard:
+        add(shard, "000001.jpg", jpeg("red"))
+        add(shard, "000002.mp4", b"x")
+    data(["index", str(folder)])
+    printed = capsys.readouterr().out
+    assert "21 samples in 2 shards" in printed and "with txt    20" in printed and "3 problems" in printed
+    assert (folder / "clipx_index" / "report.txt").read_text().splitlines() == [
+        "00001.tar:000001 lacks txt",
+        "00001.tar:000001 repeats an earlier key",
+        "00001.tar: 1 members .mp4, unused",
+    ]
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(tar, "scan", None)  # a second scan would fail
+    assert len(Shards.open(folder, ("image", "txt"))) == 20
+
+
+def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_shards(tmp_path / "s", samples=24)
+    data(["keywords", str(folder), "keywords=[red,blue,dog]"])
+    rows = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows == {"red": "4", "blue": "4", "dog": "0", "no": "label", "unreadable": "0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "`clipx data` needs a command; allowed: index, keywords"),
+        ("indx x", "did you mean 'index'"),
+        ("index", "`clipx data index` needs FOLDER"),
+        ("make cc13m", "did you mean 'cc3m'"),
+        ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
+        ("make cc3m urls=x root=y size=big", "size=big must be a whole number"),
+        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; to get the list: Train_GCC"),
+        ("pull cifar10", "clipx data pull cifar10 needs root=DIR"),
+        ("pull mmvp root=x", "mmvp cannot be pulled; it comes from `hf download"),
+        ("verify x max_bad_rate=5", "max_bad_rate=5 is out of range; allowed: 0..1"),
+    ],
+)
+def test_mistakes_are_refused(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        data(line.split())
+
+
+@pytest.mark.real_data
+def test_a_fifth_of_flickr8k_captions_has_one_number_word(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data(["keywords", str(real_data / "flickr8k" / "dev"), "captions=random"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    labelled = sum(int(row[-2].replace(",", "")) for row in rows[:-2])
+    assert 120 < labelled < 260  # about 19% of 1,000 captions; a caption with two number words has no label
+
 
 ROWS = [
     ('a "quoted" dog', "http://a.example/1.jpg"),
@@ -46,7 +104,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: int = 2, co
     program.write_text(FAKE.format(record=record, root=tmp_path / "out", loaded=loaded, code=code))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(download, "answers", lambda host, port: True)
+    monkeypatch.setattr(command, "answers", lambda host, port: True)
     return record
 
 
@@ -75,30 +133,11 @@ def test_img2dataset_gets_the_columns_by_name(
     assert list(zip(table["caption"].to_pylist(), table["url"].to_pylist(), strict=True)) == ROWS
 
 
-def test_a_dry_run_only_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data(["make", "datacomp_small", "urls=small", f"root={tmp_path}/out", "dry=true"])
-    found = options(shlex.split(capsys.readouterr().out)[1:])
-    assert (found["--input_format"], found["--caption_col"], found["--url_list"]) == ("parquet", "text", "small")
-    assert found["--output_folder"] == f"{tmp_path}/out/shards" and json.loads(found["--save_additional_columns"])
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_list_with_other_columns_is_refused(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = install(tmp_path, monkeypatch)
     with pytest.raises(UserError, match="is not the list of cc12m: row 1 is not url TAB caption"):
         data(["make", "cc12m", f"urls={listed}", f"root={tmp_path}/out"])
     assert not record.exists() and [*(tmp_path / "out").iterdir()] == []
-
-
-def test_a_list_that_is_no_parquet_file_and_a_fractional_number_of_processes_are_refused(
-    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record, call = install(tmp_path, monkeypatch), ["make", "datacomp_small", f"urls={listed}", f"root={tmp_path}/out"]
-    with pytest.raises(UserError, match=r"list.tsv is no Parquet file with a column url"):
-        data(call)
-    with pytest.raises(UserError, match=r"processes=2.5 must be a whole number"):
-        data([*call, "processes=2.5"])
-    assert not record.exists()
 
 
 def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +157,7 @@ def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypa
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.defpath}")
     for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
-    monkeypatch.setattr(download, "getproxies", dict)
+    monkeypatch.setattr(command, "getproxies", dict)
     monkeypatch.setattr(socket, "create_connection", _no_network)
     with pytest.raises(UserError, match=r"no network: none of a.example, b.example, c answers"):
         data(call)
@@ -134,13 +173,6 @@ def test_each_failure_has_its_own_message(listed: Path, tmp_path: Path, monkeypa
 
 def _no_network(*_: object, **__: object) -> None:
     raise OSError("Name or service not known")
-
-
-def test_the_documentation_lists_the_sets_that_can_be_pulled() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
-    sentence = page.partition("`pull` downloads")[2].partition(".")[0]
-    assert re.findall(r"`(\w+)`", sentence) == sorted(labelled.DOWNLOADS)
-    assert set(labelled.DOWNLOADS) < set(NAMED)
 
 
 def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
@@ -171,3 +203,55 @@ def test_every_row_of_the_published_cc3m_list_is_kept(
     assert rows == [line.split("\t") for line in listed.read_text(encoding="utf-8").splitlines()]
     table = arrow.read_csv(tmp_path / "out" / "cc3m_img2dataset.tsv", parse_options=arrow.ParseOptions(delimiter="\t"))
     assert table["caption"].to_pylist() == [caption for caption, _ in rows]
+
+
+def report(folder: Path) -> tuple[dict[str, object], list[str]]:
+    return json.loads((folder / "verify.json").read_text()), (folder / "verify.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_shards(tmp_path / "s", samples=89)
+    add_bad_samples(folder)
+    data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
+    content, lines = report(folder)
+    assert (content["shards"], content["samples"], content["corrupt"], content["index_problems"]) == (8, 98, 8, 4)
+    corrupt = {line.split(":")[1] for line in lines[4:]}
+    assert corrupt == {"truncated", "empty_text", "blank_text", "zeros", "empty", "extension", "bomb", "latin"}
+    assert sum("cut.tar" in line for line in lines[:4]) == 2  # the truncated shard, and its sample without an image
+    assert sum(line.startswith("corrupt.tar:no_text") for line in lines[:4]) == 1
+    printed = capsys.readouterr().out
+    assert f"98 samples of 8 shards read with {workers} processes" in printed
+    assert "8 corrupt, 4 left out by the index" in printed
+
+
+def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=16)
+    add_bad_samples(folder)
+    with pytest.raises(UserError, match=r"12 of 29 samples are bad, more than data.max_bad_rate=0.05: "):
+        data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
+    assert report(tmp_path / "report")[0]["corrupt"] == 8 and not (folder / "verify.json").exists()
+
+
+def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "s", samples=8)
+    with tarfile.open(folder / "more.tar", "w") as shard:
+        add(shard, "one_empty.jpg", jpeg("red"))
+        add(shard, "one_empty.json", json.dumps({"captions": ["a red picture", " "]}).encode())
+    data(["verify", str(folder), "workers=1", "captions=random", "max_bad_rate=1"])
+    assert report(folder)[1] == ["more.tar:one_empty: empty caption"]
+    classes = tmp_path / "classes"
+    classes.mkdir()
+    with tarfile.open(classes / "0.tar", "w") as shard:
+        for key, text in (("a", b"3"), ("b", b"three")):
+            add(shard, f"{key}.png", jpeg("red"))
+            add(shard, f"{key}.cls", text)
+    data(["verify", str(classes), "workers=1", "max_bad_rate=1"])
+    assert report(classes)[1] == ["0.tar:b: .cls is not a number"]
+
+
+@pytest.mark.real_data
+def test_real_photographs_have_no_damage(real_data: Path, tmp_path: Path) -> None:
+    data(["verify", str(real_data / "flickr8k" / "dev"), "captions=random", f"out={tmp_path}", "max_bad_rate=0"])
+    content, lines = report(tmp_path)
+    assert (content["samples"], lines) == (1000, [])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clipx.config.schema import DataConfig, TrainConfig
-from clipx.data.preprocess.captions import CARDINALS, PRESETS, Keywords
+from clipx.data.preprocess.captions import PRESETS, Keywords
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, write_shards
 from tests.helpers.loading import load
@@ -75,32 +75,10 @@ def test_a_keyword_within_a_longer_word_does_not_match(word: str, more: str, hyp
         assert keywords(more + joined + word) == expected
 
 
-@given(st.text())
-def test_any_text_has_a_label_in_range(caption: str) -> None:
-    assert 0 <= Keywords(["numbers"], digits=True)(caption) <= len(NUMBERS)
-
-
-@given(st.lists(st.sampled_from([*NUMBERS, "dog", "cat"]), max_size=6))
-def test_a_caption_with_one_distinct_keyword_gets_its_label(words: list[str]) -> None:
-    keywords = Keywords(["numbers"], digits=False)
-    found = {w for w in words if w in NUMBERS}
-    expected = NUMBERS.index(found.pop()) + 1 if len(found) == 1 else 0
-    assert keywords(" ".join(words)) == expected
-
-
 def test_a_phrase_takes_precedence_over_its_words() -> None:
     keywords = Keywords(["left", "to the left of"], digits=False)
     assert keywords("a cup TO  the left of a box") == 2
     assert keywords("turn left") == 1
-
-
-def test_presets_and_single_words_can_be_combined() -> None:
-    assert Keywords(["colours", "turquoise"], digits=False).words == [*PRESETS["colours"], "turquoise"]
-
-
-def test_the_preset_numbers_is_two_to_twenty() -> None:
-    assert len(NUMBERS) == 19 and NUMBERS[0] == "two" and NUMBERS[-1] == "twenty"
-    assert CARDINALS.index("twenty") == 20
 
 
 @pytest.mark.parametrize("words", [["two", "Two"], ["numbers", "three"], [" "]])
@@ -109,10 +87,9 @@ def test_lists_with_empty_or_repeated_words_are_refused(words: list[str]) -> Non
         Keywords(words, digits=False)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_loader_labels_the_caption_it_returns(tmp_path: Path, workers: int) -> None:
+def test_the_loader_labels_the_caption_it_returns(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=24)  # "a <colour> picture <i>"
-    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=workers, keywords=COLOURS[:4])
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, keywords=COLOURS[:4])
     for batch, _ in load(config, TrainConfig(epochs=1, batch_size=8)):
         colour = batch.sample_id % len(COLOURS)
         assert batch.label.dtype == torch.int64
