@@ -10,6 +10,7 @@ from clip_benchmark.metrics import image_caption_selection
 from torch import Tensor
 
 from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.composition import CaptionChoice, PairAccuracy
 from evaluation.types import Result
@@ -94,8 +95,8 @@ def test_the_share_of_right_items_is_the_value_of_the_row(tmp_path: Path) -> Non
 
 
 def test_a_category_is_scored_on_its_pairs_wherever_they_are(tmp_path: Path) -> None:
-    data = open_dataset(fakes.pairs(tmp_path, ("size", "colour", "size", "colour", "colour")))
-    task = PairAccuracy()
+    data, task = open_dataset(fakes.pairs(tmp_path, ("size", "colour", "size", "colour", "colour"))), PairAccuracy()
+    assert isinstance(data, MinimalPairs)
     images, captions = task.requests(data)
     image = fakes.embeddings(10, 0)
     text = image.clone()
