@@ -238,8 +238,8 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | No
             try:
                 # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
                 message = future.result()
-                tried.finished.append(folder)
                 known += [reader.read(folder)] if _can_be_reported(folder) else []
+                tried.finished.append(folder)
             except BrokenProcessPool:  # killed, for example when the system ran out of memory
                 progress = f"{folder}/output.log shows its progress; run the same command to resume"
                 tried.failures[folder] = Fault(f"its process was killed; {progress}")
