@@ -39,6 +39,11 @@ def test_margins_after_training_equal_those_of_an_independent_implementation(sol
         assert solved.final[lam] == pytest.approx(margins, abs=0.01)
 
 
+def test_every_claim_holds_but_theorem_a_1(solved: MarginResult) -> None:
+    verdicts = {claim.claim: claim.verdict for claim in claims(solved)}
+    assert verdicts == {"1.10": "holds", "1.11": "holds", "1.16": "does not hold"}
+
+
 def test_after_equal_numbers_of_steps_the_margin_is_proportional_to_tau(solved: MarginResult) -> None:
     in_taus = solved.equal.margin[-1] / np.array(solved.settings.taus)
     assert solved.equal.steps[-1] == 3000
