@@ -11,44 +11,10 @@ import pytest
 from cli.launcher.process_pool import gpu_of_each_job
 from cli.reproduce.command import _can_be_reported, _run_benchmarks, reproduce
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
 from tests.helpers.commands import RECIPE, clipx, clipx_here, write_recipe
 from tests.helpers.runs import lines
-
-
-def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
-    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.weight_decay=1"])
-    assert plan.overrides == [
-        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.weight_decay=1"]
-        for seed in (0, 1)
-        for arm in ("base", "slrt")
-    ]
-    assert plan.options.jobs == 2 and plan.out == Path("runs/gap_mini-report")
-
-
-def test_several_recipes_share_one_report() -> None:
-    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
-    assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
-    assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
-
-
-def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
-    recipes = "recipe=nuclr_cc3m,nuclr_cc12m,gap_init_mini"
-    plan = make_plan([recipes, "seeds=1", "cc3m=/three", "cc12m=/twelve"])
-    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
-    assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
-    assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
-    other = make_plan(["recipe=nuclr_cc3m", "seeds=1", "data=cc12m", "cc12m=/twelve"])
-    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/twelve", "data=cc12m"] in other.overrides
-    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco, only cc3m, cc12m, small_scenes"):
-        make_plan([recipes, "mscoco=/c"])
-
-
-def test_the_config_of_each_run_is_the_composed_one() -> None:
-    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2"])
-    assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
 
 
 @pytest.mark.guards_data

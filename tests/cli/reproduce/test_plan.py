@@ -1,0 +1,188 @@
+"""The runs of `clipx reproduce`: arms and seeds, points of a ladder, arms that start from or learn from other arms."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.reproduce.plan import composed, designs_of, make_plan
+from cli.settings.compose import compose_run
+from cli.settings.recipes import load_recipe, recipe
+from clipx.config.schema import AXES, RunConfig
+from clipx.config.setting import check_key
+from clipx.errors import UserError
+from tests.helpers.commands import clipx_here, write_recipe
+
+POINTS = [2500, 10_000, 40_000, 160_000, 640_000]
+RECIPE = """
+model: {{image: {{name: "small:conv"}}, text: {{name: "small:bag"}}}}
+data: {{source: shards, root: {root}, name: mine, workers: 0, evaluation: []}}
+train: {{samples: 16, batch_size: 8}}
+schedule: {{warmup_steps: 0}}
+arms:
+  again: [model.init=arm:second]
+  second: [model.init=arm:first]
+  first: [optimizer.lr=0.01]
+seeds: 2
+"""
+
+
+def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2", "jobs=2", "optimizer.weight_decay=1"])
+    assert plan.overrides == [
+        ["recipe=gap_mini", f"arm={arm}", f"seed={seed}", "optimizer.weight_decay=1"]
+        for seed in (0, 1)
+        for arm in ("base", "slrt")
+    ]
+    assert plan.options.jobs == 2 and plan.out == Path("runs/gap_mini-report")
+
+
+def test_several_recipes_share_one_report() -> None:
+    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
+    assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
+    assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
+
+
+def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
+    recipes = "recipe=nuclr_cc3m,nuclr_cc12m,gap_init_mini"
+    plan = make_plan([recipes, "seeds=1", "cc3m=/three", "cc12m=/twelve"])
+    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/three"] in plan.overrides
+    assert ["recipe=nuclr_cc12m", "arm=clip", "seed=0", "data.root=/twelve"] in plan.overrides
+    assert ["recipe=gap_init_mini", "seed=0"] in plan.overrides
+    other = make_plan(["recipe=nuclr_cc3m", "seeds=1", "data=cc12m", "cc12m=/twelve"])
+    assert ["recipe=nuclr_cc3m", "arm=clip", "seed=0", "data.root=/twelve", "data=cc12m"] in other.overrides
+    with pytest.raises(UserError, match="mscoco=/c: no recipe here uses mscoco, only cc3m, cc12m, small_scenes"):
+        make_plan([recipes, "mscoco=/c"])
+
+
+def test_the_config_of_each_run_is_the_composed_one() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base,slrt", "seeds=2"])
+    assert composed(plan.overrides) == [compose_run(overrides) for overrides in plan.overrides]
+
+
+def test_each_point_has_all_arms_and_seeds_under_its_own_name() -> None:
+    plan = make_plan(["recipe=scaling_mini", "scale=samples", "arms=clip,nuclr", "seeds=2"])
+    configs = composed(plan.overrides)
+    expected = [(n, seed, arm) for n in POINTS for seed in (0, 1) for arm in ("clip", "nuclr")]
+    assert [(c.train.samples, c.seed, c.arm) for c in configs] == expected
+    assert configs[0].name == "scaling_mini-clip-train.samples_2500"
+    assert len({(c.name, c.seed) for c in configs}) == len(configs)
+    assert plan.options.scale == ["samples"]
+
+
+def test_two_axes_are_two_ladders_and_towers_change_together() -> None:
+    plan = make_plan(["recipe=scaling_datacomp", "scale=[samples,width]", "arms=clip", "seeds=1"])
+    configs = composed(plan.overrides)
+    assert len(configs) == 10
+    assert [c.model.image.name for c in configs[:5]] == ["open_clip:ViT-B-32"] * 5
+    widths = configs[5:]
+    assert [c.model.image.name for c in widths] == [c.model.text.name for c in widths]
+    assert widths[0].name == "scaling_datacomp-clip-model.image.name_open_clip_ViT-S-32-alt-model.text.name_" + (
+        "open_clip_ViT-S-32-alt"
+    )
+
+
+def test_without_scale_the_recipe_runs_once() -> None:
+    plan = make_plan(["recipe=scaling_mini", "arms=clip", "seeds=1"])
+    assert [c.train.samples for c in composed(plan.overrides)] == [640_000]
+
+
+def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[3] / "recipes" / "gap_mini.yaml").read_text() + "scale: {batch: [16, 32, 64, 128]}\n"
+    (tmp_path / "gap_mini.yaml").write_text(text)
+    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    assert designs_of(make_plan(["recipe=gap_mini", "scale=batch"])) == []
+    assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
+
+
+def test_a_setting_of_the_axis_cannot_be_given_for_all_points() -> None:
+    with pytest.raises(UserError, match=r"train\.samples is given twice"):
+        composed(make_plan(["recipe=scaling_mini", "scale=samples", "train.samples=10"]).overrides)
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        ("{depth: [1, 2, 3, 4]}", r"axis of scale=depth is not known; .*allowed: batch, data, samples, width"),
+        ("{samples: [1, 2]}", r"scale\.samples=\[1, 2\] must be a list of 3 or more points"),
+        ("{samples: 3}", r"scale\.samples=3 must be a list of 3 or more points"),
+        ("{batch: [1, 2, 3, 4], lr: {batch: [1]}}", r"scale\.lr\.batch=\[1\] must be a list of 4 rates"),
+        ("[samples]", "scale must be lines of the form AXIS"),
+    ],
+)
+def test_a_malformed_scale_names_the_recipe(tmp_path: Path, scale: str, message: str) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text(f"scale: {scale}\n")
+    with pytest.raises(UserError, match=message):
+        load_recipe(file)
+
+
+def test_a_point_may_have_its_own_learning_rate(tmp_path: Path) -> None:
+    file = tmp_path / "r.yaml"
+    file.write_text("scale: {batch: [1, 2, 3, 4], lr: {batch: [0.1, 0.2, 0.3, 0.4]}}\n")
+    assert load_recipe(file).scale["batch"][1] == ["train.batch_size=2", "optimizer.lr=0.2"]
+
+
+def test_axes_are_settings_and_the_recipes_points_ascend() -> None:
+    for keys in AXES.values():
+        for key in keys:
+            check_key(RunConfig, key)
+    for name in ("scaling_mini", "scaling_datacomp"):
+        of_samples = [int(point[0].partition("=")[2]) for point in recipe(name).scale["samples"]]
+        assert of_samples == sorted(of_samples) and len(of_samples) == 5
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> None:
+    write_recipe(tmp_path, "chain", RECIPE, samples=16)
+
+
+@pytest.mark.usefixtures("chain")
+@pytest.mark.long
+def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> None:
+    clipx_here("reproduce", "recipe=chain", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
+    for seed in (0, 1):
+        for arm, parent in (("second", "first"), ("again", "second")):
+            init = json.loads((tmp_path / f"runs/chain-{arm}/s{seed}/environment.json").read_text())["init"]
+            assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
+
+
+def test_a_start_run_that_is_named_with_the_seed_is_that_of_each_seed() -> None:
+    overrides = ["recipe=clip_reg_mini", "arm=clip", "model.init='runs/a/s${seed}'"]
+    configs = composed([[*overrides, f"seed={seed}"] for seed in (0, 1)])
+    assert [config.model.init for config in configs] == ["runs/a/s0", "runs/a/s1"]
+
+
+@pytest.mark.usefixtures("chain")
+@pytest.mark.long
+def test_an_arm_learns_from_the_arm_of_its_own_seed(tmp_path: Path) -> None:
+    file = tmp_path / "recipes" / "chain.yaml"
+    taught = "model.init=arm:first, model.teacher=arm:again, +objective.distill.weight=1"
+    file.write_text(file.read_text().replace("arms:\n", f"arms:\n  taught: [{taught}]\n"))
+    clipx_here("reproduce", "recipe=chain", "seeds=1", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
+    recorded = json.loads((tmp_path / "runs/chain-taught/s0/environment.json").read_text())
+    for key, arm in (("init", "first"), ("teacher", "again")):
+        assert recorded[key]["checkpoint"] == f"runs/chain-{arm}/s0/checkpoints/step_00000002"
+
+
+@pytest.mark.usefixtures("chain")
+def test_the_parent_must_be_trained_first(tmp_path: Path) -> None:
+    done = clipx_here("train", "recipe=chain", "arm=second", "seed=3", "--config-dir=recipes", cwd=tmp_path, code=2)
+    assert "clipx train recipe=chain arm=first seed=3" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("chain")
+def test_arms_that_start_from_each_other_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "recipes" / "chain.yaml"
+    file.write_text(file.read_text().replace("optimizer.lr=0.01", "model.init=arm:again"))
+    done = clipx_here("reproduce", "recipe=chain", "--config-dir=recipes", cwd=tmp_path, code=2)
+    assert "start from each other" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("chain")
+def test_an_unknown_arm_is_refused(tmp_path: Path) -> None:
+    override = ["model.init=arm:frist", "arm=first", "train.samples=8"]
+    done = clipx_here("train", "recipe=chain", *override, "--config-dir=recipes", cwd=tmp_path, code=2)
+    assert "did you mean 'first'" in done.stderr.splitlines()[-1]
