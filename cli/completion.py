@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from cli.settings.arguments import split_config_dir
+from cli.settings.arguments import CheckOptions, split_config_dir
 from clipx.config.setting import settings_of
 from clipx.utils.files import cache_home, content_hash, recipe_files, write_text
 from clipx.utils.registry import lookup
@@ -54,24 +54,11 @@ FLAGS = ["true", "false"]
 BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
 WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
-UNDECLARED = {
-    "report": {
-        **{key: [] for key in ("out", "reference", "jobs")},
-        "limited": FLAGS,
-        "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
-        "on": ["held_out"],
-    },
-    "reproduce": {
-        **{key: [] for key in ("arms", "seeds", "jobs", "max_seeds", "hours", "looks", "share", "out", "device")},
-        "until": ["decided"],
-        "scale": ["samples", "data", "width", "batch"],
-        "dry": FLAGS,
-    },
-}
 EXAMPLES = {  # values to offer for options that allow others too
     "licence": ["apache-2.0", "mit", "other"],
     "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
     "on": ["held_out"],
+    "scale": ["samples", "data", "width", "batch"],
 }
 
 
@@ -178,14 +165,18 @@ def _write_table_in_background() -> None:
 
 def options() -> dict[str, type]:
     """Return command -> its options. Slow, because it imports torch."""
-    from cli import bench, data, main
+    from cli import bench, data
     from cli.export import command as export
+    from cli.report import command as report
+    from cli.reproduce import plan
 
     return {
-        "check": main.CheckOptions,
+        "check": CheckOptions,
         "bench": bench.Options,
         "export": export.Options,
+        "reproduce": plan.Options,
         **{f"data {name}": schema for name, schema in data.OPTIONS.items()},
+        **{f"report {name}".rstrip(): schema for name, schema in report.OPTIONS.items()},
     }
 
 
@@ -209,7 +200,6 @@ def build_table() -> Completions:
         settings |= {f"objective.{name}.{parameter}": [] for parameter in ("weight", *ls.parameters_of(term))}
     datasets = [*NAMED, HELD_OUT, *(f"{kind}:" for kind in LAYOUTS if kind != HELD_OUT)]
     values = {command: _choices(schema) for command, schema in options().items()}
-    values |= UNDECLARED
     values |= {command: settings | values.get(command, {}) for command in WITH_SETTINGS}
     values |= {f"theory {name}": {"out": [], **_choices(problem.settings)} for name, problem in THEORY.items()}
     values["eval"] = _choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}

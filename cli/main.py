@@ -6,14 +6,11 @@ Every subcommand raises UserError for wrong input and Fault for an external fail
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
-from cli.settings.arguments import plugin_names, split_config_dir, take_options
-from clipx.config.setting import AT_LEAST_1, setting
+from cli.settings.arguments import CheckOptions, plugin_names, split_config_dir, take_options
 from clipx.errors import UserError
-from clipx.training.devices import DEVICES
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
 
@@ -203,14 +200,6 @@ def bench(arguments: list[str]) -> None:
     from cli.bench import bench as start
 
     start(arguments)
-
-
-@dataclass(kw_only=True)
-class CheckOptions:
-    """The options of `clipx check`."""
-
-    device: str | None = setting(None, "GPU for which memory and time are calculated", choices=tuple(DEVICES))
-    processes: int | None = setting(None, "number of these GPUs; null: train.processes x launch.nodes", AT_LEAST_1)
 
 
 def check(arguments: list[str]) -> None:

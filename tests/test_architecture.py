@@ -16,7 +16,7 @@ PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packag
 LAYERS = {
     "cli": "main, completion, reproduce ls init, eval train check bench export theory validate report data, "
     "launcher settings, exit_codes",
-    "evaluation": "report, compare reference, claims, during_training, runner, runs, tasks, datasets, embedding, "
+    "evaluation": "report, compare published, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
     "clipx": "train, training, run, theory, models objectives data, sample_table, distributed geometry, "
     "config, utils, types errors verdict",

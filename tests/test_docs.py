@@ -12,9 +12,9 @@ import torch
 from cli import ls
 from cli.bench import BENCHMARKS
 from cli.data import data
-from cli.main import COMMANDS, CheckOptions
+from cli.main import COMMANDS
 from cli.reproduce.plan import composed, make_plan
-from cli.settings.arguments import take_options
+from cli.settings.arguments import CheckOptions, take_options
 from cli.settings.compose import compose_evals, compose_run
 from clipx.theory import THEORY
 from tests.helpers import plugin_tables

@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli.settings.arguments import count, split
+from cli.settings.arguments import NoOptions, parse_arguments
+from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import DECIDED
@@ -44,7 +45,7 @@ Runs = Mapping[str, Mapping[str, Seeds]]  # recipe -> arm -> seed -> run, so far
 
 def claims(arguments: list[str]) -> None:
     """Run `clipx report claims RUN_OR_DIR...`."""
-    given, _ = split(arguments, {}, "report claims", "RUN_OR_DIR...")
+    given, _ = parse_arguments(arguments, NoOptions, "report claims", "RUN_OR_DIR...")
     print_verdicts([Path(path) for path in given], [claim.id for claim in CLAIMS])
 
 
@@ -124,13 +125,20 @@ class Need:
         return dict.fromkeys(self.arms, self.look or self.last)
 
 
+@dataclass(kw_only=True)
+class PowerOptions:
+    """The options of `clipx report power`."""
+
+    jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
+
+
 def power(arguments: list[str]) -> None:
     """Run `clipx report power RUN_OR_DIR... [jobs=N]`.
 
     Raises UserError: no runs, no run that tests a claim, or an invalid argument.
     """
-    runs, given = split(arguments, {"jobs": "1"}, "report power", "RUN_OR_DIR...")
-    jobs, paths = count(given["jobs"], "jobs"), [Path(run) for run in runs]
+    runs, options = parse_arguments(arguments, PowerOptions, "report power", "RUN_OR_DIR...")
+    jobs, paths = options.jobs, [Path(run) for run in runs]
     evidence = collect_evidence(reader.find(paths), paths)
     found = [o for o in outcomes(CLAIMS, evidence) if not o.claim.program and o.verdict != "not run"]
     if not found:

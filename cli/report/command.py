@@ -2,15 +2,32 @@
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from cli.report.claims import claims, power
-from cli.report.compare import compare, diff
-from cli.settings.arguments import flag, split
+from cli.report.claims import PowerOptions, claims, power
+from cli.report.compare import CompareOptions, DiffOptions, compare, diff
+from cli.settings.arguments import NoOptions, parse_arguments
+from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean
 from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx report RUN_OR_DIR...`."""
+
+    out: str | None = setting(None, "folder of the report; null: the first one")
+    limited: bool = setting(False, "include the results of clipx eval limit=N")
+
+
+@dataclass(kw_only=True)
+class CountOptions:
+    """The options of `clipx report missing-objects`."""
+
+    out: str = setting("runs/missing_objects", "folder of claims.json")
 
 
 def report(arguments: list[str]) -> None:
@@ -20,11 +37,10 @@ def report(arguments: list[str]) -> None:
         return
     if arguments and not Path(arguments[0]).exists() and (near := did_you_mean(arguments[0], SUBCOMMANDS)):
         raise UserError(f"clipx report {arguments[0]} is no folder; {near.strip()}")
-    known = {"out": "", "limited": "false"}
-    runs, given = split(arguments, known, "report", "RUN_OR_DIR...")
-    paths, limited = [Path(run) for run in runs], flag(given["limited"], "limited")
+    runs, options = parse_arguments(arguments, Options, "report", "RUN_OR_DIR...")
+    paths, limited = [Path(run) for run in runs], options.limited
     command = shlex.join(["clipx", "report", *arguments])
-    written = write_report(paths, Path(given["out"] or runs[0]), limited, command)
+    written = write_report(paths, Path(options.out or runs[0]), limited, command)
     print(written.html, written.markdown, written.csv, sep="\n")
 
 
@@ -33,10 +49,9 @@ def _missing_objects(arguments: list[str]) -> None:
 
     Arguments: CAPTIONS.json INSTANCES.json, or a FOLDER with both files; [out=DIR].
     """
-    known = {"out": "runs/missing_objects"}
-    annotations, given = split(arguments, known, "report missing-objects", "COCO_ANNOTATIONS...")
+    annotations, options = parse_arguments(arguments, CountOptions, "report missing-objects", "COCO_ANNOTATIONS...")
     counted = missing_objects.count(missing_objects.find([Path(path) for path in annotations]))
-    print(*missing_objects.write(counted, Path(given["out"])), missing_objects.sentence(counted), sep="\n")
+    print(*missing_objects.write(counted, Path(options.out)), missing_objects.sentence(counted), sep="\n")
 
 
 SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -45,4 +60,12 @@ SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
     "diff": diff,
     "missing-objects": _missing_objects,
     "power": power,
+}
+OPTIONS = {  # subcommand -> its options; "": the report itself
+    "": Options,
+    "claims": NoOptions,
+    "compare": CompareOptions,
+    "diff": DiffOptions,
+    "missing-objects": CountOptions,
+    "power": PowerOptions,
 }

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.settings.arguments import flag, split
+from cli.settings.arguments import parse_arguments
+from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import stdout_console
@@ -30,14 +31,23 @@ INTERVAL = "[95% interval over paired seeds]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
+@dataclass(kw_only=True)
+class CompareOptions:
+    """The options of `clipx report compare`."""
+
+    by: str = setting(methods.MEAN, "task, or mean of the tasks, by which methods are ranked")
+    on: list[str] = setting([], "evaluation sets that count; empty: all")
+    reference: str = setting("", "method with which the others are compared; empty: the first one")
+    out: str | None = setting(None, "folder of the report; null: the first one")
+    limited: bool = setting(False, "include the results of clipx eval limit=N")
+
+
 def compare(arguments: list[str]) -> None:
     """Run `clipx report compare RUN_OR_DIR...`."""
-    known = {"by": methods.MEAN, "on": "", "reference": "", "out": "", "limited": "false"}
-    given_paths, given = split(arguments, known, "report compare", "RUN_OR_DIR...")
-    on = [name for name in given["on"].strip("[]").split(",") if name]
-    paths, limited = [Path(path) for path in given_paths], flag(given["limited"], "limited")
+    given, options = parse_arguments(arguments, CompareOptions, "report compare", "RUN_OR_DIR...")
+    paths, out = [Path(path) for path in given], Path(options.out or given[0])
     command = shlex.join(["clipx", "report", "compare", *arguments])
-    compare_runs(paths, Path(given["out"] or paths[0]), command, given["by"], on, given["reference"], limited)
+    compare_runs(paths, out, command, options.by, options.on, options.reference, options.limited)
 
 
 def compare_runs(
@@ -119,17 +129,25 @@ def _print_ladder(console: Console, ladder: Ladder) -> None:
     console.print(table)
 
 
+@dataclass(kw_only=True)
+class DiffOptions:
+    """The options of `clipx report diff`."""
+
+    out: str | None = setting(None, "folder of the report; null: the first one")
+    limited: bool = setting(False, "include the results of clipx eval limit=N")
+
+
 def diff(arguments: list[str]) -> None:
     """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
-    runs, given = split(arguments, {"out": "", "limited": "false"}, "report diff", "RUN RUN", 2)
+    runs, options = parse_arguments(arguments, DiffOptions, "report diff", "RUN RUN", 2)
     a, b = map(Path, runs)
-    pairs = pair_up(a, b, flag(given["limited"], "limited"))
+    pairs = pair_up(a, b, options.limited)
     names = pairs[0].a.model, pairs[0].b.model
     if names[0] == names[1]:
         names = runs[0], runs[1]
     _print_pairs(pairs, names)
     folder = a.parent.parent if a.parent.name == "checkpoints" else a
-    written = write_disagreement(pairs, names, Path(given["out"] or folder))
+    written = write_disagreement(pairs, names, Path(options.out or folder))
     print(written.html, written.markdown, written.csv, sep="\n")
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
-from clipx.config.setting import parse
+from clipx.config.setting import AT_LEAST_1, parse, setting
 from clipx.errors import UserError
-from clipx.utils.registry import lookup
+from clipx.training.devices import DEVICES
 
 S = TypeVar("S")
 
@@ -16,6 +16,14 @@ S = TypeVar("S")
 @dataclass(kw_only=True)
 class NoOptions:
     """For commands without options."""
+
+
+@dataclass(kw_only=True)
+class CheckOptions:
+    """The options of `clipx check`; here, because cli.check imports torch, and a wrong option is refused before."""
+
+    device: str | None = setting(None, "GPU for which memory and time are calculated", choices=tuple(DEVICES))
+    processes: int | None = setting(None, "number of these GPUs; null: train.processes x launch.nodes", AT_LEAST_1)
 
 
 def parse_arguments(
@@ -51,31 +59,6 @@ def take_options(arguments: list[str], schema: type[S], command: str) -> tuple[S
     """
     given, others = split_given(arguments, {f.name for f in fields(schema)})  # type: ignore[arg-type]
     return parse(schema, given, command), others
-
-
-def split(
-    arguments: list[str], known: dict[str, str], command: str, needs: str, exactly: int = 1
-) -> tuple[list[str], dict[str, str]]:
-    """Split arguments into positional arguments (paths or names) and settings.
-
-    Args:
-        known: setting -> default.
-        needs: the positional arguments that the command needs, for the message; a trailing "..." allows several.
-        exactly: how many they are, unless several are allowed.
-
-    Returns the positional arguments, and `known` updated with the given settings.
-
-    Raises UserError: an unknown or repeated setting, or a wrong number of positional arguments.
-    """
-    positional, settings = split_positional(arguments)
-    given, _ = split_given(settings)
-    for key in given:
-        lookup(known, key, f"clipx {command}:")
-    if not positional or (len(positional) != exactly and not needs.endswith("...")):
-        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
-        help_command = f"clipx {command.split()[0]} --help"
-        raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments")
-    return positional, known | given
 
 
 def split_positional(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -145,18 +128,6 @@ def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]
     is_list = [o.lstrip("+").startswith("plugins=") for o in overrides]
     listed = f"plugins=[{','.join(names)}]"
     return [listed if found else o for o, found in zip(overrides, is_list, strict=True)], names
-
-
-def flag(text: str, key: str) -> bool:
-    """Parse true or false; raise UserError for anything else."""
-    return lookup({"true": True, "false": False}, text, key)
-
-
-def count(text: str, key: str) -> int:
-    """Parse a whole number of 1 or more; raise UserError for anything else."""
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"{key}={text} must be a whole number, 1 or more")
-    return int(text)
 
 
 def same_spelling(value: str) -> str:

@@ -106,7 +106,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "report diff": "`clipx report diff` needs RUN RUN",
     "report diff a b c": "`clipx report diff` needs RUN RUN, 3 are given; ",
     "report diff missing b": "no run at or below missing",
-    "report power . jobs=0": "jobs=0 must be a whole number",
+    "report power . jobs=0": "jobs=0 is out of range; allowed: 1 or more",
     "reproduce": "recipe= is missing",
     "reproduce recipe=gap_mni": "did you mean 'gap_mini'",
     f"reproduce {GAP} jobs=0": "jobs=0 is out of range; allowed: 1 or more",

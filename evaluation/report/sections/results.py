@@ -3,9 +3,7 @@
 import math
 from pathlib import Path
 
-from evaluation.reference.columns import counterpart
-from evaluation.reference.models import PublishedModel, source
-from evaluation.reference.nearest import compare, nearest
+from evaluation.published import PublishedModel, compare, counterpart, nearest, source
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing

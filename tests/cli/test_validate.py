@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli import validate as command
+from cli.validate import COPIES, MODELS, Numbers, compare_all, published_numbers
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
-from evaluation.reference.validation import COPIES, MODELS, Numbers, published_numbers, validate
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
@@ -29,7 +29,7 @@ def run(published: Mapping[str, Numbers], root: Path, rows: list[Result]) -> tup
     def fetch(model: str) -> str:
         return "`hf download absent`" if model == "absent" else ""
 
-    return [number.verdict for number in validate(published, root, fetch, evaluate)], calls
+    return [number.verdict for number in compare_all(published, root, fetch, evaluate)], calls
 
 
 @pytest.mark.parametrize(

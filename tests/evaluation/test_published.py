@@ -1,4 +1,4 @@
-"""The published model chosen for a run, and the rows that can be compared with it."""
+"""open_clip's published results: the table, the model chosen for a run, the rows that can be compared with it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.datasets.named import NAMED, Classes
-from evaluation.reference.columns import BY_ROW, COLUMNS, counterpart
-from evaluation.reference.models import models
-from evaluation.reference.nearest import compare, nearest
+from evaluation.published import BY_ROW, COLUMNS, compare, counterpart, models, nearest, source
 from evaluation.runs.reader import Run
 from evaluation.runs.suites import SUITES
 from evaluation.types import Result
 from tests.helpers.published_rows import COCO, IMAGENET, row, templates
 from tests.helpers.synthetic import config_of
+
+RN50 = models()["RN50/cc12m"]
 
 
 def run(data: str, tower: str, samples: float | None = None, model: str = "m") -> Run:
@@ -57,11 +57,11 @@ def test_the_logged_samples_count_instead_of_the_planned_ones() -> None:
 
 def test_the_same_protocol_gives_a_difference() -> None:
     for one, value in ((IMAGENET, 0.3591), (COCO, 0.2367)):
-        found = compare(one, models()["RN50/cc12m"])
+        found = compare(one, RN50)
         assert found is not None and found.obstacle == ""
         assert found.published == value and found.difference == pytest.approx(0.4 - value)
     copy = row("zeroshot", "wds_vtab-caltech101", "mean_per_class", 6084, **templates("caltech101"))
-    found = compare(copy, models()["RN50/cc12m"])
+    found = compare(copy, RN50)
     assert found is not None and (found.published, found.obstacle) == (0.6432, "")
 
 
@@ -87,7 +87,7 @@ def test_the_same_protocol_gives_a_difference() -> None:
     ],
 )
 def test_an_obstacle_names_the_difference_of_protocol(one: Result, obstacle: str) -> None:
-    found = compare(one, models()["RN50/cc12m"])
+    found = compare(one, RN50)
     assert found is not None and found.obstacle == obstacle
 
 
@@ -114,6 +114,24 @@ def test_each_set_of_datacomp_has_a_published_column() -> None:
     assert [name for name in SUITES["datacomp38"] if canonical_name(name) not in names] == []
 
 
-def test_every_model_has_every_result() -> None:
-    titles = set(models()["RN50/cc12m"].values)
+def test_the_table_holds_what_open_clip_publishes_and_nothing_else() -> None:
+    assert len(models()) == 121
+    assert "mlfoundations/open_clip" in source() and "MIT" in source()
+    assert (RN50.values["ImageNet 1k"], RN50.values["MSCOCO image retr. R@1"]) == (0.3591, 0.2367)
+    titles = {column.title for column in COLUMNS}
     assert all(set(model.values) == titles for model in models().values())
+    assert all(0 <= value <= 1 for model in models().values() for value in model.values.values())
+    assert len(BY_ROW) == sum(len(column.names) for column in COLUMNS), "no two columns share a result row"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "samples"),
+    [
+        ("ViT-B-16/commonpool_l_clip_s1b_b8k", "commonpool_l_clip", 1e9),
+        ("ViT-B-32/laion400m_e31", "laion400m", 31 * 407e6),
+        ("RN50/openai", "openai", 12.8e9),
+        ("ViT-B-32/laion2b_e16", "laion2b", None),
+    ],
+)
+def test_data_and_samples_come_from_the_tag(name: str, data: str, samples: float | None) -> None:
+    assert (models()[name].data, models()[name].samples) == (data, samples)
