@@ -23,9 +23,8 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
-from clipx.run import environment
 from clipx.run.checkpoint import checkpoints
-from clipx.run.folder import RunFolder
+from clipx.run.folder import RunFolder, record_environment
 from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
 from clipx.run.saving import CheckpointManager, resume
@@ -193,7 +192,7 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     step = session.components.state.step
     if distributed.rank() == 0:
         sources = _weights_sources(session, run)
-        environment.write(run, device, step, sources | {"data": session.components.state.data_fingerprint})
+        record_environment(run, device, step, sources | {"data": session.components.state.data_fingerprint})
     if step == 0:
         geometry = session.probe(0, session.sampler.progress(0))
         session.log.record(0, {"geometry": geometry} if geometry else {})

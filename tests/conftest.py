@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes.folder import ensure_rendered
-from evaluation.embedding.kept_inputs import forget
+from evaluation.embedding.features import forget_inputs
 from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
 from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
@@ -42,7 +42,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 @pytest.fixture(autouse=True)
 def cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests share rendered scenes, indexes and embeddings. Their keys contain the content, or path and time."""
-    forget()
+    forget_inputs()
     monkeypatch.setenv("CLIPX_CACHE", str(shared / "cache"))
 
 

@@ -22,8 +22,8 @@ from evaluation.claims.measurements import point_weights, popularity
 from evaluation.datasets.opening import locate
 from evaluation.during_training import own_datasets
 from evaluation.embedding import encoder
+from evaluation.embedding.encoder import check_start_weights
 from evaluation.embedding.features import Loading
-from evaluation.embedding.interpolation import check_start_weights
 from evaluation.runs import results, suites
 from evaluation.types import Result, Settings
 

@@ -6,15 +6,20 @@ another type is named in one line.
 
 import json
 import os
+import platform
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from omegaconf import OmegaConf
 
@@ -30,6 +35,7 @@ from clipx.utils.plugins import load_plugins
 CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
 RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
 TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
+PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 MARKS = (CONFIG, RESULTS)  # a folder with one of them is a run; published weights have no config
 RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
 Row = dict[str, Any]  # a line of log.jsonl
@@ -129,7 +135,7 @@ class RunFolder:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Versions, commit and devices (clipx/run/environment.py); {} if the run has not started."""
+        """Versions, commit and devices, see `record_environment`; {} if the run has not started."""
         return read_object(self.path / ENVIRONMENT, RESTORE)
 
     @property
@@ -181,6 +187,49 @@ class RunFolder:
         """Return the lock of the run directory: only one process may write its checkpoints and log."""
         instead = "wait for it or stop it, or give this run another name="
         return hold(self.path / "train.lock", f"{self.path} is being trained", instead)
+
+
+def record_environment(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | None = None) -> None:
+    """Write environment.json of a run: the current environment and the entries of `more`. Only rank 0 calls this.
+
+    When a run resumes at `step`, only the entries that have changed are added, as file["later"]["step_<step>"].
+    """
+    path = run / ENVIRONMENT
+    now = {**_current(device), **(more or {})}
+    try:
+        known: dict[str, Any] = json.loads(path.read_text()) if step else {}
+    except (OSError, ValueError):
+        known = {}
+    if not known:
+        write_text(path, json.dumps(now, indent=1))
+        return
+    before = {**known, **{key: value for later in known.get("later", {}).values() for key, value in later.items()}}
+    changed = {key: value for key, value in now.items() if before.get(key) != value}
+    if changed:
+        known.setdefault("later", {}).setdefault(f"step_{step}", {}).update(changed)
+        write_text(path, json.dumps(known, indent=1))
+
+
+def _current(device: torch.device) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "git_commit": _git("rev-parse", "--verify", "HEAD") or None,
+        "git_changes": bool(_git("status", "--porcelain")),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "processes": distributed.world_size(),
+        "threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+    }
+
+
+def _git(*arguments: str) -> str:
+    """Run git on the checkout of this code and return its output; "" without git or without a checkout."""
+    root = Path(__file__).parents[2]
+    if shutil.which("git") is None or not (root / ".git").exists():
+        return ""
+    result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return result.stdout.strip()
 
 
 def run_folders(path: Path) -> Iterator[Path]:

@@ -7,7 +7,8 @@ Shapes: n images or texts, embeddings of width E.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,14 @@ from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash, new_file
 from clipx.utils.terminal import ProgressBar
 from evaluation import types
-from evaluation.embedding.kept_inputs import kept
 from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
+INPUT_CACHE = 512 * 2**20  # bytes of preprocessed images and tokens that a process keeps; larger sets are not kept
 Pixels = tuple[Tensor | None, UserError | Fault | None]  # (image or batch of images, None), or (None, error)
+
+
+_inputs: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # the cache of inputs, least recently used first
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ def _embed(
         preparation = encoder.provenance.get("tokenizer")
     if preparation is not None:  # without it, the inputs of two encoders cannot be told apart
         content = dataset.fingerprint(first.split, first.view)
-        batches = kept((content, first.split, first.view, preparation, rows, loading.batch_size), batches)
+        batches = cached_inputs((content, first.split, first.view, preparation, rows, loading.batch_size), batches)
     embeds = {request: variants[request.variant] if request.variant else default for request in group}
     embedded: dict[FeatureRequest, list[Tensor]] = {request: [] for request in group}
     progress.start(f"{first.dataset} {first.split} {first.view}", len(rows))
@@ -203,6 +207,38 @@ def _embed(
         progress.advance(len(batch))
     assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
     return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
+
+
+def cached_inputs(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the batches in the cache of inputs; if it has none for `key`, those of `batches`, and cache a small set.
+
+    `clipx reproduce` evaluates many runs in one process, and log.evaluate_every evaluates a run at many steps: decoding
+    images takes longer than embedding them with a small model. Equal keys must mean equal batches. Batches are cached
+    only after the caller has taken all of them.
+    """
+    if key in _inputs:
+        _inputs.move_to_end(key)
+        yield from _inputs[key]
+        return
+    new: list[Tensor] = []
+    size = 0  # bytes
+    for batch in batches:
+        size += batch.nbytes
+        if size <= INPUT_CACHE:
+            # copy: a batch in the shared memory of a loader process occupies a file descriptor
+            new.append(batch.clone() if batch.is_shared() else batch)  # type: ignore[no-untyped-call]
+        else:
+            new.clear()
+        yield batch
+    if size <= INPUT_CACHE:
+        while _inputs and size + sum(batch.nbytes for of_key in _inputs.values() for batch in of_key) > INPUT_CACHE:
+            _inputs.popitem(last=False)
+        _inputs[key] = new
+
+
+def forget_inputs() -> None:
+    """Empty the cache of inputs."""
+    _inputs.clear()
 
 
 def _check_finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> None:

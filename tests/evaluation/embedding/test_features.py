@@ -1,6 +1,7 @@
-"""Feature extraction: order of rows, a single pass over the images, and a cache that depends on model and content."""
+"""Embeddings are extracted once, cached by content, and equal for any batch size; the cache of inputs is bounded."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from torch import Tensor
 from clipx.errors import UserError
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
-from evaluation.embedding.features import Loading, cache_key, extract
-from evaluation.embedding.kept_inputs import forget
+from evaluation.embedding import features
+from evaluation.embedding.features import Loading, cache_key, cached_inputs, embed, extract, forget_inputs
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
 
@@ -80,7 +81,7 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     first = found(whole, twice)
     assert len(decoded) == 4
     torch.testing.assert_close(first[twice], 2 * first[whole])
-    forget()
+    forget_inputs()
     second = found(whole, twice, half)
     assert len(decoded) == 8, "the 4 images must be decoded once more, for `half`"
     torch.testing.assert_close(second[half], first[whole] / 2)
@@ -154,3 +155,55 @@ def test_a_bug_in_preprocessing_is_not_reported_as_a_mistake_of_the_user(tmp_pat
 
     with pytest.raises(RuntimeError, match="a bug"):
         run(replace(fakes.encoder(), preprocess=preprocess), dataset, ["images"], tmp_path / "features")
+
+
+def batches(made: list[int], count: int = 3) -> Iterator[Tensor]:
+    """Yield batches of 16 bytes, and append each batch's index to `made`."""
+    for number in range(count):
+        made.append(number)
+        yield torch.full((4,), float(number))
+
+
+def test_a_second_pass_yields_equal_batches_without_computing_them() -> None:
+    made: list[int] = []
+    first, second = (list(cached_inputs("a", batches(made))) for _ in range(2))
+    assert made == [0, 1, 2]
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    list(cached_inputs("b", batches(made)))
+    assert len(made) == 6
+
+
+def test_an_incomplete_pass_caches_nothing() -> None:
+    made: list[int] = []
+    next(cached_inputs("a", batches(made)))
+    assert len(list(cached_inputs("a", batches(made)))) == 3 and made == [0, 0, 1, 2]
+
+
+def test_large_sets_are_not_cached_and_the_least_recently_used_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "INPUT_CACHE", 100)  # bytes: room for two sets of three batches
+    made: list[int] = []
+    assert len(list(cached_inputs("large", batches(made, 9)))) == 9
+    for key in ("a", "b", "c", "b", "c"):
+        list(cached_inputs(key, batches(made)))
+    assert list(features._inputs) == ["b", "c"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_model_gets_the_same_inputs_without_decoding(tmp_path: Path, workers: int) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set", counts=(1, 2, 1)))
+    plain = fakes.encoder()
+    encoder = replace(plain, provenance={"transform": "t", "tokenizer": "w"})
+    requests = [FeatureRequest(dataset.name, "all", "images"), FeatureRequest(dataset.name, "all", "captions")]
+    loading = Loading(2, workers, "cpu")
+    expected = embed(plain, {dataset.name: dataset}, requests, loading)
+    embed(encoder, {dataset.name: dataset}, requests, loading)
+
+    def fails(image_or_texts: Image | list[str]) -> Tensor:
+        raise AssertionError("decoded again")
+
+    again = replace(encoder, preprocess=fails, tokenize=fails)
+    found = embed(again, {dataset.name: dataset}, requests, loading)
+    assert all(torch.equal(expected[request], found[request]) for request in requests)
+    other = replace(again, provenance={"transform": "another", "tokenizer": "w"})
+    with pytest.raises(AssertionError, match="decoded again"):
+        embed(other, {dataset.name: dataset}, requests, Loading(2, 0, "cpu"))

@@ -1,0 +1,103 @@
+"""A run directory: paths of other runs, the environments of its starts, and settings that were removed since."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.train import train
+from clipx.config.schema import RunConfig
+from clipx.errors import UserError
+from clipx.run import folder
+from clipx.run.checkpoint import checkpoints
+from clipx.run.folder import RunFolder, other_checkpoint, other_run
+from tests.helpers.commands import clipx_here
+
+
+@pytest.mark.parametrize(
+    ("arm", "name", "expected"),
+    [
+        ("clip", "mini-clip", "mini-start"),
+        ("clip", "mini-clip-optimizer.lr_1e-3", "mini-start-optimizer.lr_1e-3"),
+        ("", "mini", "mini-start"),
+        ("", "mini-train.samples_64", "mini-start-train.samples_64"),
+        ("clip", "chosen", "mini-start"),
+    ],
+)
+def test_the_run_of_another_arm_has_the_same_overrides(arm: str, name: str, expected: str) -> None:
+    config = RunConfig(recipe="mini", arm=arm, name=name, seed=3, runs="r")
+    assert other_run(config, "arm:start") == Path("r") / expected / "s3"
+
+
+def test_a_missing_run_of_an_arm_is_named_with_its_command(tmp_path: Path) -> None:
+    config = RunConfig(recipe="mini", arm="clip", name="mini-clip", runs=str(tmp_path))
+    with pytest.raises(UserError, match=r"mini-start/s0 does not exist.*arguments: clipx train recipe=mini arm=start"):
+        other_checkpoint(config, "model.init", "arm:start")
+
+
+def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    current = {"device": "cpu", "processes": 1, "packages": {"torch": "1"}}
+
+    def start(step: int, **changes: object) -> dict[str, object]:
+        current.update(changes)
+        monkeypatch.setattr(folder, "_current", lambda device: dict(current))
+        folder.record_environment(tmp_path, torch.device("cpu"), step)
+        read: dict[str, object] = json.loads((tmp_path / "environment.json").read_text())
+        return read
+
+    first = start(0)
+    assert first == current
+    assert start(10) == first  # no change
+    later: dict[str, object] = {"step_20": {"device": "gpu"}}
+    assert start(20, device="gpu") == {**first, "later": later}
+    assert start(30) == {**first, "later": later}
+    later["step_40"] = {"device": "cpu", "processes": 2}  # compared with the latest start, not the first
+    assert start(40, device="cpu", processes=2) == {**first, "later": later}
+    (tmp_path / "environment.json").write_text("{")
+    assert start(50) == current
+
+
+CONFIG = Path(__file__).parents[2] / "golden" / "config_0.1.yaml"  # with all 155 settings of 0.1
+SMALL = {
+    "test_images: 1000": "test_images: 20",
+    "num_train: 30000": "num_train: 300",
+    "save_every: 200": "save_every: 1",
+    "small:conv": "open_clip:mini-48",  # which can be exported
+    "small:clip_bag": "open_clip:mini-48",
+}
+NOTE = "config.yaml: train.copy_to was removed and has no effect: copy the run directory by another program"
+
+
+def write_config(root: Path, copy_to: str = "null") -> Path:
+    text = CONFIG.read_text().replace("runs: runs", f"runs: {root}/runs").replace("/tmp/R_data", f"{root}/data")
+    for old, new in {**SMALL, "copy_to: null": f"copy_to: {copy_to}", "claims: []": "claims: [own.1]"}.items():
+        assert old in text
+        text = text.replace(old, new)
+    run = root / "runs" / "demo-schedule.warmup_steps_1-train.samples_256" / "s0"
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "config.yaml").write_text(text)
+    return run
+
+
+def test_a_run_of_an_earlier_version_is_resumed_evaluated_and_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_config(tmp_path)
+    config = RunFolder(run).load_config()
+    train(config)
+    assert NOTE not in capsys.readouterr().err, "a removed setting at its default is not mentioned"
+    (_, last) = checkpoints(run)
+    shutil.rmtree(last)
+    write_config(tmp_path, copy_to="s3://bucket")
+    train(config)
+    printed = capsys.readouterr().err
+    assert printed.count(NOTE) == 1 and "step_00000001" in printed and checkpoints(run)[-1] == last
+
+    write_config(tmp_path, copy_to="s3://bucket/other")
+    commands = (["eval", str(run), "tasks=[pairs]"], ["export", str(run), "out=x.pt"], ["report", str(run)])
+    for command in commands:
+        done = clipx_here(*command, cwd=tmp_path)
+        assert done.stderr.count(NOTE) <= 1, command
+    assert (tmp_path / "x.pt").is_file() and "pair_accuracy" in (run / "report.md").read_text()
