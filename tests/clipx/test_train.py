@@ -43,9 +43,10 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     assert RunFolder(run).load_config() == config
 
 
-def test_fit_on_a_finished_run_says_so_and_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = prepared(tmp_path)
-    run = trained(config)
+def test_fit_on_a_finished_run_says_so_and_changes_no_file(
+    copied_run: tuple[RunConfig, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = copied_run
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()}
     fit(config, run)
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file()} == before
@@ -97,9 +98,8 @@ def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
 
 
-def test_changed_settings_are_refused_and_listed(tmp_path: Path) -> None:
-    config = prepared(tmp_path)
-    trained(config)
+def test_changed_settings_are_refused_and_listed(copied_run: tuple[RunConfig, Path]) -> None:
+    config, _ = copied_run
     config.log.every = 3  # does not change the results
     config.data.workers = 1
     RunFolder.create(config)

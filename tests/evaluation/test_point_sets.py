@@ -34,8 +34,14 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
     return opened
 
 
-def test_draws_differ_only_in_their_random_features(tmp_path: Path) -> None:
-    encoder, _ = from_checkpoint(trained(prepared_point_sets(tmp_path)), CPU)
+@pytest.fixture(scope="module")
+def point_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an untrained run with point sets."""
+    return trained(prepared_point_sets(tmp_path_factory.mktemp("point_sets")))
+
+
+def test_draws_differ_only_in_their_random_features(point_sets: Path) -> None:
+    encoder, _ = from_checkpoint(point_sets, CPU)
     assert not encoder.cosine
     assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
     assert list(encoder.text_variants) == ["draw 1", "draw 2", "draw 3", "draw 4"]
@@ -117,9 +123,8 @@ def test_zeroshot_draws_reports_deviation_and_means_over_five_draws(tmp_path: Pa
     assert {row.split for row in task.score(simple, of_simple, cosine=False).results} == {"test, prompts simple"}
 
 
-def test_the_probe_before_the_projection_has_its_own_task_and_metric(tmp_path: Path) -> None:
-    run = trained(prepared_point_sets(tmp_path))
-    encoder, _ = from_checkpoint(run, CPU)
+def test_the_probe_before_the_projection_has_its_own_task_and_metric(point_sets: Path, tmp_path: Path) -> None:
+    encoder, _ = from_checkpoint(point_sets, CPU)
     spec = fakes.labelled(tmp_path / "things", train=24)
     rows = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
     metrics = {(row.task, row.metric) for row in rows}
@@ -145,10 +150,9 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
     assert f"skipped: {need}" in capsys.readouterr().out
 
 
-def test_the_number_of_random_features_can_be_set_for_an_evaluation(tmp_path: Path) -> None:
-    run = trained(prepared_point_sets(tmp_path))
+def test_the_number_of_random_features_can_be_set_for_an_evaluation(point_sets: Path) -> None:
     images = torch.rand(2, 3, 48, 48)
-    own, fewer = (from_checkpoint(run, CPU, features_eval=count)[0] for count in (None, 8))
+    own, fewer = (from_checkpoint(point_sets, CPU, features_eval=count)[0] for count in (None, 8))
     assert fewer.image(images).shape[1] < own.image(images).shape[1]
     assert fewer.provenance["points"] != own.provenance["points"], "else cached embeddings would be mixed up"
 

@@ -1,7 +1,6 @@
 """Run log: no lost or repeated lines after a resume, valid JSON; one W&B run per run directory, with its API key."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,6 +57,9 @@ def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path
     write_rows(config, tmp_path / "a", 0, [1, 2, 3])
     write_rows(config, tmp_path / "a", 1, [2, 3])
     write_rows(config, tmp_path / "b", 0, [])
+    config.log.wandb = "off"
+    write_rows(config, tmp_path / "c", 0, [1])
+    assert not (tmp_path / "c" / WANDB_ID).exists()
     first, again, other = (settings["id"] for settings in wandb.inits)
     assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
     assert other != first
@@ -88,11 +90,6 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "log.jsonl").read_text(), parse_constant=refuse)
     del found["time"]
     assert found == {"step": 1, "loss": None, "terms": {"clip": None}, "columns": {"u": [1.5, None]}, "bad": 0}
-
-
-def test_without_wandb_no_id_is_written(tmp_path: Path, wandb: FakeWandb) -> None:
-    write_rows(settings(tmp_path), tmp_path / "a", 0, [1])
-    assert not wandb.inits and not (tmp_path / "a" / WANDB_ID).exists()
 
 
 def test_a_refusal_by_wandb_gives_a_message_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,39 +147,39 @@ def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def refused(value: str) -> str:
-    """Return the message for log.wandb=VALUE, or "" if it is accepted."""
-    try:
-        check_wandb("log.wandb", value)
-    except UserError as error:
-        return str(error)
-    return ""
+NETRC = "machine {} login user password x"
+KEYS: list[tuple[str, str, str, bool]] = [  # mode, place of a key, its content, whether this is enough
+    ("off", "", "", True),
+    ("offline", "", "", True),
+    ("online", "", "", False),
+    ("online", "WANDB_API_KEY", "x" * 40, True),
+    ("online", ".netrc", NETRC.format("api.wandb.ai"), True),
+    ("online", ".netrc", NETRC.format("github.com"), False),
+    ("online", ".config/wandb/settings", "[default]\nbase_url = https://wandb.my-lab.org\n", True),
+]
 
 
-def test_without_a_key_only_online_is_refused() -> None:
-    assert refused("off") == refused("offline") == ""
-    assert re.match(r"log\.wandb=online needs an API key of W&B, .* set WANDB_API_KEY; or write off", refused("online"))
-
-
-def test_a_key_in_the_environment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-    assert refused("online") == ""
-
-
-@pytest.mark.parametrize(("host", "found"), [("api.wandb.ai", True), ("github.com", False)])
-def test_a_key_of_wandb_login_is_found_only_for_the_host_of_wandb(tmp_path: Path, host: str, found: bool) -> None:
-    (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password {'x' * 40}\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    assert ("needs an API key" in refused("online")) is not found
+@pytest.mark.parametrize(("mode", "place", "content", "enough"), KEYS)
+def test_a_key_is_found_where_wandb_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, place: str, content: str, enough: bool
+) -> None:
+    if place == "WANDB_API_KEY":
+        monkeypatch.setenv(place, content)
+    elif place:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(content)
+        (tmp_path / place).chmod(0o600)
+    if enough:
+        check_wandb("log.wandb", mode)
+    else:
+        with pytest.raises(
+            UserError, match=r"log\.wandb=online needs an API key .* set WANDB_API_KEY; or write"
+        ):
+            check_wandb("log.wandb", mode)
 
 
 def test_a_key_for_another_server_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n")
+    (tmp_path / ".netrc").write_text(NETRC.format("api.wandb.ai"))
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
-    assert "needs an API key" in refused("online")
-
-
-def test_with_a_settings_file_of_wandb_no_key_is_required(tmp_path: Path) -> None:
-    (tmp_path / ".config/wandb").mkdir(parents=True)
-    (tmp_path / ".config/wandb/settings").write_text("[default]\nbase_url = https://wandb.my-lab.org\n")
-    assert refused("online") == ""
+    with pytest.raises(UserError, match="needs an API key"):
+        check_wandb("log.wandb", "online")

@@ -1,4 +1,4 @@
-"""Checkpoints restore what was saved, are verified before use and execute no code; which are kept depends on the step."""
+"""Checkpoints restore what was saved, are verified before use and execute no code; the steps decide which are kept."""
 
 import errno
 import hashlib
@@ -226,33 +226,21 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         load_weights(nn.Linear(2, 2), path)
 
 
-@pytest.mark.parametrize(
-    ("found", "message"), [("missing", "missing"), ("file", "a file"), ("folder", "without checkpoints")]
-)
-def test_resolve_refuses_a_path_without_checkpoints_and_names_what_is_there(
-    tmp_path: Path, found: str, message: str
-) -> None:
-    path = tmp_path / "x"
-    if found == "file":
-        path.write_bytes(pickle.dumps(Bomb(tmp_path / "executed")))
-    if found == "folder":
-        path.mkdir()
-    with pytest.raises(UserError, match=message):
-        resolve(path)
-
-
-def test_resolve_refuses_a_checkpoint_without_its_manifest(tmp_path: Path) -> None:
-    path = state().save(tmp_path)
+def test_resolve_names_what_is_there_instead_of_a_checkpoint(tmp_path: Path) -> None:
+    path = state().save(tmp_path / "run")
     assert resolve(path) == path
     (path / "checkpoint.json").unlink()
-    with pytest.raises(UserError, match=rf"^checkpoint={path} is no complete checkpoint: it has no checkpoint.json"):
-        resolve(path)
-
-
-def test_resolve_names_a_run_below_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "s0/checkpoints").mkdir(parents=True)
-    with pytest.raises(UserError, match=f"give a run directory, such as {tmp_path}/s0, or its"):
-        resolve(tmp_path)
+    (tmp_path / "file").write_bytes(pickle.dumps(Bomb(tmp_path / "executed")))
+    (tmp_path / "folder").mkdir()
+    for given, message in (
+        (path, rf"^checkpoint={path} is no complete checkpoint: it has no checkpoint.json"),
+        (tmp_path / "nothing", "is missing: give a run directory"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "folder", "is a folder without checkpoints"),
+        (tmp_path, f"give a run directory, such as {tmp_path}/run, or its"),
+    ):
+        with pytest.raises(UserError, match=message):
+            resolve(given)
 
 
 def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path) -> None:
