@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -194,7 +195,7 @@ def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
 
 
 def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") -> S:
-    """Build a config from nested values, such as those of a YAML file; missing settings have their defaults.
+    """Build a config, or another dataclass, from nested values of a file; missing ones have their defaults.
 
     `prefix` is the beginning of all keys in messages.
 
@@ -212,7 +213,7 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
             built[f.name] = from_values(types[f.name], value if isinstance(value, Mapping) else {}, f"{key}.")
         elif value != MISSING:
             built[f.name] = _typed(types[f.name], value, key)
-        elif f.default == MISSING:
+        elif f.default == MISSING or (f.default is REQUIRED and f.default_factory is REQUIRED):
             raise UserError(f"{key} is missing")
     return schema(**built)
 

@@ -38,6 +38,7 @@ TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 MARKS = (CONFIG, RESULTS)  # a folder with one of them is a run; published weights have no config
 RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
+ENTRIES = {"data": str, "device": str, "processes": int, "packages": dict, "init": dict, "teacher": dict}  # as read
 Row = dict[str, Any]  # a line of log.jsonl
 
 
@@ -136,7 +137,11 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any]:
         """Versions, commit and devices, see `record_environment`; {} if the run has not started."""
-        return read_object(self.path / ENVIRONMENT, RESTORE)
+        found = read_object(self.path / ENVIRONMENT, RESTORE)
+        for name, kind in ENTRIES.items():
+            if not isinstance(value := found.get(name), kind | None):
+                raise UserError(f"{self.path / ENVIRONMENT}: {name}={value} has the wrong type; {RESTORE}")
+        return found
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -156,11 +161,12 @@ class RunFolder:
         """Read outcome.json; None if the run has not diverged. Raises UserError: the file is corrupt."""
         if not (self.path / OUTCOME).is_file():
             return None
+        advice = "remove it, then run the same command to resume"
+        content = read_object(self.path / OUTCOME, advice)
         try:
-            return Diverged(**json.loads((self.path / OUTCOME).read_text()))
-        except (ValueError, TypeError) as error:
-            advice = "remove it, then run the same command to resume"
-            raise UserError(f"{self.path / OUTCOME} is corrupt: {advice}") from error
+            return from_values(Diverged, content)
+        except UserError as error:
+            raise UserError(f"{self.path / OUTCOME} is corrupt ({error}); {advice}") from error
 
     def record_divergence(self, step: int, bad_steps: int) -> Diverged:
         """Write outcome.json on rank 0; all ranks call this."""

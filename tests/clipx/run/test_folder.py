@@ -14,6 +14,7 @@ from clipx.run import folder
 from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder, other_checkpoint, other_run
 from tests.helpers.commands import clipx_here
+from tests.helpers.report_runs import write_run
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,33 @@ def test_a_missing_run_of_an_arm_is_named_with_its_command(tmp_path: Path) -> No
     config = RunConfig(recipe="mini", arm="clip", name="mini-clip", runs=str(tmp_path))
     with pytest.raises(UserError, match=r"mini-start/s0 does not exist.*arguments: clipx train recipe=mini arm=start"):
         other_checkpoint(config, "model.init", "arm:start")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("samples: 25600", "samples: many", "train.samples=many must be a whole number"),
+        ("seed: 0", "seed: 1.5", "seed=1.5 must be a whole number"),
+        ("tau: 0.07", "tau: [1]", r"temperature.tau=\[1\] must be a number"),
+        ("recipe: demo", "recipes: demo", "recipes is not a setting; did you mean 'recipe'"),
+        ("recipe: demo", "", "recipe is missing"),
+        ("temperature:", "temperature: 3\nmixing:", "temperature=3 holds no settings|kind"),
+    ],
+)
+def test_a_config_with_a_wrong_field_is_named_with_its_file(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = write_run(tmp_path) / "config.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(UserError, match=rf"^{file}: ({message}).*; restore it from a copy$") as raised:
+        _ = RunFolder(file.parent).config
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"step": 3}', '{"step": "x", "bad_steps": 1, "checkpoint": null}'])
+def test_a_corrupt_outcome_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "outcome.json").write_text(content)
+    with pytest.raises(UserError, match=r"outcome\.json is corrupt .*remove it, then run the same command to resume"):
+        RunFolder(tmp_path).divergence()
 
 
 def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,9 +172,7 @@ def test_a_key_is_found_where_wandb_finds_it(
     if enough:
         check_wandb("log.wandb", mode)
     else:
-        with pytest.raises(
-            UserError, match=r"log\.wandb=online needs an API key .* set WANDB_API_KEY; or write"
-        ):
+        with pytest.raises(UserError, match=r"log\.wandb=online needs an API key .* set WANDB_API_KEY; or write"):
             check_wandb("log.wandb", mode)
 
 

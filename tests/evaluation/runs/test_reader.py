@@ -72,6 +72,7 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
         ("config.yaml", "seed: [1]\n"),
         ("config.yaml", "data: 3\n"),
         ("environment.json", "{"),
+        ("environment.json", '{"processes": "two"}'),
         ("timing.json", '{"evaluation_seconds": "long"}'),
         ("timing.json", '{"evaluation_seconds": null}'),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": []}'),
