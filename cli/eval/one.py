@@ -65,16 +65,21 @@ def evaluate(config: EvalConfig) -> list[Result]:
 def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
     choose_device(config.device, "device")
-    if config.checkpoint is not None:
-        run = checkpoints.run_of(Path(config.checkpoint))
-        of_run = RunFolder(run).load_config()
+    run = _run_folder(config)
+    if config.checkpoint is not None and run is not None:
+        of_run = run.load_config()
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
         if config.interpolate:
-            check_start_weights(of_run, run)
+            check_start_weights(of_run, run.path)
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
-    runner.check(_datasets(config), config.tasks, _settings(config))
+    runner.check(_datasets(config, run), config.tasks, _settings(config))
+
+
+def _run_folder(config: EvalConfig) -> RunFolder | None:
+    """Return the folder of the run; None for published weights."""
+    return None if config.checkpoint is None else RunFolder.of_checkpoint(Path(config.checkpoint))
 
 
 def _run(config: EvalConfig) -> list[Result]:
@@ -88,14 +93,15 @@ def _run(config: EvalConfig) -> list[Result]:
 
 def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> list[Result]:
     """Evaluate the model, or its weights interpolated with the start weights; return all rows, on rank 0."""
-    if config.checkpoint is not None:
-        model, run = encoder.from_checkpoint(
-            Path(config.checkpoint), device, config.precision, config.ema, config.features_eval, alpha
+    run = _run_folder(config)
+    if config.checkpoint is not None and run is not None:
+        checkpoint = Path(config.checkpoint)
+        model, _ = encoder.from_checkpoint(
+            checkpoint, device, config.precision, config.ema, config.features_eval, alpha
         )
         # separate folders, because the run's own results are those of its last or best weights without averaging
-        checkpoint = Path(config.checkpoint)
-        best, _ = RunFolder(run).best_or_last()
-        out = run if checkpoint.samefile(best) else run / results.INTERMEDIATE / checkpoint.name
+        best, _ = run.best_or_last()
+        out = run.path if checkpoint.samefile(best) else run.path / results.INTERMEDIATE / checkpoint.name
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
@@ -106,7 +112,7 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
         out = out / "interpolated" / f"{alpha:g}"
     rows = runner.evaluate(
         model,
-        specs=_datasets(config),
+        specs=_datasets(config, run),
         tasks=config.tasks,
         out=out,
         cache_dir=cache_home() / "features",
@@ -132,9 +138,8 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
     return rows
 
 
-def _datasets(config: EvalConfig) -> list[str]:
+def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
-    run = None if config.checkpoint is None else RunFolder.of_checkpoint(Path(config.checkpoint))
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
     datasets = [locate(spec, config.root, run.path if run else None) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:
