@@ -33,7 +33,6 @@ LEGEND = (
     "seeds (the looks) with 99% intervals, unless the claim or the design has other looks. All looks together have an "
     "error rate of 2.5% per direction."
 )
-
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
     "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "

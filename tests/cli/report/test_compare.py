@@ -59,6 +59,22 @@ def test_differences_are_those_to_the_chosen_reference(tmp_path: Path, capsys: p
     assert float(rows["mine-high"]["difference"]) == pytest.approx(0.02) and float(rows["mine-low"]["difference"]) == 0
 
 
+def test_runs_at_three_lengths_are_also_printed_as_gains_over_clip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for samples in (640, 1280, 2560):
+        train = {"samples": samples, "batch_size": 64}
+        for one in runs_of("clip", 0.50, train=train) + runs_of("high", 0.50 + samples / 1e5, train=train):
+            name = f"{one.name}-train.samples_{samples}"
+            write(tmp_path, replace(one, name=name, config=replace(one.config, name=name)))
+    report(["compare", str(tmp_path), f"out={tmp_path / 'out'}"])
+    printed = capsys.readouterr().out
+    assert "Gain over clip against samples seen: open_clip:a on d" in printed
+    (gains,) = [line.split() for line in printed.splitlines() if line.count("▲") == 3]
+    assert gains == ["high", "▲", "+0.00640", "▲", "+0.0128", "▲", "+0.0256"]
+    assert "Gain over clip" in (tmp_path / "out" / "compare.tex").read_text()
+
+
 def test_if_all_results_are_on_held_out_pairs_on_held_out_is_suggested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
