@@ -37,13 +37,10 @@ COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a com
 SHORT = {
     "cli.eval.find": "which runs a pattern means: no part of evaluating them",
     "cli.launcher.worker": "the program of a worker process, which torchrun starts by its name",
-    "clipx.run.environment": "train.py, the story of a run, calls it once",
     "clipx.training.geometry_probe": "train.py, the story of a run, calls it once",
     "clipx.training.stop_signals": "train.py, the story of a run, calls it once",
     "clipx.training.modality_mixing": "the formulas of paper 4, a table of masks",
-    "evaluation.embedding.kept_inputs": "a cache, which tests empty",
     "evaluation.geometry": "an import path that stays",
-    "evaluation.reference.nearest": "the tables of published results and how they are searched are one folder",
     "evaluation.report.disagreement": "a page of its own",
     "evaluation.report.html": "the only file of the report that uses jinja2",
     "evaluation.runs.suites": "a table of suites",
