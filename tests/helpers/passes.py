@@ -63,7 +63,7 @@ def receiving_files(wanted: set[type]) -> Iterator[set[str]]:
         yield found
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def passed(arguments: list[str], wanted: set[type], folder: Path) -> list[str]:
