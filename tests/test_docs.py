@@ -139,6 +139,24 @@ def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(make_plan(["recipe=mine", "data.root=FOLDER"]).overrides) == 6
 
 
+@pytest.mark.usefixtures("own_modules")
+def test_the_recipe_of_the_first_experiment_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "first_experiment.md").read_text()
+    (recipe,) = re.findall(r"```\n# my_recipes/first.yaml.*?\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "first.yaml").write_text(recipe)
+    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    assert set(compose_run(["recipe=first", "arm=uniform"]).objective) == {"clip", "uniform"}
+    assert len(make_plan(["recipe=first"]).overrides) == 6
+
+
+def test_modules_to_use_instead_of_those_of_0_1_exist() -> None:
+    table = (ROOT / "docs" / "moving_from_0.1.md").read_text().partition("\n### clipx\n")[2]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`((?:clipx|evaluation|cli)\.[a-z_0-9.]+)[`(]", cell)}
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not (ROOT / f"{name.replace('.', '/')}.py").exists()] == []
+
+
 def test_commands_of_the_data_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
