@@ -24,8 +24,9 @@ from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, trai
 
 
 def pytest_configure() -> None:
-    """Handle SIGINT: a shell script starts `pytest &` with SIGINT ignored, and commands under test inherit this."""
+    """Handle signals that `pytest &` in a shell script and nohup ignore: commands under test would inherit this."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

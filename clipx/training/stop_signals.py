@@ -10,6 +10,8 @@ from typing import Any
 from clipx import distributed
 from clipx.utils.interrupts import handled_signals
 
+TIME_LIMIT = 0.5  # stands for train.max_minutes beside the numbers of signals, which start at 1
+
 
 class StopMonitor:
     """Context manager that records stop signals, so that a run can save before it ends."""
@@ -36,8 +38,8 @@ class StopMonitor:
         A signal may reach only one rank, and clocks differ, so the ranks agree by an all-reduce of one number.
         """
         late = self.max_minutes is not None and time.monotonic() - self.started >= 60 * self.max_minutes
-        code = distributed.all_reduce_max(float(self.received or late))  # a signal's number, or 1 for the time limit
-        if code > 1:
+        code = distributed.all_reduce_max(float(self.received or TIME_LIMIT * late))
+        if code > TIME_LIMIT:
             return signal.Signals(int(code)).name
         return f"train.max_minutes={self.max_minutes:g}" if code and self.max_minutes else ""
 

@@ -13,6 +13,7 @@ from evaluation.runs import results
 from evaluation.types import Result
 
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
+REPORT = "report.md"  # a pattern such as runs/RECIPE-* matches the folder of a report too
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 NUMBER = (int, float)
 # kind of artifact -> what the report reads from it. A dict: these keys; {str: x}: any keys, each with x; [x]: a list of
@@ -85,14 +86,14 @@ def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[
     `limited`: also read the rows of `clipx eval limit=N`.
 
     Raises UserError: a path does not exist, a file of a run is corrupt, or `needed` is set and a path has no run. But a
-    path with only a claims.json is accepted if an earlier path has runs.
+    path with only a claims.json or a report is accepted if an earlier path has runs.
     """
     folders: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise UserError(f"no run folder at {path}; {HINT}")
         found = list(run_folders(path))
-        if needed and not found and not (folders and any(path.rglob(STATED))):
+        if needed and not found and not (folders and ((path / REPORT).exists() or any(path.rglob(STATED)))):
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)

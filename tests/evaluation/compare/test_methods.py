@@ -159,9 +159,9 @@ def test_methods_may_differ_in_other_settings_and_these_are_shown() -> None:
     }
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.5), *runs_of("c", 0.6, **changes)])
     assert [m.settings for m in compared.ranked] == [
-        "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05; optimizer.lr=100",
+        "clip + 0.1 positive; data.keywords=numbers; temperature.tau=0.05; optimizer.lr=100.0",
         "clip",
-        "clip; optimizer.lr=99",
+        "clip; optimizer.lr=99.0",
     ]
 
 

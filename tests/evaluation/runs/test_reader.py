@@ -57,6 +57,16 @@ def test_folders_inside_a_run_and_hidden_folders_are_not_runs(tmp_path: Path) ->
     assert [run.path for run in find([tmp_path, folder])] == [folder]
 
 
+def test_the_folder_of_a_report_beside_runs_is_passed_over(tmp_path: Path) -> None:
+    runs, report = tmp_path / "runs", tmp_path / "runs-report"
+    folder = write_run(runs)
+    report.mkdir()
+    (report / "report.md").touch()
+    assert [run.path for run in find([runs, report])] == [folder]
+    with pytest.raises(UserError, match=r"no run .* at or below .*runs-report"):
+        find([report])
+
+
 def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
     for seed in (10, 2, 1):
         write_run(tmp_path, seed=seed, with_artifacts=False)
