@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes.folder import ensure_rendered
 from evaluation.embedding.features import forget_inputs
+from evaluation.report.figures import Drawing
 from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
 from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
@@ -30,8 +31,28 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow tests first, so that all cores finish at about the same time."""
+    """Run slow tests first, so that all cores finish at about the same time; one worker has the processes of `gloo`."""
     items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slow", "long")))
+    for item in items:
+        if "gloo" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("gloo"))
+
+
+@pytest.fixture
+def pdf() -> None:
+    """Let the figures of reports have their PDF, see `no_pdf`."""
+
+
+@pytest.fixture(autouse=True)
+def no_pdf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the PDF of each figure, which takes half the time of a report, unless a test asks for `pdf`."""
+    if "pdf" not in request.fixturenames:
+        saved = Drawing._saved
+        monkeypatch.setattr(
+            Drawing,
+            "_saved",
+            lambda self, kind, *unwanted: b"%PDF" if kind == "pdf" else saved(self, kind, *unwanted),
+        )
 
 
 @pytest.fixture(scope="session")

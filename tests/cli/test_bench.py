@@ -91,6 +91,7 @@ def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeyp
         bench(["nuclr", "steps=1"])
 
 
+@pytest.mark.long
 def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 

@@ -40,7 +40,7 @@ def test_flickr8k_has_five_captions_an_image() -> None:
     assert data.image_of_caption("test").bincount().tolist() == [5] * 1000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(tmp_path: Path) -> None:
     specs = [f"wds:{DATA}/wds_cifar10", f"captions:{DATA}/flickr8k/test"]
     tasks = ["zeroshot", "linear_probe", "retrieval"]

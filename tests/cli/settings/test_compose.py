@@ -57,7 +57,7 @@ def test_a_system_error_of_a_run_is_raised_without_a_line_of_hydra(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]

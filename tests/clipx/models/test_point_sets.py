@@ -55,6 +55,7 @@ def texts(lengths: tuple[int, ...] = (3, 5), context: int = 32) -> Tensor:
     return rows
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_vit_b_16_gives_197_image_and_77_text_tokens() -> None:
     model: Any = create_model("ViT-B-16", None, "model.image", custom_text=True)

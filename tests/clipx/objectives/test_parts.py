@@ -125,14 +125,14 @@ def test_four_processes_share_the_products(B: int, width: int, gloo: Gloo) -> No
 
 
 def test_terms_with_a_softmax_need_four_products_on_one_process() -> None:
-    B, width = 256, 16
+    B, width = 128, 16
     for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code", "multi_positive", "fastclip_v3"):
         assert alone(B, width)[name][0] == 4 * 2 * B * B * width, name
 
 
 def test_no_term_stores_a_matrix_of_all_pairs() -> None:
-    for name, (_, largest) in alone(256, 16).items():
-        assert largest <= 3 * 8 * 256, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
+    for name, (_, largest) in alone(128, 16).items():
+        assert largest <= 3 * 8 * 128, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
 
 
 @pytest.mark.long

@@ -33,6 +33,7 @@ def solved() -> MarginResult:
     return solve(MarginSettings())
 
 
+@pytest.mark.long
 def test_margins_after_training_equal_those_of_an_independent_implementation(solved: MarginResult) -> None:
     expected = {0.0: [0.96, 0.55, 0.26, 0.14], 0.1: [0.72, 0.52, 0.50, 0.49], 1.0: [0.59, 0.50, 0.50, 0.50]}
     for lam, margins in expected.items():

@@ -52,6 +52,7 @@ def test_attention_is_counted_by_its_formula() -> None:
         assert counter.get_total_flops() == (2 + 5) * product
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_attention_in_torchs_table")
 def test_flops_of_vit_b_16_match_its_shapes() -> None:
     patches = 2 * 196 * (3 * 16 * 16) * 768

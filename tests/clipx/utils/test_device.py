@@ -27,6 +27,7 @@ def new_pages(device: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_a_new_tensor_takes_the_memory_of_a_freed_one() -> None:
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:  # the setting holds for the rest of a process

@@ -56,7 +56,7 @@ def test_no_two_colours_look_alike_to_colour_blind_readers(matrix: Vector) -> No
     assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) > 18  # CIE 1976
 
 
-def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_fonts() -> None:
+def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_fonts(pdf: None) -> None:
     before = dict(mpl.rcParams)
     lines = [Line("a", [1, 2], [3, 4], seed=5), Line("b", [1], [0.5], spread=[(0, 1)])]
     figure = line_plot("a", "", lines, "step", "loss")

@@ -198,7 +198,7 @@ def test_figures_of_the_markdown_page_exist_and_are_valid_xml(two_seeds: ReportF
         ElementTree.parse(svg)
 
 
-def test_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+def test_same_runs_give_the_same_bytes(pdf: None, tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
     reports = [write_report([tmp_path / "runs"], tmp_path / out) for out in ("a", "b")]
     for name in ("html", "markdown", "csv"):

@@ -60,6 +60,7 @@ def test_intervals_widen_with_the_number_of_looks() -> None:
     assert two.low < one.low and one.high < two.high
 
 
+@pytest.mark.long
 def test_stopping_at_a_look_does_not_raise_the_error_rate() -> None:
     """The ratio equals the bound: plain 95% intervals at four looks would err in about 5% in each direction."""
     verdicts = [measure(noisy(seed, 1.1), 1.1, 80)[0].verdict(1.1) for seed in range(400)]
