@@ -4,6 +4,7 @@ Made once in a test run, shared by its workers, and only read: `cache`, `shards`
 that changes a run takes `copied_run`; a test of a cache takes `empty_cache`.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gloo" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("gloo"))
+
+
+@pytest.fixture(autouse=True)
+def no_log_handlers() -> Iterator[None]:
+    """Remove the handlers that Hydra adds to the root logger: they write to the output of the test, which is closed."""
+    yield
+    for handler in list(logging.root.handlers):
+        if type(handler) in (logging.StreamHandler, logging.FileHandler):
+            logging.root.removeHandler(handler)
+    logging.root.setLevel(logging.WARNING)
 
 
 @pytest.fixture
