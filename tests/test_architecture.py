@@ -201,9 +201,8 @@ def test_fit_and_train_step_stay_readable() -> None:
 def loaded_by(code: str, packages: set[str]) -> str:
     """Return which of the packages a new process has loaded after `code`."""
     code += f"; import sys; print({packages} & set(sys.modules))"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")[
-        -2
-    ]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
 
 
 def test_help_and_run_folders_do_not_load_heavy_packages() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of a run share: made once, and a copy of a run is a run of its own."""
+"""Shared data and runs are made once; a copied run is independent of the original."""
 
 from pathlib import Path
 

@@ -120,7 +120,7 @@ def _push(repository: str, options: Options, token: str, model: OpenClipModel, c
 
     The files are the weights, open_clip_config.json and the model card README.md. Other files stay as they are.
 
-    Raises UserError: the hub refuses token, repository or licence. Raises Fault: the upload fails otherwise.
+    Raises UserError: the hub refuses the token, repository or licence. Raises Fault: the upload fails otherwise.
     """
     config = {"model_cfg": model.model_config, "preprocess_cfg": model.preprocess_config}
     if not sys.stderr.isatty():

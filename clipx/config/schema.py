@@ -50,7 +50,7 @@ MIN_POINTS = 3  # smallest number of points of a ladder
 
 @dataclass(kw_only=True)
 class ScenesConfig:
-    """Settings of rendered scenes: number, size, and faults of the training captions. Evaluation sets have no faults.
+    """Settings of rendered scenes: number, size, and faults of the training captions. Evaluation captions are correct.
 
     A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. The four settings are
     the probabilities of the faults, so they sum to at most 1.

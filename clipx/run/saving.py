@@ -1,4 +1,4 @@
-"""What a run saves, what it resumes from, and which checkpoints it deletes; clipx/run/checkpoint.py lists the files."""
+"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files."""
 
 import json
 import math

@@ -80,7 +80,7 @@ def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
     """Open COCO's test split with all right answers: ECCV Caption (Chun et al. 2022) and CxC (Parekh et al. 2021).
 
     `folder` has the files of eccv-caption, COCO lies next to it. As in eccv-caption, five captions of each image count.
-    Two captions that ECCV counts as right are not among these, so no model can retrieve them.
+    ECCV also counts two captions as right that are not in this list, so no model can retrieve them.
 
     Raises UserError: a file is missing or corrupt, or a query is not in COCO's test split.
     """

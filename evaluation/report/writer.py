@@ -57,7 +57,7 @@ class ReportFiles:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the sections of a report are about."""
+    """The runs of a report, in the forms that its sections read."""
 
     runs: list[Run]
     groups: list[RunGroup]

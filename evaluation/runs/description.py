@@ -1,4 +1,4 @@
-"""What a run was: its main settings, the conditions that compared runs share, its cost; numbers for reports."""
+"""Describe a run for reports: main settings, the conditions that compared runs must share, cost; format numbers."""
 
 import math
 from dataclasses import asdict

@@ -333,7 +333,7 @@ class LinearProbe(Task):
         truth = dataset.labels(SPLIT)
         ranks = label_ranks(probe(features[test].to(device)).cpu(), truth)
         correct = hits(ranks, 1)
-        # Chance of top-1: even on meaningless features, a probe learns the most frequent class.
+        # The chance level of top-1: on random features a probe always predicts the most frequent class.
         largest = torch.bincount(truth).max().item() / len(truth)
         rows = [
             row(self.name, dataset.short, SPLIT, f"{metric}{self.suffix}", correct, weights, len(truth), chance)

@@ -1,4 +1,4 @@
-"""What several tests read and none changes: made once in a test run, for all of its workers."""
+"""Data and runs that many tests read. They are made once and shared by all workers of a test run."""
 
 import shutil
 from collections.abc import Callable
