@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.data.loading.cache import embed_pairs
 from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
@@ -23,6 +25,7 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
+from clipx.models.frozen import frozen_towers
 from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder, record_environment
 from clipx.run.initial_weights import build_initial_model, weights_source
@@ -62,8 +65,9 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
         listed_bad_samples(run),
+        nullcontext(_open_data(config, device)) as data,  # before StopMonitor: a signal ends the embedding at once
         StopMonitor(config.train.max_minutes, time.monotonic() if started is None else started) as stop,
-        _open_session(config, run, device) as session,
+        _open_session(config, run, device, data) as session,
     ):
         log, manager, components = session.log, session.manager, session.components
         state, total_steps = components.state, session.sampler.total_steps
@@ -122,18 +126,29 @@ class _Session:
     bad_samples: list[str] = field(default_factory=list)  # names of this rank's bad samples that are not yet logged
 
 
-@contextmanager
-def _open_session(config: RunConfig, run: Path, device: torch.device) -> Iterator[_Session]:
-    """Open the data, build the model and load the last good checkpoint; on exit, finish the log."""
-    reset_peak_memory(device)
+Statistics = dict[str, tuple[Tensor, Tensor]]  # "image", "text" -> mean and standard deviation of the features
+
+
+def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | Stream, Statistics]:
+    """Open the training pairs. With data.features, embed what is missing, and return the statistics of the features."""
     pairs = open_source(config.data)
+    return pairs, embed_pairs(config.data, pairs, frozen_towers(config), device)
+
+
+@contextmanager
+def _open_session(
+    config: RunConfig, run: Path, device: torch.device, data: tuple[PairSource | Stream, Statistics]
+) -> Iterator[_Session]:
+    """Build the model and load the last good checkpoint; on exit, finish the log."""
+    reset_peak_memory(device)
+    pairs, statistics = data
     sampler = build_sampler(config, pairs)
     resuming = distributed.broadcast_object(bool(checkpoints(run)))
-    build_model = partial(build_initial_model, resuming=resuming)
+    build_model = partial(build_initial_model, resuming=resuming, statistics=statistics)
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs)
+    loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs, model.frozen_towers)
     probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
     notes = [_summary(config, run, device, pairs)]
     if sampler.total_epochs:

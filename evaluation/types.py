@@ -10,6 +10,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from clipx.models.frozen import FrozenTower
+
 Kind = Literal["labelled", "captioned", "pairs", "choices", "many_to_many", "associations"]
 View = Literal["images", "prompts", "captions"]
 Device = torch.device | str
@@ -56,6 +58,8 @@ class Encoder:
     # name -> function for other embeddings: "draw 1", ... (draws of the random features), "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    # "image", "text" -> frozen tower whose stored features `image` or `text` takes instead of pixels or tokens
+    frozen_towers: dict[str, FrozenTower[Any]] = field(default_factory=dict)
 
 
 class Dataset(Protocol):

@@ -140,9 +140,51 @@ def check_combinations(config: RunConfig) -> None:
             f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
             "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )
+    _check_features(config)
     check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
     _check_length(config)
+
+
+def _check_features(config: RunConfig) -> None:
+    """Raise UserError for settings that contradict data.features, or need it."""
+    data, image, text = config.data, config.model.image, config.model.text
+    if not data.features:
+        needing = {
+            f"data.views={data.views}": data.views is not None,
+            "model.image.standardise=true": image.standardise,
+            "model.text.standardise=true": text.standardise,
+        }
+        for setting, given in needing.items():
+            if given:
+                raise UserError(f"{setting} needs data.features=true, and that tower frozen")
+        return
+    if not (image.frozen or text.frozen):
+        raise UserError(
+            "data.features=true stores the outputs of frozen towers, but both towers are trained: set "
+            "model.image.frozen=true or model.text.frozen=true"
+        )
+    for key, tower in (("image", image), ("text", text)):
+        if tower.standardise and not tower.frozen:
+            raise UserError(f"model.{key}.standardise=true needs model.{key}.frozen=true")
+    if not image.frozen and data.cache != "memory":
+        raise UserError(
+            f"data.features=true with a trained image tower needs its pixels in memory, not data.cache={data.cache}; "
+            "allowed: data.cache=memory, or model.image.frozen=true"
+        )
+    augmentation = {
+        f"data.crop_scale={data.crop_scale}": list(data.crop_scale) != [1, 1],
+        "data.flip=true": data.flip,
+        f"data.rand_augment={data.rand_augment}": data.rand_augment is not None,
+    }
+    for setting, given in augmentation.items():
+        if given and image.frozen and data.views is None:
+            raise UserError(
+                f"{setting} changes images, but data.features=true stores one view of each; allowed: data.views=K, the "
+                "number of views to store, or data.crop_scale=[1,1] data.flip=false data.rand_augment=null"
+            )
+    if data.views is not None and not image.frozen:
+        raise UserError(f"data.views={data.views} needs model.image.frozen=true")
 
 
 def check_parallel(config: RunConfig) -> None:

@@ -133,6 +133,18 @@ class DataConfig:
         choices=("none", "memory"),
         resumable=True,
     )
+    features: bool = setting(
+        False, "embed all images and captions once by the frozen towers (model.*.frozen=true), and train on the outputs"
+    )
+    views: int | None = setting(
+        None,
+        "features: stored random crops and flips per image, one of which is drawn in each epoch; null: one view, "
+        "preprocessed as in evaluation",
+        AT_LEAST_1,
+    )
+    feature_precision: str = setting(
+        "float32", "features: precision of the stored outputs", choices=("float32", "float16")
+    )
     workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
     stall_seconds: float = setting(
         600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
@@ -165,6 +177,18 @@ class TowerConfig:
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
     frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection of its output is trained")
+    head: str = setting(
+        "tower",
+        "from the tower's output to E; tower: as the kind of tower has it (timm, hf, small: linear; open_clip: none); "
+        "mlp: linear(dropout(gelu(linear(x)))), plus a linear path",
+        choices=("tower", "linear", "mlp"),
+    )
+    head_width: int = setting(512, "mlp: units of the hidden layer", AT_LEAST_1)
+    head_dropout: float = setting(0.2, "mlp: dropout of the hidden layer", DECAY)
+    head_linear: bool = setting(True, "mlp: add the linear path")
+    standardise: bool = setting(
+        False, "features: subtract the training set's mean from each output, and divide by its standard deviation"
+    )
 
 
 @dataclass(kw_only=True)

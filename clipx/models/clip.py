@@ -1,7 +1,7 @@
 """The CLIP model: two towers, a head that embeds their outputs, and a temperature."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.models import point_sets, temperature
+from clipx.models import frozen, point_sets, temperature
+from clipx.models.frozen import FrozenTower
 from clipx.models.heads import Head, KernelHead, SinglePointHead
-from clipx.models.towers import build as towers
 from clipx.models.towers.base import ImageTower, Projected, TextTower
 from clipx.models.towers.hf_towers import ClassToken
 from clipx.types import Inputs, Progress
@@ -33,6 +33,7 @@ class ClipModel(nn.Module):
         inputs: Inputs,
         head: Head,
         frozen: Sequence[nn.Module] = (),
+        frozen_towers: Mapping[str, FrozenTower[Any]] | None = None,
     ) -> None:
         super().__init__()
         self.image = image
@@ -42,6 +43,8 @@ class ClipModel(nn.Module):
         self.inputs = inputs
         self.head = head
         self.frozen = tuple(frozen)  # modules of the towers that are not trained
+        # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
+        self.frozen_towers = dict(frozen_towers or {})
         for module in self.frozen:
             module.requires_grad_(False)
 
@@ -51,6 +54,16 @@ class ClipModel(nn.Module):
         for module in self.frozen:
             module.eval()
         return self
+
+    def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of an image and of a text as the model takes them: pixels and token ids, or features."""
+        size, length = self.inputs.image_size, self.inputs.context_length
+        given = {side: tower.shape for side, tower in self.frozen_towers.items()}
+        return given.get("image", (3, size, size)), given.get("text", (length,))
+
+    def tower_digests(self) -> dict[str, str]:
+        """Return side -> digest of the frozen tower whose features the model takes."""
+        return {side: tower.digest for side, tower in self.frozen_towers.items()}
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Embed images for evaluation: [b, 3, H, W] -> [b, E], always float32."""
@@ -89,7 +102,8 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
 
     Raises UserError like `build_towers`, and for point sets or gradient checkpointing that a tower does not support.
     """
-    image, text = towers.build_towers(config.model, load=pretrained)
+    frozen_towers = frozen.frozen_towers(config)
+    image, text = frozen.build_towers(config.model, pretrained, frozen_towers)
     if config.train.grad_checkpointing:
         _enable_grad_checkpointing(image.module, f"model.image.name={config.model.image.name}")
         _enable_grad_checkpointing(text.module, f"model.text.name={config.model.text.name}")
@@ -102,10 +116,10 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     else:
         head = KernelHead(config.model.points, image.embed_dim, config.seed)
         _to_point_towers(config, image, text)
-    frozen = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
+    bodies = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
     inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
-    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, frozen)
+    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, bodies, frozen_towers)
 
 
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from clipx.config.schema import PointsConfig
 from clipx.errors import UserError
 from clipx.models.kernels import REDUCTIONS
+from clipx.models.towers.base import Projected
+from clipx.models.towers.hf_towers import ClassToken, MaskedTokens
 from clipx.types import PointSet
 
 BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix A.1)
@@ -144,7 +146,42 @@ class PaddedText(nn.Module):
         return torch.where(distance > 0, self.vocabulary + distance - 1, text)
 
 
+def _projected(tower: Projected) -> TokenTower | None:
+    """Convert a tower whose projection is linear; None for an MLP, and for a body without tokens."""
+    body, projection = _tokens(tower.body), tower.projection
+    if body is not None and isinstance(projection, nn.Sequential):  # of model.*.standardise
+        body, projection = nn.Sequential(body, projection[0]), projection[1]
+    if body is None or not isinstance(projection, nn.Linear):
+        return None
+    return TokenTower(body, projection.weight.detach().T)
+
+
+def _tokens(body: nn.Module) -> nn.Module | None:
+    if type(body).__module__.startswith("timm."):
+        return FeatureMap(body)
+    return TOKENS[type(body)](body) if type(body) in TOKENS else None
+
+
+class FeatureMap(nn.Module):
+    """The cells of the last feature map of a timm tower, or its tokens."""
+
+    def __init__(self, trunk: Any) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[b, 3, H, W] -> [b, K, width]."""
+        cells: Tensor = self.trunk.forward_features(image)
+        return cells if cells.ndim == 3 else cells.flatten(2).transpose(1, 2)
+
+
+# body of a tower that clipx projects, except timm's -> its tokens
+TOKENS: dict[type, Callable[[Any], nn.Module]] = {
+    nn.Identity: lambda body: body,  # the tokens are stored, see clipx.models.frozen
+    ClassToken: lambda body: MaskedTokens(body.encoder, body.padding),
+}
 CONVERTERS: dict[type, Callable[[Any], TokenTower | None]] = {
+    Projected: _projected,
     VisionTransformer: _vision_transformer,
     TimmModel: _feature_map,
     TextTransformer: _text_transformer,

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import Fault, UserError, one_line
+from clipx.models.clip import ClipModel
 from clipx.models.parallel import shard_like
 from clipx.models.temperature import PATHS
 from clipx.types import Progress
@@ -168,12 +169,24 @@ def chosen_weights(path: Path, averaged: bool) -> str:
     return AVERAGED if averaged else WEIGHTS
 
 
-def load_weights(model: nn.Module, path: Path, name: str = WEIGHTS) -> None:
+def load_weights(model: ClipModel, path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS`, those of its step, or `AVERAGED`.
 
-    Raises UserError: the file is missing, unreadable or of another model.
+    Raises UserError: the file is missing, unreadable or of another model, or frozen towers have changed.
     """
+    check_towers(model, path)
     set_weights(model, read_weights(path, name), path / name)
+
+
+def check_towers(model: ClipModel, path: Path) -> None:
+    """Raise UserError if a checkpoint was trained on features of other frozen towers than the model's."""
+    then = read_manifest(path).get("frozen", {})
+    for side, tower in model.frozen_towers.items():
+        if then.get(side) != tower.digest:
+            raise UserError(
+                f"{path} was trained on features of another {side} tower than {tower.name} as it is now: its weights, "
+                "preprocessing or tokenizer have changed; restore them, or train anew"
+            )
 
 
 def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ Published weights and those of another run are start weights. The run keeps thei
 tokenizer: a setting that changes one of them is refused, unless model.force_inputs=true.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -15,6 +16,7 @@ from clipx.config.schema import PUBLISHED_PREFIXES, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.errors import UserError
 from clipx.models import clip
+from clipx.models.frozen import set_statistics
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers.positions import fit_positions, has_text_positions
 from clipx.run import checkpoint
@@ -31,18 +33,25 @@ SAMPLE_TEXTS = (  # equal token ids for these texts mean equal tokenizers
 )
 
 
-def build_initial_model(config: RunConfig, resuming: bool = False) -> clip.ClipModel:
+def build_initial_model(
+    config: RunConfig, resuming: bool = False, statistics: Mapping[str, tuple[Tensor, Tensor]] | None = None
+) -> clip.ClipModel:
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
-    With `resuming`, no weights are loaded, because the run's checkpoint has them. Raises UserError like
-    `clip.build_model`, and also if model.init is not a good checkpoint or is of another model, or if the run has other
-    inputs than the start weights.
+    `statistics`: mean and standard deviation of the training features by side, for model.SIDE.standardise; a run from
+    model.init keeps those of its start weights. With `resuming`, none are loaded, because the checkpoint of the run has
+    them.
+
+    Raises UserError like `clip.build_model`, and also if model.init is not a good checkpoint or is of another model, or
+    if the run has other inputs than the start weights.
     """
     if resuming:
         return clip.build_model(config, pretrained=False)
     if config.model.init is not None:
         return _from_run(config, config.model.init)
     model = clip.build_model(config)
+    for side, (mean, deviation) in (statistics or {}).items():
+        set_statistics(getattr(model, side), mean, deviation)
     image = config.model.image
     if image.pretrained and image.size and not config.model.force_inputs:
         own = _without_weights(replace(config, model=replace(config.model, image=replace(image, size=None)))).inputs
@@ -106,6 +115,7 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     _check_context_length(start, model, name)
     weights = _replace_temperature_and_bias(checkpoint.read_weights(path), model, config, other)
     weights = fit_positions(weights, model.state_dict())
+    checkpoint.check_towers(model, path)
     try:
         checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
     except UserError as error:

@@ -103,7 +103,14 @@ class TrainState:
         if columns:
             sample_table.save(path / TABLE, columns)
         digests = {file.name: file_sha256(file) for file in sorted(path.iterdir())}
-        manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics or {}), "sha256": digests}
+        frozen = self.model.tower_digests()
+        manifest = {
+            "step": self.step,
+            "data": self.data_fingerprint,
+            "metrics": dict(metrics or {}),
+            "sha256": digests,
+            **({"frozen": frozen} if frozen else {}),
+        }
         (path / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
     def load(self, path: Path) -> None:

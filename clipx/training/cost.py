@@ -114,7 +114,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     micro_batch = ceil(pairs / train.accumulation)
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = clip.build_model(config, pretrained=False).train()
-    inputs = model.inputs
+    image_shape, text_shape = model.input_shapes()
     shards = processes if train.parallel == "fsdp" else 1
     with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(shards) as live:
         live.phase = "weights"
@@ -126,11 +126,11 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         copies = _copies_for_communication(model, processes, shards)
         optimizer_step = _allocate_moments(model, config, live, on_gpu)
         live.phase = "batch"
-        size = inputs.image_size
-        other_images = torch.empty(pairs - micro_batch, 3, size, size)
+        other_images = torch.empty(pairs - micro_batch, *image_shape)
         negatives = "negative_text" in objectives.build(config.objective, SAMPLES).needs
         texts = 2 * micro_batch if negatives else micro_batch
-        image, text = torch.empty(micro_batch, 3, size, size), torch.zeros(texts, inputs.context_length).long()
+        image, text = torch.empty(micro_batch, *image_shape), torch.zeros(texts, *text_shape)
+        text = text if "text" in model.frozen_towers else text.long()
         if train.accumulation > 1:  # the last micro-batch adds its gradients to those of the others
             live.phase = "gradients"
             for parameter in trained:

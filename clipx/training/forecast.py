@@ -199,17 +199,21 @@ def generated_batch(components: TrainComponents) -> Batch:
     because padding tokens cost as much as others.
     """
     size, device = components.config.train.batch_size, components.device
-    inputs, stride = components.state.model.inputs, components.state.table.num_samples // size
-    shape = (size, inputs.context_length)
-    needs_negatives = "negative_text" in components.state.objective.needs
-    negatives = torch.randint(1, 100, shape, device=device) if needs_negatives else None
+    model, stride = components.state.model, components.state.table.num_samples // size
+    image, text = model.input_shapes()
+
+    def texts() -> torch.Tensor:
+        if "text" in model.frozen_towers:
+            return torch.randn(size, *text, device=device)
+        return torch.randint(1, 100, (size, *text), device=device)  # all vocabularies are larger
+
     return Batch(
         sample_id=stride * torch.arange(size, device=device) + torch.randint(stride, (size,), device=device),
-        image=torch.randn(size, 3, inputs.image_size, inputs.image_size, device=device),
-        text=torch.randint(1, 100, shape, device=device),  # all vocabularies are larger
+        image=torch.randn(size, *image, device=device),
+        text=texts(),
         label=torch.zeros(size, dtype=torch.int64, device=device),
         group=torch.arange(size, device=device) // 2,
-        negative_text=negatives,
+        negative_text=texts() if "negative_text" in components.state.objective.needs else None,
     )
 
 

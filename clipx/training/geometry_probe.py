@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clipx import distributed, geometry
 from clipx.config.schema import RunConfig
+from clipx.data.loading.features import image_features, text_features
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
@@ -56,12 +57,12 @@ class GeometryProbe:
 
     def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
         self.model, self.precision, self.batch_size = model, config.train.precision, config.train.batch_size
-        transform = evaluation_transform(model.inputs)
+        read = self._reader(config, pairs)
         images, captions, ids = [], [], probe_ids(config, pairs)
         for sample_id in ids:
             try:
-                data, caption = pairs.pair(sample_id, random.Random(sample_id))
-                images.append(transform(decode(data)))
+                caption = pairs.caption(sample_id, random.Random(sample_id))
+                images.append(read(sample_id))
             except BadSample:
                 continue
             captions.append(caption)
@@ -69,7 +70,20 @@ class GeometryProbe:
             raise UserError(
                 f"only {len(images)} of the {len(ids)} pairs for geometry can be read; at least 2 are needed"
             )
-        self.images, self.texts = torch.stack(images), tokenizer(captions)
+        self.images = torch.stack(images)
+        if tower := model.frozen_towers.get("text"):
+            of_texts = text_features(tower, tokenizer, captions)
+            self.texts = of_texts[torch.arange(len(captions))]
+        else:
+            self.texts = tokenizer(captions)
+
+    def _reader(self, config: RunConfig, pairs: PairSource) -> Callable[[int], Tensor]:
+        """Return a function that reads an image by sample id, or its features; it raises BadSample."""
+        tower, transform = self.model.frozen_towers.get("image"), evaluation_transform(self.model.inputs)
+        if tower is None:
+            return lambda sample_id: transform(decode(pairs.image(sample_id)))
+        features = image_features(config.data, pairs, tower)
+        return lambda sample_id: features.sample(sample_id)
 
     @torch.no_grad()
     def measure(self, progress: Progress) -> dict[str, float]:

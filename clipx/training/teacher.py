@@ -5,7 +5,7 @@ preprocess images and tokenize texts in the same way.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from clipx.config.schema import PUBLISHED_PREFIXES, RunConfig
+from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint
@@ -30,6 +31,7 @@ class Teacher:
     image: Callable[[Tensor], Tensor]  # [b, 3, H, W] -> [b, E of the teacher]
     text: Callable[[Tensor], Tensor]  # int64 [b, L] -> [b, E of the teacher]
     scale: Tensor  # [] the teacher's 1/tau
+    frozen_towers: dict[str, str] = field(default_factory=dict)  # side -> digest of the tower whose features it takes
 
     @torch.no_grad()
     def __call__(self, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
@@ -39,7 +41,7 @@ class Teacher:
         return torch.cat(images).float(), torch.cat(texts).float()
 
 
-def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
+def load_teacher(config: RunConfig, student: clip.ClipModel, device: torch.device) -> Teacher:
     """Load model.teacher: a run, checkpoint or arm, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
 
     The teacher normalises its embeddings only if this run does in training (model.normalise=always), and its own run
@@ -53,7 +55,12 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
         teacher, inputs = _load_published(name, device, normalise)
     else:
         teacher, inputs = _load_run(other_checkpoint(config, KEY, name), device, normalise)
-    check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
+    check_same_inputs(f"{KEY}={name}", inputs, student.inputs, "they must agree")
+    if teacher.frozen_towers != student.tower_digests():
+        raise UserError(
+            f"{KEY}={name} and this run must take the same inputs: features of the same frozen towers (data.features, "
+            "model.image, model.text), or pixels and tokens"
+        )
     return teacher
 
 
@@ -83,4 +90,4 @@ def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teache
     checkpoint.load_weights(model, path)
     model.to(device).eval().requires_grad_(False)
     scale = model.temperature(checkpoint.progress_of(path, config)).to(device)
-    return Teacher(model.encode_image, model.encode_text, scale), model.inputs
+    return Teacher(model.encode_image, model.encode_text, scale, model.tower_digests()), model.inputs

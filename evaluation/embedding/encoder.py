@@ -16,6 +16,7 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.errors import UserError
 from clipx.models import clip
+from clipx.models.frozen import weights_digest
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
@@ -59,7 +60,7 @@ def from_checkpoint(
     digest = manifest["sha256"][weights]
     if alpha is not None:
         name += f", alpha {alpha:g}"
-        digest = interpolate(model, config, run, digest, alpha) or _digest_of_weights(model)
+        digest = interpolate(model, config, run, digest, alpha) or weights_digest(model)
     model.to(device).to(memory_format=torch.channels_last).eval()
     encoder = of_model(model, name, digest, config.seed, device, precision)
     # The towers' last outputs are cached, so that all draws of the head share one forward pass per batch.
@@ -85,6 +86,8 @@ def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: t
     encoder = _encoder(name, model, model.inputs, encode, digest, seed, device, precision)
     encoder.cosine = model.head.cosine
     encoder.provenance |= model.head.provenance()
+    encoder.provenance |= {f"frozen {side}": digest for side, digest in model.tower_digests().items()}
+    encoder.frozen_towers = model.frozen_towers
     return encoder
 
 
@@ -103,7 +106,7 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     def text(tokens: Tensor) -> Tensor:
         return F.normalize(model.encode_text(tokens).float(), dim=-1)
 
-    digest = _digest_of_weights(model)
+    digest = weights_digest(model)
     model.to(device).to(memory_format=torch.channels_last).eval()
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
 
@@ -199,14 +202,6 @@ def _prepared(encode: Encode, device: torch.device, precision: str) -> Encode:
 
 def _compose(head: Callable[[Any], Tensor], tower: Callable[[Tensor], Any]) -> Encode:
     return lambda batch: head(tower(batch))
-
-
-def _digest_of_weights(model: nn.Module) -> str:
-    sha = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        sha.update(name.encode())
-        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return sha.hexdigest()
 
 
 def _hash(text: str) -> str:

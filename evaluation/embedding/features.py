@@ -9,11 +9,15 @@ Shapes: n images or texts, embeddings of width E.
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL.Image import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -21,8 +25,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
+from clipx.data.features import Items, content_of, open_features
 from clipx.data.loading.faults import start_process_group
+from clipx.data.loading.features import text_features
 from clipx.errors import Fault, UserError
+from clipx.models.frozen import FrozenTower
 from clipx.utils.files import content_hash, new_file
 from clipx.utils.terminal import ProgressBar
 from evaluation import types
@@ -63,12 +70,14 @@ def extract(
         for group in _by_view(requests):
             dataset = dataset_by_name[group[0].dataset]
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
-            cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
+            kept = frozen_tower(encoder, group[0]) is None  # else the features of the tower are stored, see `_rows`
+            cached = {request: found for request, path in paths.items() if kept and (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
             new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
             for request, embedded in new.items():
                 _check_finite(embedded, encoder, request)
-                _write(paths[request], embedded)
+                if kept:
+                    _write(paths[request], embedded)
             features |= cached | new
     return features
 
@@ -90,6 +99,9 @@ def fill_cache(
     with ProgressBar(active=rank == 0) as progress:
         for group in _by_view(requests):
             dataset = dataset_by_name[group[0].dataset]
+            if frozen_tower(encoder, group[0]) is not None:
+                _rows(encoder, dataset, group[0], loading)  # all ranks embed what is missing
+                continue
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
             missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
             missing = distributed.broadcast_object(missing)
@@ -183,13 +195,17 @@ def _embed(
     if not group:
         return {}
     first = group[0]
+    images = first.view == "images"
+    default, variants = (encoder.image, encoder.image_variants) if images else (encoder.text, encoder.text_variants)
     batches: Iterable[Tensor]
-    if first.view == "images":
-        default, variants = encoder.image, encoder.image_variants
+    preparation = None
+    if frozen_tower(encoder, first) is not None:
+        take, size = _rows(encoder, dataset, first, loading), loading.batch_size
+        batches = (take(np.array(rows[i : i + size])) for i in range(0, len(rows), size))
+    elif images:
         batches = _image_batches(dataset.images(first.split), rows, encoder.preprocess, loading)
         preparation = encoder.provenance.get("transform")
     else:
-        default, variants = encoder.text, encoder.text_variants
         size = loading.batch_size
         texts = dataset.texts(first.split, first.view)[rows.start : rows.stop]
         batches = (encoder.tokenize(texts[i : i + size]) for i in range(0, len(texts), size))
@@ -207,6 +223,35 @@ def _embed(
         progress.advance(len(batch))
     assert all(sum(map(len, parts)) == len(rows) for parts in embedded.values())
     return {request: torch.cat(parts) if parts else torch.empty(0, 0) for request, parts in embedded.items()}
+
+
+def frozen_tower(encoder: Encoder, request: FeatureRequest) -> FrozenTower[Any] | None:
+    """Return the frozen tower whose stored features the encoder takes for a request; None: pixels or tokens."""
+    return encoder.frozen_towers.get("image" if request.view == "images" else "text")
+
+
+def _rows(
+    encoder: Encoder, dataset: types.Dataset, request: FeatureRequest, loading: Loading
+) -> Callable[[NDArray[np.int64]], Tensor]:
+    """Embed the images or texts of a view that are missing; return a function of item numbers to stored features.
+
+    Images are known by the hash of the set and their number, because not every set has files; texts by their content.
+
+    Raises UserError: a corrupt image.
+    """
+    tower, device = frozen_tower(encoder, request), torch.device(loading.device)
+    assert tower is not None
+    if request.view != "images":
+        return text_features(tower, encoder.tokenize, dataset.texts(request.split, request.view), device).take
+    images = dataset.images(request.split)
+    fingerprint = dataset.fingerprint(request.split, request.view)
+    hashes = np.array([content_of(f"{fingerprint} {i}".encode()) for i in range(len(images))], np.uint64)
+
+    def inputs(numbers: Sequence[int]) -> list[Tensor | None]:
+        with ThreadPoolExecutor(max(loading.workers, 1)) as pool:
+            return list(pool.map(lambda number: encoder.preprocess(images[number]), numbers))
+
+    return open_features(tower, Items(f"{len(images):,} images of {dataset.name}", hashes, inputs), device).take
 
 
 def cached_inputs(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:

@@ -15,11 +15,12 @@ import json
 import random
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,20 +30,43 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
-from clipx.data.preprocess.captions import stripped
+from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
+from clipx.data.loading.features import CPU, FeatureTexts, TextTower, image_features, text_features
+from clipx.data.preprocess.captions import Keywords, stripped
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
+from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.data.sampler import SampleKey
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
-from clipx.types import Inputs
+from clipx.types import Tokens
 from clipx.utils.device import check_room
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
 
 LOCK = "pixel cache"  # held while files are written or removed
 KEPT = 4  # number of data sets whose images (and captions) a process keeps for its next runs
 Array = NDArray[Any]
+
+
+class CachedImages(Protocol):
+    """Images in memory, or features of images."""
+
+    errors: dict[int, str]  # image number -> reason why the image is bad
+    batched: bool  # True: a batch is taken together
+    draws: bool  # True: `draw` draws random numbers
+
+    def numbers(self, ids: Array) -> Array:
+        """Return the image numbers of samples."""
+
+    def draw(self, number: int, generator: random.Random) -> int:
+        """Draw the flip (0, 1) or the view of an image."""
+
+    def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
+        """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
+
+    def one(self, number: int, generator: random.Random) -> Tensor:
+        """Return a good image, drawn as by `draw`. Raises BadSample."""
 
 
 @dataclass
@@ -55,17 +79,39 @@ class PixelCache:
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
-    def image_numbers(self, ids: Array) -> Array:
-        """Return the image numbers of samples."""
-        return ids if self.image_of is None else self.image_of[ids]
 
-    def image(self, number: int) -> Image.Image:
-        """Return a whole image, if the cache has whole images. Raises BadSample if the image is bad."""
-        if number in self.errors:
-            raise BadSample(self.errors[number])
-        width, height = self.sizes[number]
-        pixels = self.data[self.offsets[number] : self.offsets[number + 1]]
-        return Image.fromarray(pixels.reshape(height, width, 3))
+class PixelImages:
+    """Images of a pixel cache, transformed for training."""
+
+    def __init__(self, cache: PixelCache, transform: TrainTransform) -> None:
+        self.cache, self.transform, self.errors = cache, transform, cache.errors
+        self.batched = transform.fixed
+        self.draws = transform.fixed and transform.flip
+
+    def numbers(self, ids: Array) -> Array:
+        return ids if self.cache.image_of is None else self.cache.image_of[ids]
+
+    def draw(self, number: int, generator: random.Random) -> int:
+        """Draw as `TrainTransform` does: first a crop box, which is unused here, then the flip."""
+        if not self.transform.flip:
+            return 0
+        width, height = self.cache.sizes[number].tolist()
+        crop_box(width, height, self.transform.scale, generator)
+        return int(self.transform.flips(generator))
+
+    def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
+        pixels = torch.from_numpy(self.cache.data[numbers])
+        if draws is not None:
+            flips = torch.tensor(draws, dtype=torch.bool)
+            pixels[flips] = pixels[flips].flip(3)
+        return pixels
+
+    def one(self, number: int, generator: random.Random) -> Tensor:
+        if self.transform.fixed:
+            return self.batch(np.array([number]), [self.draw(number, generator)])[0]
+        width, height = self.cache.sizes[number]
+        pixels = self.cache.data[self.cache.offsets[number] : self.cache.offsets[number + 1]]
+        return self.transform(Image.fromarray(pixels.reshape(height, width, 3)), generator)
 
 
 # key -> cache, locked file; least recently used first
@@ -168,15 +214,24 @@ def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
         (temporary / "errors.json").write_text(json.dumps(errors))
 
 
+class Texts(Protocol):
+    """Texts as a text tower takes them: a tensor of tokens, or features."""
+
+    def __getitem__(self, index: Tensor | int) -> Tensor: ...
+
+
+Encode = Callable[[list[str]], Texts]
+
+
 @dataclass
 class CaptionCache:
-    """Tokens and labels of all captions of n samples, sample by sample."""
+    """Tokens (or features) and labels of all captions of n samples, sample by sample."""
 
     starts: Array  # int64 [n + 1], caption number of each sample's first caption, then the total number
-    text: Tensor  # int64 [captions, L], L = context length
+    text: Texts  # [captions], each int64 [L], L = context length
     label: Tensor  # int64 [captions], keyword label, 0 = none
     errors: dict[int, str]  # caption number -> reason why the caption is bad
-    negative: Tensor | None  # int64 [captions, L], tokens of each caption's negative
+    negative: Texts | None  # [captions], the negative of each caption
 
 
 _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, least recently used first
@@ -185,50 +240,32 @@ _captions: OrderedDict[str, CaptionCache] = OrderedDict()  # of this process, le
 class CachedSamples(Dataset[HostBatch]):
     """Map-style data set: list of (epoch, id) -> batch, built from cached images and captions."""
 
-    def __init__(
-        self,
-        config: DataConfig,
-        inputs: Inputs,
-        source: PairSource,
-        preprocess: SamplePreprocessor,
-        seed: int,
-        negatives: bool,
-    ) -> None:
-        """Open both caches. Raises UserError if the images do not fit into memory, or data.decode is not exact."""
-        if config.decode != "exact":
-            raise UserError(
-                f"data.cache=memory decodes images at full size, but data.decode={config.decode} decodes some at a "
-                "reduced size; allowed: data.decode=exact, or data.cache=none"
-            )
-        self.source, self.preprocess, self.seed = source, preprocess, seed
-        self.transform = preprocess.transform
-        self.pixels: PixelCache = open_pixels(source, self.transform)
-        self.captions = _open_captions(config, inputs, source, preprocess, negatives)
+    def __init__(self, source: PairSource, images: CachedImages, captions: CaptionCache, seed: int) -> None:
+        self.source, self.images, self.captions, self.seed = source, images, captions, seed
 
     def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
-        images = self.pixels.image_numbers(ids)
-        captions, flips = self._draw(keys, ids, images)
-        if not self.transform.fixed or self._has_errors(images, captions):
+        images = self.images.numbers(ids)
+        captions, draws = self._draw(keys, ids, images)
+        if not self.images.batched or self._has_errors(images, captions):
             return collate([self.sample(epoch, sample_id) for epoch, sample_id in keys])
-        pixels = torch.from_numpy(self.pixels.data[images])
-        if flips is not None:
-            pixels[flips] = pixels[flips].flip(3)
-        rows = torch.from_numpy(captions)
-        cached = self.captions
+        rows, cached = torch.from_numpy(captions), self.captions
         negative = None if cached.negative is None else cached.negative[rows]
+        pixels = self.images.batch(images, draws)
         return HostBatch(torch.from_numpy(ids), pixels, cached.text[rows], cached.label[rows], [], negative)
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
         """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
         generator = sample_generator(self.seed, epoch, sample_id)
         where = self.source.where(sample_id)
-        image = int(self.pixels.image_numbers(np.array(sample_id)))
+        image = int(self.images.numbers(np.array(sample_id)))
         caption = self._caption(sample_id, generator)
         try:
             if caption in self.captions.errors:
                 raise BadSample(self.captions.errors[caption])
-            pixels = self._transformed(image, generator)
+            if image in self.images.errors:
+                raise BadSample(self.images.errors[image])
+            pixels = self.images.one(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
         cached = self.captions
@@ -237,60 +274,74 @@ class CachedSamples(Dataset[HostBatch]):
             sample_id, pixels, cached.text[caption], int(cached.label[caption]), negative_text=negative
         )
 
-    def _transformed(self, image: int, generator: random.Random) -> Tensor:
-        if not self.transform.fixed:
-            return self.transform(self.pixels.image(image), generator)
-        if image in self.pixels.errors:
-            raise BadSample(self.pixels.errors[image])
-        pixels = torch.from_numpy(self.pixels.data[image].copy())
-        return pixels.flip(2) if self._flips(image, generator) else pixels
-
-    def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, Tensor | None]:
-        """Return each sample's caption number, and a mask of the samples to flip (None: the batch is not flipped)."""
-        captions, flips = self.captions.starts[ids], None
-        draws_flip = self.transform.fixed and self.transform.flip
-        if self.source.draws_caption or draws_flip:
+    def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, list[int] | None]:
+        """Return each sample's caption number, and each image's draw (None: nothing is drawn for images)."""
+        captions, draws = self.captions.starts[ids], None
+        if self.source.draws_caption or self.images.draws:
             generators = [sample_generator(self.seed, *key) for key in keys]
             captions = np.array([self._caption(i, g) for i, g in zip(ids.tolist(), generators, strict=True)])
-            if draws_flip:
-                pairs = zip(images.tolist(), generators, strict=True)
-                flips = torch.tensor([self._flips(image, generator) for image, generator in pairs])
-        return captions, flips
+            if self.images.draws:
+                draws = [self.images.draw(i, g) for i, g in zip(images.tolist(), generators, strict=True)]
+        return captions, draws
 
     def _caption(self, sample_id: int, generator: random.Random) -> int:
         """Return the number of a sample's caption, drawn as `PairSource.caption` draws it."""
         first, end = map(int, self.captions.starts[sample_id : sample_id + 2])
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
-    def _flips(self, image: int, generator: random.Random) -> bool:
-        """Draw as `TrainTransform` does: first a crop box, which is unused here, then the flip."""
-        if not self.transform.flip:
-            return False
-        width, height = self.pixels.sizes[image].tolist()
-        crop_box(width, height, self.transform.scale, generator)
-        return self.transform.flips(generator)
-
     def _has_errors(self, images: Array, captions: Array) -> bool:
-        bad = self.pixels.errors.keys() & images.tolist() if self.pixels.errors else ()
+        bad = self.images.errors.keys() & images.tolist() if self.images.errors else ()
         return bool(bad or (self.captions.errors and self.captions.errors.keys() & captions.tolist()))
 
 
-def _open_captions(
-    config: DataConfig, inputs: Inputs, source: PairSource, preprocess: SamplePreprocessor, negatives: bool
+def open_captions(
+    config: DataConfig,
+    tokens: Tokens,
+    source: PairSource,
+    tokenizer: Tokenizer,
+    negatives: bool,
+    tower: TextTower | None = None,
+    device: torch.device = CPU,
 ) -> CaptionCache:
-    """Return the tokenized captions, from memory if this process has tokenized them for an earlier run."""
-    tokens = [inputs.tokenizer, inputs.context_length, inputs.clean]
-    settings = [*tokens, config.keywords, config.keyword_digits, negatives]
-    key = content_hash([source.fingerprint, config.captions, *settings])
+    """Return tokens of all captions, or with `tower` their features, embedded on `device` where they are missing.
+
+    They come from memory if this process has encoded them for an earlier run.
+    """
+    settings = [tokens.tokenizer, tokens.context_length, tokens.clean, config.keywords, config.keyword_digits]
+    features = [] if tower is None else [tower.digest, tower.precision]
+    key = content_hash([source.fingerprint, config.captions, *settings, negatives, *features])
     if key not in _captions:
         while len(_captions) >= KEPT:
             _captions.popitem(last=False)
-        _captions[key] = _tokenize(source, preprocess, negatives)
+        encode = tokenizer if tower is None else partial(text_features, tower, tokenizer, device=device)
+        _captions[key] = _encode(source, Keywords(config.keywords, config.keyword_digits), encode, negatives)
     _captions.move_to_end(key)
     return _captions[key]
 
 
-def _tokenize(source: PairSource, preprocess: SamplePreprocessor, negatives: bool) -> CaptionCache:
+def embed_pairs(
+    config: DataConfig, source: PairSource | Stream, towers: Mapping[str, Any], device: torch.device
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Embed the images and captions that are missing; return the mean and standard deviation of the features by side.
+
+    Raises UserError: the source has no random access, or the features do not fit on the disk.
+    """
+    if not towers:
+        return {}
+    if source.streaming:
+        raise UserError(f"data.features=true needs random access, which data.source={config.source} does not have")
+    statistics = {}
+    if "image" in towers:
+        statistics["image"] = image_features(config, source, towers["image"], device).features.statistics()
+    if "text" in towers:
+        tokens = towers["text"].inputs
+        captions = open_captions(config, tokens, source, build_tokenizer(tokens), False, towers["text"], device)
+        assert isinstance(captions.text, FeatureTexts)
+        statistics["text"] = captions.text.features.statistics()
+    return statistics
+
+
+def _encode(source: PairSource, keywords: Keywords, encode: Encode, negatives: bool) -> CaptionCache:
     starts = np.zeros(len(source) + 1, np.int64)
     captions: list[str] = []
     of_captions: list[str] = []  # negative of each caption
@@ -310,6 +361,5 @@ def _tokenize(source: PairSource, preprocess: SamplePreprocessor, negatives: boo
             captions.append(caption)
             of_captions.append(negative)
         starts[sample_id + 1] = len(captions)
-    label = torch.tensor([preprocess.keywords(caption) for caption in captions])
-    negative_tokens = preprocess.tokenizer(of_captions) if negatives else None
-    return CaptionCache(starts, preprocess.tokenizer(captions), label, errors, negative_tokens)
+    label = torch.tensor([keywords(caption) for caption in captions])
+    return CaptionCache(starts, encode(captions), label, errors, encode(of_captions) if negatives else None)

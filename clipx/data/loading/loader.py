@@ -5,10 +5,10 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.cache import CachedSamples
+from clipx.data.loading.cache import CachedImages, CachedSamples, PixelImages, open_captions, open_pixels
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.loading.faults import (
     BadSampleCounter,
@@ -26,6 +26,7 @@ from clipx.data.loading.faults import (
     start_process_group,
     with_timeout,
 )
+from clipx.data.loading.features import image_features
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise
@@ -41,6 +42,7 @@ STREAM_NOTE = (
     "other samples than an uninterrupted one"
 )
 LOGGED = 100  # largest number of a source's problems in the log
+GetSample = Callable[[int, int], DecodedSample]  # (epoch, id) -> sample
 NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a batch
 
 
@@ -55,6 +57,7 @@ class BatchLoader(ABC):
     tokenizer: Tokenizer
     group: Tensor | None = None  # int64 [n], group of each of the source's n samples
     negatives: bool = False  # batches contain a negative caption for each image
+    towers: Mapping[str, Any] = field(default_factory=dict)  # "image", "text" -> frozen tower whose features to take
 
     def __post_init__(self) -> None:
         self.preprocess = SamplePreprocessor(self.config, self.inputs, self.tokenizer)
@@ -79,9 +82,10 @@ class BatchLoader(ABC):
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
             move = partial(Tensor.to, device=device, non_blocking=True)
+            image = move(host.pixels)
             batch = Batch(
                 sample_id=move(host.sample_id),
-                image=normalise(move(host.pixels)),
+                image=image if "image" in self.towers else normalise(image),
                 text=move(host.text),
                 label=move(host.label),
                 group=None if self.group is None else move(self.group[host.sample_id]),
@@ -126,7 +130,10 @@ class SampleDataset(Dataset[DecodedSample]):
     negatives: bool
 
     def __getitem__(self, index: SampleKey) -> DecodedSample:
-        epoch, sample_id = index
+        return self.sample(*index)
+
+    def sample(self, epoch: int, sample_id: int) -> DecodedSample:
+        """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
         generator = sample_generator(self.seed, epoch, sample_id)
         where = self.source.where(sample_id)
         self.activity.record(where)
@@ -146,27 +153,44 @@ class Loader(BatchLoader):
     source: PairSource
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity, self.negatives)
         order = self.sampler.batches(start)
         options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
-        if self.config.cache == "memory":
-            seed = self.sampler.seed
-            samples = CachedSamples(self.config, self.inputs, self.source, self.preprocess, seed, self.negatives)
-            batches = self._read(samples, sampler=order, batch_size=None, collate_fn=None, **options)
+        if self.config.cache == "memory" or self.towers:
+            cached = self._cached_samples()
+            batches = self._read(cached, sampler=order, batch_size=None, collate_fn=None, **options)
+            return self._replace_empty(cached.sample, batches, start)
+        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity, self.negatives)
+        return self._replace_empty(dataset.sample, self._read(dataset, batch_sampler=order, **options), start)
+
+    def _cached_samples(self) -> CachedSamples:
+        """Open the images and captions in memory, or their features.
+
+        Raises UserError: the images do not fit into memory, or data.decode is not exact.
+        """
+        config, source, transform = self.config, self.source, self.preprocess.transform
+        images: CachedImages
+        if "image" in self.towers:
+            images = image_features(config, source, self.towers["image"])
+        elif config.decode != "exact":
+            raise UserError(
+                f"data.cache=memory decodes images at full size, but data.decode={config.decode} decodes some at a "
+                "reduced size; allowed: data.decode=exact, or data.cache=none"
+            )
         else:
-            batches = self._read(dataset, batch_sampler=order, **options)
-        return self._replace_empty(dataset, batches, start)
+            images = PixelImages(open_pixels(source, transform), transform)
+        captions = open_captions(config, self.inputs, source, self.tokenizer, self.negatives, self.towers.get("text"))
+        return CachedSamples(source, images, captions, self.sampler.seed)
 
-    def _replace_empty(self, dataset: SampleDataset, batches: Iterator[HostBatch], start: int) -> Iterator[HostBatch]:
+    def _replace_empty(self, sample: GetSample, batches: Iterator[HostBatch], start: int) -> Iterator[HostBatch]:
         for step, batch in enumerate(batches, start):
-            yield batch if len(batch.sample_id) else self._replace_batch(dataset, step, batch)
+            yield batch if len(batch.sample_id) else self._replace_batch(sample, step, batch)
 
-    def _replace_batch(self, dataset: SampleDataset, step: int, batch: HostBatch) -> HostBatch:
+    def _replace_batch(self, sample: GetSample, step: int, batch: HostBatch) -> HostBatch:
         """Replace a batch without good samples by good samples of this rank's next steps.
 
         The step cannot be skipped: other ranks may have good samples, and a resumed run would meet the same batch.
         """
-        tried = map(dataset.__getitem__, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
+        tried = starmap(sample, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
         good = islice((sample for sample in tried if not sample.error), len(batch.bad))
         return collate(list(good))._replace(bad=batch.bad)  # a bad replacement is counted at its regular step
 
@@ -230,10 +254,11 @@ def open_loader(
     inputs: Inputs,
     tokenizer: Tokenizer,
     needs: Collection[str] = (),
+    towers: Mapping[str, Any] | None = None,
 ) -> BatchLoader:
     """Return the loader for the kind of source. Its batches contain group and negative_text if `needs` names them.
 
-    `needs`: inputs that the objective needs, `Objective.needs`.
+    `needs`: inputs that the objective needs, `Objective.needs`. `towers`: frozen towers whose features to take.
 
     Raises:
         UserError: a stream with data.cache=memory; needs that the source does not provide; or the source's problems
@@ -252,7 +277,7 @@ def open_loader(
         )
     kind = StreamLoader if source.streaming else Loader
     group = _groups(config, source) if "group" in needs else None
-    return kind(config, source, sampler, inputs, tokenizer, group, negatives)
+    return kind(config, source, sampler, inputs, tokenizer, group, negatives, towers or {})
 
 
 def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clipx.config import scene_words
 from clipx.errors import UserError, one_line
-from clipx.types import Inputs
+from clipx.types import Tokens
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import lookup
 
@@ -80,7 +80,7 @@ class HfTokenizer:
         return tokens
 
 
-def build_tokenizer(inputs: Inputs) -> Tokenizer:
+def build_tokenizer(inputs: Tokens) -> Tokenizer:
     """Return the tokenizer of a text tower, preceded by `data.clean`; it truncates and pads to the context length.
 
     Raises UserError if the tokenizer can be neither found locally nor downloaded, or data.clean is unknown.
@@ -96,7 +96,7 @@ def build_tokenizer(inputs: Inputs) -> Tokenizer:
     return CleanedTokenizer(lookup(CLEANERS, inputs.clean, "data.clean"), tokenizer)
 
 
-def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
+def words(inputs: Tokens, ids: Tensor) -> list[tuple[int, str]]:
     """Return position and text of each token of a text, without start, end and padding tokens.
 
     `ids`: int64 [L], L = context length, from `words:scenes` or an open_clip tokenizer whose end token has the largest
@@ -111,14 +111,14 @@ def words(inputs: Inputs, ids: Tensor) -> list[tuple[int, str]]:
     return [(i, open_clip.decode(ids[i : i + 1]).strip()) for i in range(1, end)]
 
 
-def notes(inputs: Inputs, source: str) -> list[str]:
+def notes(inputs: Tokens, source: str) -> list[str]:
     """Return a log message if the tokenizer has only the words of scenes, but `source` (data.source) is other data."""
     if inputs.tokenizer != scene_words.NAME or source == "scenes":
         return []
     return [f"the tokenizer has only the words of scenes: all other words of data.source={source} share one token"]
 
 
-def _open_clip(inputs: Inputs) -> Tokenizer:
+def _open_clip(inputs: Tokens) -> Tokenizer:
     import open_clip
 
     on_hub = inputs.tokenizer.startswith(open_clip.factory.HF_HUB_PREFIX)

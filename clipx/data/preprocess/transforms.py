@@ -17,7 +17,7 @@ from torchvision.transforms import RandAugment
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import to_rgb
-from clipx.types import Inputs
+from clipx.types import Pixels
 from clipx.utils.registry import lookup
 
 MIN_RATIO, MAX_RATIO = 3 / 4, 4 / 3  # width / height of a random crop
@@ -27,7 +27,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 class TrainTransform:
     """Random resized crop, then flip, then RandAugment."""
 
-    def __init__(self, config: DataConfig, inputs: Inputs) -> None:
+    def __init__(self, config: DataConfig, inputs: Pixels) -> None:
         self.scale = (config.crop_scale[0], config.crop_scale[1])
         self.flip = config.flip
         self.size = inputs.image_size
@@ -104,7 +104,7 @@ def crop_box(width: int, height: int, scale: tuple[float, float], generator: ran
 class Normalise:
     """Normalises uint8 [b, 3, H, W] to float32 with the image tower's mean and standard deviation, on the device."""
 
-    def __init__(self, inputs: Inputs, device: torch.device) -> None:
+    def __init__(self, inputs: Pixels, device: torch.device) -> None:
         self.mean = torch.tensor(inputs.mean, device=device).view(3, 1, 1) * 255
         self.std = torch.tensor(inputs.std, device=device).view(3, 1, 1) * 255
 
@@ -112,7 +112,7 @@ class Normalise:
         return pixels.float().sub_(self.mean).div_(self.std)
 
 
-def evaluation_transform(inputs: Inputs) -> Callable[[Image.Image], Tensor]:
+def evaluation_transform(inputs: Pixels) -> Callable[[Image.Image], Tensor]:
     """Return open_clip's evaluation transform: a PIL image to normalised float32 [3, H, W]."""
     from open_clip.transform import PreprocessCfg, image_transform_v2
 

@@ -1,7 +1,9 @@
 """The interface of a source with random access, and the source for webdataset shards."""
 
+import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -55,9 +57,23 @@ class PairSource(Protocol):
         """Return the bytes of some image files, if the fingerprint covers only their names; caches tell them apart."""
         return []
 
+    def stamp(self) -> str | None:
+        """Return a hash of size and time of all image files; None if the source cannot tell that a file has changed."""
+        return None
+
     def group_of(self) -> NDArray[np.int32] | None:
         """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: image numbers."""
         return self.image_of()
+
+
+def stamp_of(files: Iterable[Path]) -> str:
+    """Return a hash of names, sizes and times of files; a file that is missing counts as such."""
+    sha = hashlib.sha256()
+    for file in files:
+        with suppress(OSError, ValueError):  # ValueError: a NUL byte in the name
+            status = file.stat()
+            sha.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return sha.hexdigest()[:16]
 
 
 class ShardPairs(PairSource):
@@ -92,6 +108,9 @@ class ShardPairs(PairSource):
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_member(self.column, self.shards.read(sample_id, self.column))
+
+    def stamp(self) -> str:
+        return stamp_of([self.shards.folder / shard.name for shard in self.shards.index.shards])
 
     def negative(self, sample_id: int, caption: str) -> str:
         number = [texts.plain(one) for one in self.captions(sample_id)].index(caption)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, read_error
-from clipx.data.sources.base import PairSource
+from clipx.data.sources.base import PairSource, stamp_of
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 
@@ -116,6 +116,9 @@ class FilePairs(PairSource):
 
     def image_sizes(self) -> list[int]:
         return sizes_of([self.folder / self._names[i] for i in evenly_spaced(len(self))])
+
+    def stamp(self) -> str:
+        return stamp_of(self.folder / self._names[i] for i in range(len(self)))
 
     def image_of(self) -> NDArray[np.int32] | None:
         numbers: dict[str, int] = {}

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.types import Pixels, Tokens
 
@@ -29,17 +31,64 @@ LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # altern
 
 
 class Projected(nn.Module):
-    """A body with one feature vector per sample and a linear projection to E (papers 1 and 3)."""
+    """A body with one feature vector per sample and a projection to E, linear (papers 1 and 3) or `set_head`'s."""
 
     def __init__(self, body: nn.Module, width: int, embed_dim: int) -> None:
         super().__init__()
         self.body = body
-        self.projection = nn.Linear(width, embed_dim)  # the optimizer finds projections by this name
+        self.projection: nn.Module = nn.Linear(width, embed_dim)  # the optimizer finds projections by this name
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, ...] -> [b, E]."""
         projected: Tensor = self.projection(self.body(x))
         return projected
+
+
+class Standardise(nn.Module):
+    """(x - mean) / deviation, with the statistics of the training set; padding, a token of zeros, stays zero."""
+
+    mean: Tensor  # [width]
+    deviation: Tensor  # [width]
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, width] or [b, K, width] -> the same shape."""
+        scaled = (x - self.mean) / self.deviation
+        return scaled if x.ndim == 2 else scaled * x.any(dim=-1, keepdim=True)
+
+
+class MlpHead(nn.Module):
+    """W2 dropout(gelu(W1 x + b1)) + b2, plus the linear path W0 x."""
+
+    def __init__(self, width: int, hidden: int, embed_dim: int, dropout: float, linear: bool) -> None:
+        super().__init__()
+        self.hidden = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(dropout))
+        self.output = nn.Linear(hidden, embed_dim)
+        self.linear = nn.Linear(width, embed_dim, bias=False) if linear else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, width] -> [b, E]."""
+        embedded: Tensor = self.output(self.hidden(x))
+        return embedded if self.linear is None else embedded + self.linear(x)
+
+
+def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
+    """Put the head of model.*.head and model.*.standardise on a tower, in place; `embed_dim` is model.embed_dim."""
+    if config.head == "tower" and not config.standardise:
+        return
+    if not isinstance(tower.module, Projected):  # a tower that has its own projection
+        tower.body, tower.embed_dim, width = tower.module, embed_dim or tower.embed_dim, tower.embed_dim
+        tower.module = Projected(tower.body, width, tower.embed_dim)
+    projection = tower.module.projection
+    assert isinstance(projection, nn.Linear)
+    width, E = projection.in_features, projection.out_features
+    if config.head == "mlp":
+        projection = MlpHead(width, config.head_width, E, config.head_dropout, config.head_linear)
+    tower.module.projection = nn.Sequential(Standardise(width), projection) if config.standardise else projection
 
 
 def split_kind(name: str, kinds: Iterable[str], key: str) -> tuple[str, str]:

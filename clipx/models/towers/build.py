@@ -8,7 +8,7 @@ import torch
 from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
-from clipx.models.towers.base import ImageTower, TextTower, split_kind
+from clipx.models.towers.base import ImageTower, TextTower, set_head, split_kind
 from clipx.models.towers.hub_weights import is_on_hub
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 from clipx.utils import plugins
@@ -37,38 +37,65 @@ TOWERS: dict[str, TowerKind] = {  # kind, the part of a tower's name before the 
 }
 
 
-def build_towers(model: ModelConfig, load: bool) -> tuple[ImageTower, TextTower]:
+def build_towers(
+    model: ModelConfig, load: bool, image: ImageTower | None = None, text: TextTower | None = None
+) -> tuple[ImageTower, TextTower]:
     """Build both towers of a run; `load=False` skips published weights, for loading a checkpoint afterwards.
+
+    `image`, `text`: a tower to use instead, `clipx.models.towers.frozen`.
 
     Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
-    images = {kind: row.image for kind, row in TOWERS.items() if row.image}
-    texts = {kind: row.text for kind, row in TOWERS.items() if row.text}
-    image_kind, _ = split_kind(model.image.name, images, "model.image.name")
-    text_kind, _ = split_kind(model.text.name, texts, "model.text.name")
+    kinds = _check_names(model)
+    same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
+    if same and kinds[0] == "open_clip" and image is None and text is None:  # one model gives both towers
+        size, length = model.image.size, model.text.context_length
+        image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
+    image = image or build_image_tower(model, load)
+    text = text or build_text_tower(model, load)
+    set_head(image, model.image, model.embed_dim)
+    set_head(text, model.text, model.embed_dim)
+    _check_widths(model, image, text)
+    has_projection = model.points.kernel != "none" or any(t.module is not t.body for t in (image, text))
+    if model.projection_lr_factor != 1 and not has_projection:
+        raise UserError(
+            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv, "
+            "small:bag and small:clip_bag towers, and towers with a head or point sets, have a separate projection, "
+            f"not {model.image.name} and {model.text.name}"
+        )
+    return image, text
+
+
+def build_image_tower(model: ModelConfig, load: bool) -> ImageTower:
+    """Build the image tower without model.image.head. Raises UserError like `build_towers`."""
+    build = TOWERS[_check_names(model)[0]].image
+    assert build is not None
+    tower = build(model.image, model.embed_dim, load)
+    if model.image.size is not None:
+        _check_image_size(model.image, tower)
+    return tower
+
+
+def build_text_tower(model: ModelConfig, load: bool) -> TextTower:
+    """Build the text tower without model.text.head. Raises UserError like `build_towers`."""
+    build = TOWERS[_check_names(model)[1]].text
+    assert build is not None
+    return build(model.text, model.embed_dim, load)
+
+
+def _check_names(model: ModelConfig) -> tuple[str, str]:
+    """Return the kinds of the image and the text tower. Raises UserError: unknown, or weights of another kind."""
+    images = [kind for kind, row in TOWERS.items() if row.image]
+    texts = [kind for kind, row in TOWERS.items() if row.text]
     for key, tower in (("model.image", model.image), ("model.text", model.text)):
         if is_on_hub(tower.pretrained) and not tower.name.startswith("open_clip:"):
             raise UserError(
                 f"{key}.pretrained={tower.pretrained} needs a tower named open_clip:NAME, not {key}.name={tower.name}"
             )
-    same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
-    if same and image_kind == "open_clip":  # one model gives both towers
-        size, length = model.image.size, model.text.context_length
-        image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
-    else:
-        image = images[image_kind](model.image, model.embed_dim, load)
-        text = texts[text_kind](model.text, model.embed_dim, load)
-    _check_widths(model, image, text)
-    if model.image.size is not None:
-        _check_image_size(model.image, image)
-    has_projection = model.points.kernel != "none" or any(t.module is not t.body for t in (image, text))
-    if model.projection_lr_factor != 1 and not has_projection:
-        raise UserError(
-            f"model.projection_lr_factor={model.projection_lr_factor} has no effect: only timm:, hf:, small:conv, "
-            "small:bag and small:clip_bag towers, and towers with point sets, have a separate projection, not "
-            f"{model.image.name} and {model.text.name}"
-        )
-    return image, text
+    return (
+        split_kind(model.image.name, images, "model.image.name")[0],
+        split_kind(model.text.name, texts, "model.text.name")[0],
+    )
 
 
 def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> None:

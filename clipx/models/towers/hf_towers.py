@@ -37,6 +37,21 @@ class ClassToken(nn.Module):
         return hidden[:, 0]
 
 
+class MaskedTokens(nn.Module):
+    """Outputs of a transformer encoder at all tokens, for point sets; those of padding are zeros."""
+
+    def __init__(self, encoder: nn.Module, padding: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.padding = padding  # token id
+
+    def forward(self, text: Tensor) -> Tensor:
+        """int64 [b, L] -> [b, L, width]."""
+        mask = text != self.padding
+        hidden: Tensor = self.encoder(input_ids=text, attention_mask=mask.long()).last_hidden_state
+        return hidden * mask[..., None]
+
+
 def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -> TextTower:
     """Build the tower; `load=False` skips the weights.
 

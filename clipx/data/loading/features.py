@@ -1,0 +1,200 @@
+"""Features of the training pairs: which items a run needs, and the rows of a batch (data.features=true).
+
+An item of a run is a view of an image, or a caption. Equal images and equal captions are embedded once.
+"""
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from clipx.config.schema import DataConfig
+from clipx.data.features import BLOCK, UNUSABLE, Features, Items, Tower, content_of, open_features
+from clipx.data.preprocess.images import BadSample, decode, open_image
+from clipx.data.preprocess.tokenizer import Tokenizer
+from clipx.data.preprocess.transforms import Normalise, TrainTransform, evaluation_transform
+from clipx.data.sources.base import PairSource
+from clipx.types import Pixels, Tokens
+from clipx.utils.files import cache_home, content_hash, new_file
+
+CPU = torch.device("cpu")
+Array = NDArray[Any]
+
+
+class ImageTower(Tower, Protocol):
+    """A frozen image tower."""
+
+    inputs: Pixels
+
+
+class TextTower(Tower, Protocol):
+    """A frozen text tower."""
+
+    inputs: Tokens
+    padding: int | None  # token id
+
+
+@dataclass
+class FeatureImages:
+    """Features of the images of a source; `row_of` is the row of each image's views, int64 [images, views]."""
+
+    features: Features
+    row_of: Array
+    image_of: Array | None  # image number of each sample; None: the sample id
+    errors: dict[int, str]  # image number -> reason why the image is bad
+    batched = True
+
+    def __post_init__(self) -> None:
+        self.draws: bool = self.row_of.shape[1] > 1
+
+    def numbers(self, ids: Array) -> Array:
+        return ids if self.image_of is None else self.image_of[ids]
+
+    def draw(self, number: int, generator: random.Random) -> int:
+        return generator.randrange(self.row_of.shape[1]) if self.draws else 0
+
+    def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
+        return self.features.take(self.row_of[numbers, 0 if draws is None else np.array(draws)])
+
+    def one(self, number: int, generator: random.Random) -> Tensor:
+        return self.batch(np.array([number]), [self.draw(number, generator)])[0]
+
+    def sample(self, sample_id: int) -> Tensor:
+        """Return the features of a sample's image, its first view. Raises BadSample."""
+        number = self.numbers(np.array([sample_id]))
+        if (reason := self.errors.get(int(number[0]))) is not None:
+            raise BadSample(reason)
+        return self.batch(number, None)[0]
+
+
+@dataclass
+class FeatureTexts:
+    """Features of a list of texts, indexed like a tensor of tokens."""
+
+    features: Features
+    row_of: Array  # int64 [texts]
+
+    def __getitem__(self, index: Tensor | int) -> Tensor:
+        return self.take(np.array([index]))[0] if isinstance(index, int) else self.take(index.numpy())
+
+    def take(self, numbers: Array) -> Tensor:
+        """Return the features of some of the texts."""
+        return self.features.take(self.row_of[numbers])
+
+
+def image_features(
+    config: DataConfig, source: PairSource, tower: ImageTower, device: torch.device = CPU
+) -> FeatureImages:
+    """Return the features of all images of a source; embed those that are missing."""
+    image_of, views = source.image_of(), config.views or 1
+    # the first sample of each image
+    samples = np.arange(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1]
+    contents = _contents(source, samples)
+    of_views = contents[:, None] if config.views is None else _of_views(contents, views)
+    hashes, first, row_of = _distinct(of_views.ravel())
+    transform = _ViewTransform(config, tower.inputs)
+
+    def pixels(number: int) -> Tensor | None:
+        image, view = divmod(int(first[number]), views)
+        try:
+            return transform(source.image(int(samples[image])), int(contents[image]), view)
+        except BadSample:
+            return None
+
+    def inputs(numbers: Sequence[int]) -> list[Tensor | None]:
+        with ThreadPoolExecutor(max(config.workers, 1)) as pool:
+            return list(pool.map(pixels, numbers))
+
+    what = "images" if config.views is None else "views of images"
+    items = Items(f"{len(hashes):,} {what}", hashes, inputs)
+    features = open_features(tower, items, device, transform.name)
+    row_of = row_of.reshape(-1, views)
+    bad = np.flatnonzero((features.state[row_of] == UNUSABLE).any(axis=1)).tolist()
+    errors = {number: _reason(source, int(samples[number])) for number in bad}
+    return FeatureImages(features, row_of, image_of, errors)
+
+
+def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], device: torch.device = CPU) -> FeatureTexts:
+    """Return the features of texts; embed those that are missing."""
+    contents = np.array([content_of(text.encode()) for text in texts], np.uint64)
+    hashes, first, row_of = _distinct(contents)
+
+    def tokens(numbers: Sequence[int]) -> Tensor:
+        return tokenizer([texts[int(first[number])] for number in numbers])
+
+    def lengths() -> Array:
+        parts = [range(k, min(k + BLOCK, len(hashes))) for k in range(0, len(hashes), BLOCK)]
+        return np.concatenate([tokens(part).ne(tower.padding or 0).sum(dim=1).numpy() for part in parts])
+
+    # as points of a set, texts have different numbers of tokens
+    of_tokens = lengths if len(tower.shape) == 2 and tower.padding is not None else None
+    items = Items(f"{len(hashes):,} texts", hashes, lambda numbers: list(tokens(numbers)), of_tokens)
+    return FeatureTexts(open_features(tower, items, device), row_of)
+
+
+class _ViewTransform:
+    """Preprocessing of a view: as in evaluation, or with data.views a crop and a flip that depend on image and view."""
+
+    def __init__(self, config: DataConfig, inputs: Pixels) -> None:
+        self.evaluation = evaluation_transform(inputs)
+        self.train = None if config.views is None else TrainTransform(config, inputs)
+        self.normalise = Normalise(inputs, CPU)
+        augmentation = [config.crop_scale, config.flip, config.rand_augment, config.decode]
+        self.name = "" if config.views is None else f"view {augmentation}"
+
+    def __call__(self, data: bytes, content: int, view: int) -> Tensor:
+        """Return float [3, H, W]. Raises BadSample."""
+        if self.train is None:
+            return self.evaluation(decode(data))
+        return self.normalise(self.train(open_image(data), random.Random(f"{content},{view}")))
+
+
+def _contents(source: PairSource, samples: Array) -> Array:
+    """Return the hash of each image file, uint64 [images]; kept in the cache while no file of the source changes."""
+    stamp = source.stamp()
+    path = cache_home() / "frozen" / "contents" / f"{content_hash([source.fingerprint, stamp])}.npy"
+    if stamp is not None and path.is_file():
+        known: Array = np.load(path)
+        return known
+
+    def content(sample_id: int) -> int:
+        try:
+            return content_of(source.image(sample_id))
+        except BadSample as error:
+            return content_of(f"{source.where(sample_id)}: {error}".encode())
+
+    contents = np.array([content(sample_id) for sample_id in samples.tolist()], np.uint64)
+    if stamp is not None:
+        with new_file(path) as temporary, temporary.open("wb") as file:
+            np.save(file, contents)
+    return contents
+
+
+def _of_views(contents: Array, views: int) -> Array:
+    """Return the hash of each view of each image, uint64 [images, views]."""
+    numbers = ([content_of(f"{content},{view}".encode()) for view in range(views)] for content in contents.tolist())
+    return np.array(list(numbers), np.uint64)
+
+
+def _distinct(hashes: Array) -> tuple[Array, Array, Array]:
+    """Return the distinct hashes in the order of their first places, these places, and the number of each hash."""
+    _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return hashes[first[order]], first[order], rank[number]
+
+
+def _reason(source: PairSource, sample_id: int) -> str:
+    """Return why the image of a sample is unusable."""
+    try:
+        decode(source.image(sample_id))
+    except BadSample as error:
+        return str(error)
+    return "the image was unusable when its features were embedded"

@@ -1,0 +1,218 @@
+"""Frozen towers whose outputs are stored (data.features=true): what identifies them, and how they embed a batch.
+
+The outputs are features: those of the tower's body, before a projection of clipx, or its tokens for point sets. A
+digest of weights, preprocessing, tokenizer, pooling and library versions identifies them. A small file below
+CLIPX_CACHE/frozen/towers keeps it, so that a tower is not loaded if all features of a run are stored.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Generic, Self
+
+import torch
+from torch import Tensor, nn
+
+from clipx.config.schema import ModelConfig, RunConfig
+from clipx.data.preprocess.tokenizer import build_tokenizer
+from clipx.errors import UserError
+from clipx.models import point_sets
+from clipx.models.towers import build
+from clipx.models.towers.base import ImageTower, InputsT, Projected, Standardise, TextTower, Tower
+from clipx.models.towers.hf_towers import MaskedTokens
+from clipx.types import Pixels, Tokens
+from clipx.utils.device import tf32
+from clipx.utils.files import cache_home, content_hash, write_text
+
+LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes the outputs
+SIDES = ("image", "text")
+IDENTITY = ("name", "pretrained", "size", "context_length", "pooling")  # settings of a tower that change its outputs
+
+
+@dataclass(eq=False)
+class FrozenTower(Generic[InputsT]):
+    """A frozen tower that is loaded when it first embeds a batch."""
+
+    model: ModelConfig
+    side: str  # "image" or "text"
+    digest: str  # of all that determines the outputs, except for versions of libraries
+    versions: str  # of the libraries whose code computes the outputs
+    weights: str  # SHA-256 of the body's tensors
+    shape: tuple[int, ...]  # of one output: (width,), or (K, width) for tokens; a text has at most K
+    projected: bool  # True: clipx adds a linear projection to this kind of tower
+    inputs: InputsT
+    precision: str  # of the stored outputs, data.feature_precision
+    padding: int | None  # token id after the end of a text, where the outputs are tokens; None: no token is padding
+
+    @property
+    def name(self) -> str:
+        """Return the tower's name with its setting, for messages."""
+        return f"model.{self.side}.name={getattr(self.model, self.side).name}"
+
+    @cached_property
+    def body(self) -> nn.Module:
+        """Load the tower. Raises UserError: its weights have changed since the digest was computed."""
+        body, _, _ = _load(self.model, self.side)
+        if weights_digest(body) != self.weights:
+            _memory(self.model, self.side).unlink(missing_ok=True)
+            raise UserError(f"{self.name}: its weights have just changed; run the same command again to use them")
+        return body
+
+    def __call__(self, batch: Tensor, device: torch.device) -> Tensor:
+        """Map images [b, 3, H, W] or token ids [b, L] to float32 [b, *shape] on the CPU; padding tokens are zeros."""
+        with torch.no_grad(), tf32(False):
+            outputs: Tensor = self.body.to(device)(batch.to(device))
+        return outputs.float().cpu()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the tower itself: copies of a model share it."""
+        return self
+
+
+def frozen_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
+    """Return side -> tower whose features the run uses; {} without data.features. Raises UserError: as `build_towers`.
+
+    Random weights (model.SIDE.pretrained=null) are drawn with seed 0, so that all runs share their features.
+    """
+    sides = [side for side in SIDES if config.data.features and getattr(config.model, side).frozen]
+    return {side: _describe(config, side) for side in sides}
+
+
+def build_towers(model: ModelConfig, load: bool, frozen: dict[str, FrozenTower[Any]]) -> tuple[ImageTower, TextTower]:
+    """Build both towers of a run; of those in `frozen` only the head, which takes features instead of pixels or tokens.
+
+    `load=False` skips published weights, for loading a checkpoint afterwards. Raises UserError like
+    `clipx.models.towers.build.build_towers`.
+    """
+    given: dict[str, Any] = {side: _of_features(tower, model, load) for side, tower in frozen.items()}
+    return build.build_towers(model, load, **given)
+
+
+def set_statistics(head: nn.Module, mean: Tensor, deviation: Tensor) -> None:
+    """Set the mean and the standard deviation, [width] each, of a tower with model.SIDE.standardise."""
+    for module in head.modules():
+        if isinstance(module, Standardise):
+            module.mean.copy_(mean)
+            module.deviation.copy_(deviation)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return the SHA-256 of the names and values of all tensors of a module."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        sha.update(name.encode())
+        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tower[Any]:
+    """Return a tower without layers before its projection, if it has one."""
+    body, width = nn.Identity(), tower.shape[-1]
+    if len(tower.shape) == 1 and not tower.projected:
+        return Tower(body, body, width, tower.inputs)
+    embed_dim = model.embed_dim or width
+    module = Projected(body, width, embed_dim)
+    projection = _load(model, tower.side)[1] if load and not tower.projected else None
+    if projection is not None:  # of published weights
+        embed_dim = projection.shape[1]
+        module = Projected(body, width, embed_dim)
+        module.projection.weight.data = projection.T.contiguous()
+    return Tower(module, body, embed_dim, tower.inputs)
+
+
+def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
+    """Return a tower with its digest, from the file that keeps it, else by loading the tower."""
+    model, file = config.model, _memory(config.model, side)
+    try:
+        known = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        body, _, tower = _load(model, side)
+        known = {
+            "weights": weights_digest(body),
+            "architecture": content_hash(repr(body)),  # also the pooling, which no weight shows
+            "shape": _shape(body, tower.inputs),
+            "projected": isinstance(tower.module, Projected),
+            "inputs": asdict(tower.inputs),
+            "tokenizer": _tokenizer_digest(tower.inputs),
+            "padding": body.padding if isinstance(body, MaskedTokens) else None,
+        }
+        write_text(file, json.dumps(known))
+    inputs: Any
+    if side == "image":
+        pixels = known["inputs"]
+        inputs = Pixels(**pixels | {"mean": tuple(pixels["mean"]), "std": tuple(pixels["std"])})
+    else:
+        inputs = Tokens(**known["inputs"] | {"clean": config.data.clean})
+    what = [known[key] for key in ("weights", "architecture", "shape", "tokenizer")]
+    return FrozenTower(
+        model=model,
+        side=side,
+        digest=content_hash([*what, asdict(inputs)]),
+        versions=_versions(),
+        weights=known["weights"],
+        shape=tuple(known["shape"]),
+        projected=known["projected"],
+        inputs=inputs,
+        precision=config.data.feature_precision,
+        padding=known["padding"],
+    )
+
+
+def _memory(model: ModelConfig, side: str) -> Path:
+    """Return the file that keeps the digest of a tower; other settings, files or libraries have another file."""
+    tower = getattr(model, side)
+    settings = [getattr(tower, key, None) for key in IDENTITY]
+    local = [path for path in (tower.name.partition(":")[2], tower.pretrained or "") if Path(path).exists()]
+    key = [side, *settings, model.embed_dim, model.points.kernel != "none", _versions(), [_stamps(p) for p in local]]
+    return cache_home() / "frozen" / "towers" / f"{content_hash(key)}.json"
+
+
+def _stamps(path: str) -> list[tuple[str, int, int]]:
+    """Return name, size and time of a file, or of all files in a folder."""
+    root = Path(path)
+    files = [root] if root.is_file() else sorted(file for file in root.rglob("*") if file.is_file())
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+def _versions() -> str:
+    return " ".join(version(library) for library in LIBRARIES)
+
+
+def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Tower[Any]]:
+    """Load a tower; return its body, the projection [width, E] that a point set removes, and the tower."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(0)
+        build_one: Callable[..., Tower[Any]] = build.build_image_tower if side == "image" else build.build_text_tower
+        tower = build_one(model, load=True)
+        body, projection = tower.body, None
+        if model.points.kernel != "none":
+            tokens = point_sets.to_token_tower(tower.module, f"model.{side}.name={getattr(model, side).name}")
+            body, projection = tokens.body, tokens.projection
+    return body.eval().requires_grad_(False), projection, tower
+
+
+@torch.no_grad()
+def _shape(body: nn.Module, inputs: Pixels | Tokens) -> list[int]:
+    """Return the shape of an output, from that for one input."""
+    with torch.device("cpu"):  # a forecast builds models on the meta device
+        if isinstance(inputs, Pixels):
+            outputs: Tensor = body(torch.zeros(1, 3, inputs.image_size, inputs.image_size))
+        else:
+            outputs = body(build_tokenizer(inputs)(["a"]))
+    return list(outputs.shape[1:])
+
+
+def _tokenizer_digest(inputs: Pixels | Tokens) -> str:
+    """Return a hash of the tokenizer's files, if it is a folder, else of its name; "" for an image tower."""
+    if isinstance(inputs, Pixels):
+        return ""
+    folder = Path(inputs.tokenizer.removeprefix("hf:"))
+    files = sorted(file for kind in ("*.json", "*.txt", "*.model") for file in folder.glob(kind) if folder.is_dir())
+    sha = hashlib.sha256(inputs.tokenizer.encode() if not files else b"")
+    for file in files:
+        sha.update(file.name.encode() + file.read_bytes())
+    return sha.hexdigest()
