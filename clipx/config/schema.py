@@ -211,6 +211,12 @@ class TextTowerConfig(TowerConfig):
         CONTEXT_LENGTH,
         unit="tokens",
     )
+    pooling: str | None = setting(
+        None,
+        "hf: one vector from the outputs at all tokens: that of the class token, the mean without padding, or the last "
+        "token; null: as the model's folder says (1_Pooling), else class",
+        choices=("class", "mean", "last"),
+    )
 
 
 @dataclass(kw_only=True)

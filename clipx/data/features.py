@@ -82,7 +82,7 @@ class Features:
         taken = torch.zeros(len(numbers), *self.shape)
         for row, number in zip(taken, numbers.tolist(), strict=True):
             first, end = self.starts[number : number + 2].tolist()
-            row[: end - first] = torch.from_numpy(self.rows[first:end])
+            row[: end - first] = torch.from_numpy(np.array(self.rows[first:end]))
         return taken
 
     def statistics(self) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from clipx.models import frozen, point_sets, temperature
 from clipx.models.frozen import FrozenTower
 from clipx.models.heads import Head, KernelHead, SinglePointHead
 from clipx.models.towers.base import ImageTower, Projected, TextTower
-from clipx.models.towers.hf_towers import ClassToken
+from clipx.models.towers.hf_towers import PooledText
 from clipx.types import Inputs, Progress
 
 
@@ -172,7 +172,7 @@ def _transformers(encoder: Any) -> None:
 
 def _projected(tower: Projected) -> None:
     body: Any = tower.body
-    if type(body) is ClassToken:
+    if type(body) is PooledText:
         _transformers(body.encoder)
     else:
         body.set_grad_checkpointing(True)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from clipx.config.schema import ModelConfig, RunConfig
-from clipx.data.preprocess.tokenizer import build_tokenizer
 from clipx.errors import UserError
 from clipx.models import point_sets
 from clipx.models.towers import build
@@ -167,7 +166,8 @@ def _memory(model: ModelConfig, side: str) -> Path:
     tower = getattr(model, side)
     settings = [getattr(tower, key, None) for key in IDENTITY]
     local = [path for path in (tower.name.partition(":")[2], tower.pretrained or "") if Path(path).exists()]
-    key = [side, *settings, model.embed_dim, model.points.kernel != "none", _versions(), [_stamps(p) for p in local]]
+    versions = [version("clipx"), _versions()]  # a new version of clipx may build a tower in another way
+    key = [side, *settings, model.embed_dim, model.points.kernel != "none", versions, [_stamps(p) for p in local]]
     return cache_home() / "frozen" / "towers" / f"{content_hash(key)}.json"
 
 
@@ -202,7 +202,7 @@ def _shape(body: nn.Module, inputs: Pixels | Tokens) -> list[int]:
         if isinstance(inputs, Pixels):
             outputs: Tensor = body(torch.zeros(1, 3, inputs.image_size, inputs.image_size))
         else:
-            outputs = body(build_tokenizer(inputs)(["a"]))
+            outputs = body(torch.ones(1, inputs.context_length, dtype=torch.int64))  # all vocabularies have id 1
     return list(outputs.shape[1:])
 
 

@@ -17,7 +17,7 @@ from clipx.config.schema import PointsConfig
 from clipx.errors import UserError
 from clipx.models.kernels import REDUCTIONS
 from clipx.models.towers.base import Projected
-from clipx.models.towers.hf_towers import ClassToken, MaskedTokens
+from clipx.models.towers.hf_towers import MaskedTokens, PooledText
 from clipx.types import PointSet
 
 BOUND = 100.0  # largest |weight|; without a bound the paper's runs diverged (appendix A.1)
@@ -73,8 +73,9 @@ def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
     tokens = CONVERTERS[type(tower)](tower) if type(tower) in CONVERTERS else None
     if tokens is None:
         raise UserError(
-            f"{setting} gives no tokens for a point set (model.points.kernel): use small:vit and small:transformer, "
-            "open_clip:mini-48, or a transformer of open_clip (a text transformer must pool at the end of the text)"
+            f"{setting} gives no tokens for a point set (model.points.kernel): use a tower of timm: or hf: with a "
+            "linear head, small:vit and small:transformer, open_clip:mini-48, or a transformer of open_clip (a text "
+            "transformer must pool at the end of the text)"
         )
     return tokens
 
@@ -178,7 +179,7 @@ class FeatureMap(nn.Module):
 # body of a tower that clipx projects, except timm's -> its tokens
 TOKENS: dict[type, Callable[[Any], nn.Module]] = {
     nn.Identity: lambda body: body,  # the tokens are stored, see clipx.models.frozen
-    ClassToken: lambda body: MaskedTokens(body.encoder, body.padding),
+    PooledText: lambda body: MaskedTokens(body.encoder, body.padding),
 }
 CONVERTERS: dict[type, Callable[[Any], TokenTower | None]] = {
     Projected: _projected,

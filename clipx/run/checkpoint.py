@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -26,10 +26,12 @@ from torch import Tensor, nn
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import Fault, UserError, one_line
-from clipx.models.clip import ClipModel
 from clipx.models.parallel import shard_like
 from clipx.models.temperature import PATHS
 from clipx.types import Progress
+
+if TYPE_CHECKING:  # it imports open_clip, which is slow
+    from clipx.models.clip import ClipModel
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
@@ -169,7 +171,7 @@ def chosen_weights(path: Path, averaged: bool) -> str:
     return AVERAGED if averaged else WEIGHTS
 
 
-def load_weights(model: ClipModel, path: Path, name: str = WEIGHTS) -> None:
+def load_weights(model: "ClipModel", path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS`, those of its step, or `AVERAGED`.
 
     Raises UserError: the file is missing, unreadable or of another model, or frozen towers have changed.
@@ -178,7 +180,7 @@ def load_weights(model: ClipModel, path: Path, name: str = WEIGHTS) -> None:
     set_weights(model, read_weights(path, name), path / name)
 
 
-def check_towers(model: ClipModel, path: Path) -> None:
+def check_towers(model: "ClipModel", path: Path) -> None:
     """Raise UserError if a checkpoint was trained on features of other frozen towers than the model's."""
     then = read_manifest(path).get("frozen", {})
     for side, tower in model.frozen_towers.items():

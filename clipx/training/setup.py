@@ -21,7 +21,7 @@ from clipx.sample_table import SampleTable
 from clipx.training import modality_mixing, optimizer
 from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
-from clipx.types import Progress
+from clipx.types import Inputs, Progress
 from clipx.utils.device import missing_compiler
 from clipx.utils.registry import lookup
 
@@ -47,7 +47,7 @@ def build_components(
     num_samples: int,
     data_fingerprint: str,
     build_model: Callable[[RunConfig], clip.ClipModel] = build_initial_model,
-    build_teacher: Callable[[RunConfig, clip.ClipModel, torch.device], Teacher] = load_teacher,
+    build_teacher: Callable[[RunConfig, Inputs, torch.device], Teacher] = load_teacher,
 ) -> TrainComponents:
     """Build model, objective, optimizer and sample table on the device, and the teacher if the objective needs it.
 
@@ -71,7 +71,12 @@ def build_components(
     parallel = _parallelise(model, ema, config, device)
     teacher = None
     if "teacher" in objective.needs:
-        teacher = build_teacher(config, model, device)
+        teacher = build_teacher(config, model.inputs, device)
+        if teacher.frozen_towers != model.tower_digests():
+            raise UserError(
+                f"model.teacher={config.model.teacher} and this run must take the same inputs: features of the same "
+                "frozen towers (data.features, model.image, model.text), or pixels and tokens"
+            )
     table_device = torch.device("cpu") if config.train.table_device == "cpu" else device
     state = TrainState(
         model,

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from clipx.config.schema import PUBLISHED_PREFIXES, RunConfig
-from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint
@@ -41,7 +40,7 @@ class Teacher:
         return torch.cat(images).float(), torch.cat(texts).float()
 
 
-def load_teacher(config: RunConfig, student: clip.ClipModel, device: torch.device) -> Teacher:
+def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
     """Load model.teacher: a run, checkpoint or arm, `open_clip:NAME/TAG`, `open_clip:NAME/FILE` or `hf-hub:USER/NAME`.
 
     The teacher normalises its embeddings only if this run does in training (model.normalise=always), and its own run
@@ -55,12 +54,7 @@ def load_teacher(config: RunConfig, student: clip.ClipModel, device: torch.devic
         teacher, inputs = _load_published(name, device, normalise)
     else:
         teacher, inputs = _load_run(other_checkpoint(config, KEY, name), device, normalise)
-    check_same_inputs(f"{KEY}={name}", inputs, student.inputs, "they must agree")
-    if teacher.frozen_towers != student.tower_digests():
-        raise UserError(
-            f"{KEY}={name} and this run must take the same inputs: features of the same frozen towers (data.features, "
-            "model.image, model.text), or pixels and tokens"
-        )
+    check_same_inputs(f"{KEY}={name}", inputs, student, "they must agree")
     return teacher
 
 

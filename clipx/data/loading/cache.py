@@ -79,6 +79,12 @@ class PixelCache:
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
+    def image(self, number: int) -> Image.Image:
+        """Return a whole image, if the cache has whole images."""
+        width, height = self.sizes[number]
+        pixels = self.data[self.offsets[number] : self.offsets[number + 1]]
+        return Image.fromarray(pixels.reshape(height, width, 3))
+
 
 class PixelImages:
     """Images of a pixel cache, transformed for training."""
@@ -109,9 +115,7 @@ class PixelImages:
     def one(self, number: int, generator: random.Random) -> Tensor:
         if self.transform.fixed:
             return self.batch(np.array([number]), [self.draw(number, generator)])[0]
-        width, height = self.cache.sizes[number]
-        pixels = self.cache.data[self.cache.offsets[number] : self.cache.offsets[number + 1]]
-        return self.transform(Image.fromarray(pixels.reshape(height, width, 3)), generator)
+        return self.transform(self.cache.image(number), generator)
 
 
 # key -> cache, locked file; least recently used first

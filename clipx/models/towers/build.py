@@ -51,6 +51,7 @@ def build_towers(
     if same and kinds[0] == "open_clip" and image is None and text is None:  # one model gives both towers
         size, length = model.image.size, model.text.context_length
         image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
+        _check_image_size(model.image, image)
     image = image or build_image_tower(model, load)
     text = text or build_text_tower(model, load)
     set_head(image, model.image, model.embed_dim)
@@ -71,8 +72,7 @@ def build_image_tower(model: ModelConfig, load: bool) -> ImageTower:
     build = TOWERS[_check_names(model)[0]].image
     assert build is not None
     tower = build(model.image, model.embed_dim, load)
-    if model.image.size is not None:
-        _check_image_size(model.image, tower)
+    _check_image_size(model.image, tower)
     return tower
 
 
@@ -92,6 +92,8 @@ def _check_names(model: ModelConfig) -> tuple[str, str]:
             raise UserError(
                 f"{key}.pretrained={tower.pretrained} needs a tower named open_clip:NAME, not {key}.name={tower.name}"
             )
+    if model.text.pooling is not None and not model.text.name.startswith("hf:"):
+        raise UserError(f"model.text.pooling={model.text.pooling} needs a tower named hf:, not {model.text.name}")
     return (
         split_kind(model.image.name, images, "model.image.name")[0],
         split_kind(model.text.name, texts, "model.text.name")[0],
@@ -115,8 +117,9 @@ def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> Non
 
 @torch.no_grad()
 def _check_image_size(config: ImageTowerConfig, tower: ImageTower) -> None:
-    """Run one image of the configured size through the tower. Raises UserError if that fails."""
-    assert config.size is not None
+    """Run one image of the configured size, if one is set, through the tower. Raises UserError if that fails."""
+    if config.size is None:
+        return
     was_training = tower.module.training
     try:
         tower.module.eval()(torch.zeros(1, 3, config.size, config.size))

@@ -1,9 +1,11 @@
-"""Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: the output of the class token and a projection to E.
+"""Text towers of Hugging Face, `hf:NAME_OR_FOLDER`: one vector from the encoder's outputs and a projection to E.
 
 open_clip's own adapter does not support DistilBERT, which papers 1 and 3 use. The name selects configuration and
 tokenizer, `pretrained` selects the weights. Configurations in configs/hf are read without the hub.
 """
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +21,49 @@ from clipx.utils.hub import quiet_hub
 
 KEY = "model.text"
 CONTEXT_LENGTH = 77  # as CLIP; most encoders accept 512 tokens, at many times the cost
+STATED = {  # key of sentence-transformers -> pooling
+    "pooling_mode_cls_token": "class",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "last",
+}
 CONFIGS = Path(__file__).parent / "configs" / "hf"
 
 
-class ClassToken(nn.Module):
-    """Output of a transformer encoder at the first token; padding is masked."""
+def _of_class_token(hidden: Tensor, mask: Tensor) -> Tensor:
+    return hidden[:, 0]
 
-    def __init__(self, encoder: nn.Module, padding: int) -> None:
+
+def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    return (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def _last(hidden: Tensor, mask: Tensor) -> Tensor:
+    positions = mask * torch.arange(mask.shape[1], device=mask.device)
+    return hidden[torch.arange(len(hidden), device=hidden.device), positions.argmax(dim=1)]
+
+
+# model.text.pooling -> function of outputs [b, L, width] and mask bool [b, L], False for padding, to [b, width]
+POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"class": _of_class_token, "mean": _mean, "last": _last}
+
+
+class PooledText(nn.Module):
+    """One vector from the outputs of a transformer encoder; padding is masked."""
+
+    def __init__(self, encoder: nn.Module, padding: int, pooling: str) -> None:
         super().__init__()
         self.encoder = encoder
         self.padding = padding  # token id
+        self.pooling = pooling
 
     def forward(self, text: Tensor) -> Tensor:
         """int64 [b, L] -> [b, width]."""
-        output = self.encoder(input_ids=text, attention_mask=(text != self.padding).long())
-        hidden: Tensor = output.last_hidden_state
-        return hidden[:, 0]
+        mask = text != self.padding
+        output = self.encoder(input_ids=text, attention_mask=mask.long())
+        return POOLINGS[self.pooling](output.last_hidden_state, mask)
+
+    def extra_repr(self) -> str:
+        """Show the pooling, which no weight shows."""
+        return f"pooling={self.pooling}"
 
 
 class MaskedTokens(nn.Module):
@@ -74,9 +103,26 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
         encoder = _load_pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # unused, since the projection replaces it; DDP fails on unused weights
-    body = ClassToken(encoder, shape.pad_token_id)
+    body = PooledText(encoder, shape.pad_token_id, config.pooling or _pooling_of(source))
     tokens = Tokens(tokenizer=config.name, context_length=length)
     return TextTower(Projected(body, shape.hidden_size, embed_dim), body, embed_dim, tokens)
+
+
+def _pooling_of(source: str) -> str:
+    """Return the pooling that a folder of sentence-transformers states in 1_Pooling/config.json, else class.
+
+    Raises UserError: a pooling that is not in POOLINGS.
+    """
+    file = Path(source) / "1_Pooling" / "config.json"
+    if not file.is_file():
+        return "class"
+    try:
+        stated = json.loads(file.read_text())
+        return next(name for key, name in STATED.items() if stated.get(key))
+    except (ValueError, AttributeError, StopIteration) as error:
+        raise UserError(
+            f"{KEY}.name=hf:{source}: {file} states no known pooling; set {KEY}.pooling to class, mean or last"
+        ) from error
 
 
 def _load_config(source: str) -> Any:

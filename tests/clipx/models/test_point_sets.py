@@ -22,6 +22,7 @@ from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.point_sets import BOUNDS, PaddedText, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model, tower_names
+from clipx.models.towers.timm_towers import build_timm_tower
 from clipx.types import PointSet, Progress
 
 TOWER = "open_clip:mini-vit-48"
@@ -223,11 +224,20 @@ def test_invalid_kernel_settings_are_refused(change: dict[str, object], message:
         clip.build_model(settings)
 
 
+def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
+    tower: Any = build_timm_tower(ImageTowerConfig(name="timm:test_efficientnet", size=64), 8, False).module.eval()
+    image = torch.randn(2, 3, 64, 64)
+    pooled = tower.body(image)
+    tokens = to_token_tower(tower, "model.image.name").body(image)
+    assert tokens.shape == (2, 4, pooled.shape[1])
+    torch.testing.assert_close(tokens.mean(dim=1), pooled)
+
+
 def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     settings = config()
     settings.model.embed_dim = 128
-    settings.model.image.name = "timm:resnet18"
-    with pytest.raises(UserError, match=r"model\.image\.name=timm:resnet18 gives no tokens"):
+    settings.model.image.name = "small:conv"
+    with pytest.raises(UserError, match=r"model\.image\.name=small:conv gives no tokens"):
         clip.build_model(settings)
     settings = config()
     settings.model.normalise = "never"

@@ -104,13 +104,13 @@ def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: 
 
 def test_filling_the_cache_may_take_longer_than_stall_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_shards(tmp_path / "train", samples=16)
-    tokenize = cache._tokenize
+    tokenize = cache._encode
 
     def slow(*given: Any) -> Any:
         time.sleep(1.5)
         return tokenize(*given)
 
-    monkeypatch.setattr(cache, "_tokenize", slow)
+    monkeypatch.setattr(cache, "_encode", slow)
     assert len(load(tmp_path, "memory", stall_seconds=0.5)) == 6
 
 
@@ -210,7 +210,7 @@ def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
     write_shards(tmp_path / "train", samples=16)
     first = load(tmp_path, "memory")
     monkeypatch.setattr(cache, "_write", None)
-    monkeypatch.setattr(cache, "_tokenize", None)
+    monkeypatch.setattr(cache, "_encode", None)
     assert_equal(first, load(tmp_path, "memory"))
 
 

@@ -1,5 +1,6 @@
 """Hugging Face text towers: class token, padding mask, complete weights, errors."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,35 @@ def test_padding_does_not_change_the_embedding(tmp_path: Path) -> None:
     text = torch.randint(1, 100, (3, 8))
     padded = torch.cat([text, torch.zeros(3, 6, dtype=torch.int64)], dim=1)
     assert torch.allclose(module(text), module(padded), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["class", "mean", "last"])
+def test_pooling_equals_a_loop_over_the_tokens_without_padding(tmp_path: Path, pooling: str) -> None:
+    folder = write_distilbert(tmp_path)
+    config = TextTowerConfig(name=f"hf:{folder}", context_length=8, pooling=pooling)
+    body: Any = hf_towers.build_hf_tower(config, 16, True).body.eval()
+    text = torch.randint(1, 100, (3, 8))
+    for row, length in zip(text, (8, 5, 1), strict=True):
+        row[length:] = 0
+    for row, pooled, length in zip(text, body(text), (8, 5, 1), strict=True):
+        hidden = body.encoder(input_ids=row[None, :length]).last_hidden_state[0]
+        expected = {"class": hidden[0], "mean": hidden.mean(dim=0), "last": hidden[-1]}[pooling]
+        assert torch.allclose(pooled, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stated", "pooling"),
+    [("pooling_mode_cls_token", "class"), ("pooling_mode_mean_tokens", "mean"), ("pooling_mode_lasttoken", "last")],
+)
+def test_a_folder_of_sentence_transformers_states_its_pooling(tmp_path: Path, stated: str, pooling: str) -> None:
+    folder = write_distilbert(tmp_path)
+    assert build(folder).body.pooling == "class"
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps({stated: True, "pooling_mode_max_tokens": False}))
+    assert build(folder).body.pooling == pooling
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(UserError, match=r"model\.text\.pooling to class, mean or last"):
+        build(folder)
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "bert", "roberta"])

@@ -1,0 +1,187 @@
+"""Features of frozen towers on disk: one pass an item, shared by processes, whole after kills, refused without room."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clipx.data import features
+from clipx.data.features import Items, content_of, open_features
+from clipx.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
+CPU = torch.device("cpu")
+fork = multiprocessing.get_context("fork")
+
+
+class Double:
+    """A tower of width 2 that returns (x, 2x) and notes each item that it embeds in a file."""
+
+    name, versions = "model.image.name=double", "1"
+    precision: str = "float32"
+
+    def __init__(self, notes: Path, digest: str = "double", tokens: int = 0, seconds: float = 0.0) -> None:
+        self.digest, self.notes, self.seconds = digest, notes, seconds
+        self.shape: tuple[int, ...] = (tokens, 2) if tokens else (2,)
+
+    def __call__(self, batch: Tensor, device: torch.device) -> Tensor:
+        with self.notes.open("a") as file:
+            file.writelines(f"{int(value)}\n" for value in batch[:, 0].tolist())
+        time.sleep(self.seconds)
+        pairs = torch.stack([batch[:, 0], 2 * batch[:, 0]], dim=1)
+        return pairs if len(self.shape) == 1 else pairs[:, None].repeat(1, self.shape[0], 1)
+
+    def passes(self) -> list[int]:
+        return sorted(map(int, self.notes.read_text().split())) if self.notes.exists() else []
+
+
+def items(values: Sequence[int], bad: Sequence[int] = (), lengths: Callable[[], Any] | None = None) -> Items:
+    hashes = np.array([content_of(str(value).encode()) for value in values], np.uint64)
+
+    def inputs(numbers: Sequence[int]) -> list[Tensor | None]:
+        return [None if values[n] in bad else torch.tensor([float(values[n])]) for n in numbers]
+
+    return Items("numbers", hashes, inputs, lengths)
+
+
+def test_each_item_passes_the_tower_once(tmp_path: Path) -> None:
+    tower = Double(tmp_path / "notes")
+    for _ in range(3):
+        found = open_features(tower, items(range(300)), CPU)
+        assert torch.equal(found.take(np.array([7, 299])), torch.tensor([[7.0, 14.0], [299.0, 598.0]]))
+    assert tower.passes() == list(range(300))
+
+
+def test_a_set_that_has_grown_embeds_only_what_is_new(tmp_path: Path) -> None:
+    tower = Double(tmp_path / "notes")
+    open_features(tower, items(range(200)), CPU)
+    grown = open_features(tower, items(range(100, 400)), CPU)
+    assert tower.passes() == list(range(400))
+    assert torch.equal(grown.take(np.arange(300))[:, 0], torch.arange(100.0, 400.0))
+
+
+@pytest.mark.parametrize("key", ["digest", "versions", "precision"])
+def test_another_tower_has_other_files(tmp_path: Path, key: str) -> None:
+    tower, other = Double(tmp_path / "notes"), Double(tmp_path / "other")
+    setattr(other, key, "float16" if key == "precision" else "new")
+    open_features(tower, items(range(3)), CPU)
+    open_features(other, items(range(3)), CPU)
+    assert tower.passes() == other.passes() == [0, 1, 2]
+
+
+def test_float16_takes_half_of_the_disk(tmp_path: Path) -> None:
+    tower = Double(tmp_path / "notes")
+    tower.precision = "float16"
+    found = open_features(tower, items(range(1, 100)), CPU)
+    assert found.rows.dtype == np.float16
+    assert torch.equal(found.take(np.array([2])), torch.tensor([[3.0, 6.0]]))
+
+
+def test_tokens_are_stored_with_their_lengths(tmp_path: Path) -> None:
+    tower = Double(tmp_path / "notes", tokens=4)
+    lengths = [1, 4, 2]
+    found = open_features(tower, items([5, 6, 7], lengths=lambda: np.array(lengths)), CPU)
+    assert found.rows.shape == (7, 2)
+    for number, (value, length) in enumerate(zip([5, 6, 7], lengths, strict=True)):
+        taken = found.take(np.array([number]))[0]
+        assert torch.equal(taken[:length], torch.tensor([[value, 2.0 * value]]).expand(length, 2))
+        assert not taken[length:].any()
+    mean, _ = found.statistics()
+    assert torch.allclose(mean, torch.tensor([(5 + 4 * 6 + 2 * 7) / 7, 2 * (5 + 4 * 6 + 2 * 7) / 7]))
+    # the rows of a set of tokens are copied, too
+    more = open_features(tower, items([7, 8], lengths=lambda: np.array([2, 3])), CPU)
+    assert tower.passes() == [5, 6, 7, 8]
+    assert torch.equal(more.take(np.array([0])), found.take(np.array([2])))
+
+
+def test_statistics_leave_out_unusable_items(tmp_path: Path) -> None:
+    found = open_features(Double(tmp_path / "notes"), items([1, 2, 3, 6], bad=[6]), CPU)
+    mean, deviation = found.statistics()
+    assert found.state.tolist() == [1, 1, 1, 2]
+    assert torch.allclose(mean, torch.tensor([2.0, 4.0]))
+    assert torch.allclose(deviation, torch.tensor([1.0, 2.0]) * (2 / 3) ** 0.5)
+
+
+def killed_after(writes: int, notes: Path) -> None:
+    """Embed, and kill this process before write number `writes`."""
+    count, write = 0, features._write
+
+    def counting(file: int, data: bytes, offset: int) -> None:
+        nonlocal count
+        if count == writes:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+        write(file, data, offset)
+
+    features._write = counting
+    open_features(Double(notes), items(range(300)), CPU)
+
+
+def test_killed_at_twenty_moments_the_file_is_the_same_in_the_end(tmp_path: Path, empty_cache: Path) -> None:
+    expected = np.array(open_features(Double(tmp_path / "all"), items(range(300)), CPU).rows)
+    for moment in range(20):  # of 600 writes
+        shutil.rmtree(empty_cache / "frozen")
+        child = fork.Process(target=killed_after, args=(30 * moment, tmp_path / "killed"))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        found = open_features(Double(tmp_path / "end"), items(range(300)), CPU)
+        assert np.array_equal(found.rows, expected)
+        assert found.state.all()
+
+
+def test_processes_share_the_blocks_and_take_over_that_of_a_dead_one(tmp_path: Path) -> None:
+    def embed(notes: Path, seconds: float) -> None:
+        open_features(Double(notes, seconds=seconds), items(range(8 * features.BLOCK)), CPU)
+
+    dead = fork.Process(target=embed, args=(tmp_path / "dead", 60.0))
+    dead.start()
+    while not (tmp_path / "dead").exists():
+        time.sleep(0.01)
+    alive = [fork.Process(target=embed, args=(tmp_path / f"alive{k}", 0.05)) for k in range(2)]
+    for process in alive:
+        process.start()
+    time.sleep(0.3)
+    dead.kill()
+    for process in alive:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    passes = [Double(tmp_path / f"alive{k}").passes() for k in range(2)]
+    assert all(passes)
+    assert sorted(passes[0] + passes[1]) == list(range(8 * features.BLOCK))
+
+
+def test_features_that_do_not_fit_are_refused_with_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**30, 2**30 - 2**20, 2**20))
+    with pytest.raises(UserError, match=r"data\.features=true.* 2 MiB .*only 1 MiB.*CLIPX_CACHE"):
+        open_features(Double(tmp_path / "notes"), items(range(300_000)), CPU)
+
+
+def test_a_disk_that_fills_up_is_named_and_the_blocks_so_far_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tower, write = Double(tmp_path / "notes"), os.pwrite
+    count = 0
+
+    def full(*arguments: Any) -> int:
+        nonlocal count
+        count += 1
+        if count > 300:
+            raise OSError(28, "No space left on device")
+        return write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(UserError, match=r"data\.features=true: .* No space left on device"):
+            open_features(tower, items(range(300)), CPU)
+    open_features(tower, items(range(300)), CPU)
+    assert tower.passes() == sorted([*range(300), *range(128, 256)])
