@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from clipx.errors import DRIVE_FAILED, Fault, UserError
+from clipx.errors import DRIVE_FAILED, Fault, UserError, printable_line
 
 STOPPED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in a shell
 
@@ -32,10 +32,10 @@ def exit_code_of(call: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard further output
         return 128 + signal.SIGPIPE
     except UserError as error:
-        print(f"clipx: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"clipx: {printable_line(str(error))}", file=sys.stderr)
         return 2
     except Fault as error:
-        print(f"clipx: {error}", file=sys.stderr)
+        print(f"clipx: {printable_line(str(error))}", file=sys.stderr)
         return error.code
     except OSError as error:
         if error.filename is None and error.errno not in (*DISK_FULL, *DRIVE_FAILED):

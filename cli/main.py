@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
-from cli.settings.arguments import CheckOptions, plugin_names, split_config_dir, take_options
+from cli.settings.arguments import CheckOptions, permitted_plugins, split_config_dir, take_options
 from clipx.errors import UserError
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
@@ -349,7 +349,7 @@ def _run(name: str, arguments: list[str]) -> None:
         if command is train:
             _print_main_settings()
     else:
-        load_plugins(plugin_names(arguments) or [])
+        load_plugins(permitted_plugins(arguments))
         if command not in COMPOSED:
             arguments = [a for a in arguments if not a.startswith("plugins=")]
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv

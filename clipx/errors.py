@@ -43,6 +43,16 @@ def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
     return order[max(ranks)]
 
 
+def printable_line(text: str) -> str:
+    """Return text on one line without control characters, which tables, SVG and terminals would act on."""
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Return text with a space for each control character and line break."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def one_line(error: BaseException) -> str:
     """Return the first line of an error message, and the second one if the first ends with a colon."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]

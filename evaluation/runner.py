@@ -11,9 +11,10 @@ from PIL.Image import Image
 
 from clipx import distributed
 from clipx.errors import UserError
-from clipx.run.folder import RESULTS
+from clipx.run.folder import RESULTS, artifacts_of
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
+from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.prompts import ENSEMBLE
@@ -195,7 +196,7 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
-    return out / "artifacts" / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
+    return artifacts_of(out) / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
@@ -203,7 +204,7 @@ def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
     if not path.is_file():
         return None
     try:
-        return dict(json.loads(path.read_text())["hashes"])
+        return dict(load_json(path.read_text())["hashes"])
     except (ValueError, KeyError, TypeError):
         return {}
 

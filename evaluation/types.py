@@ -164,8 +164,3 @@ def csv_text(table: Sequence[Sequence[object]]) -> str:
 def first_names(names: Sequence[str], shown: int = 4) -> str:
     """Return "A, B, C and 4 more": the first `shown` names and the number of the others."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-
-
-def printable_line(text: str) -> str:
-    """Return text on one line without control characters, which tables, SVG and Markdown cannot hold."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

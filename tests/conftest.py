@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes.folder import ensure_rendered
+from clipx.utils.trust import PERMITTED
 from evaluation.embedding.features import forget_inputs
 from evaluation.report.figures import Drawing
 from tests.helpers.folder import write_shards
@@ -77,6 +78,7 @@ def cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests share rendered scenes, indexes and embeddings. Their keys contain the content, or path and time."""
     forget_inputs()
     monkeypatch.setenv("CLIPX_CACHE", str(shared / "cache"))
+    monkeypatch.setenv(PERMITTED, "{}")  # what the command line of another test has permitted
 
 
 @pytest.fixture

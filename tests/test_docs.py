@@ -145,7 +145,7 @@ def test_the_recipe_of_the_first_experiment_composes(tmp_path: Path, monkeypatch
     (recipe,) = re.findall(r"```\n# my_recipes/first.yaml.*?\n(.*?)```", page, re.DOTALL)
     (tmp_path / "first.yaml").write_text(recipe)
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
-    assert set(compose_run(["recipe=first", "arm=uniform"]).objective) == {"clip", "uniform"}
+    assert set(compose_run(["recipe=first", "arm=uniform", "plugins=[uniform]"]).objective) == {"clip", "uniform"}
     assert len(make_plan(["recipe=first"]).overrides) == 6
 
 

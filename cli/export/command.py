@@ -25,7 +25,7 @@ from cli.export.weights import OpenClipModel, convert
 from cli.settings.arguments import parse_options
 from clipx.config.schema import RunConfig
 from clipx.config.setting import Rule, setting
-from clipx.errors import Fault, UserError
+from clipx.errors import Fault, UserError, printable_line
 from clipx.models.towers.hub_weights import PREFIX, REPOSITORY
 from clipx.run.checkpoint import run_of
 from clipx.run.folder import RESULTS, RunFolder
@@ -33,7 +33,7 @@ from clipx.utils.files import new_file, write_text
 from clipx.utils.hub import reachable
 from evaluation.runs import reader, results
 from evaluation.runs.description import describe, digits, duration, objective, training_seconds
-from evaluation.types import Result, printable_line
+from evaluation.types import Result
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
 RUNS: Rule = (lambda runs: bool(runs) and all(runs), "[RUN,RUN,...]")
@@ -237,7 +237,9 @@ def _initial(config: RunConfig) -> str:
     named = {side: weights for side, weights in sides.items() if weights}
     if not named:
         return "random"
-    return ", ".join(f"{side} {Path(w).name if Path(w).exists() else w}" for side, w in named.items())
+    return ", ".join(
+        f"{side} {Path(w).name if Path(w).exists() or Path(w).is_absolute() else w}" for side, w in named.items()
+    )
 
 
 def _commit(run: reader.Run) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from clipx.config.setting import AT_LEAST_1, parse, setting
 from clipx.errors import UserError
 from clipx.training.devices import DEVICES
+from clipx.utils.trust import permit
 
 S = TypeVar("S")
 
@@ -118,6 +119,13 @@ def plugin_names(arguments: list[str]) -> list[str] | None:
     if not given:
         return None
     return [name for part in given[-1].strip("[]").split(",") if (name := part.strip(" '\""))]
+
+
+def permitted_plugins(arguments: list[str]) -> list[str]:
+    """Return the modules of plugins= on the command line, and allow their import in this and in worker processes."""
+    names = plugin_names(arguments) or []
+    permit("plugins", names)
+    return names
 
 
 def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:

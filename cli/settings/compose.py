@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cli.settings import messages
 from cli.settings.arguments import (
     key_of,
-    plugin_names,
+    permitted_plugins,
     refuse_duplicates,
     same_spelling,
     shows_config,
@@ -52,8 +52,9 @@ from clipx.config.presets import check_combinations
 from clipx.config.schema import ARM_PREFIX, EvalConfig, RunConfig
 from clipx.config.setting import check, check_key, check_value, settings_of
 from clipx.errors import Fault, UserError, most_severe
-from clipx.utils.plugins import load_plugins
+from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
+from clipx.utils.trust import permit
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
@@ -196,8 +197,8 @@ def text_of(override: str) -> str:
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
-    overrides, names = with_plugin_list(overrides)
-    load_plugins(names or [])
+    overrides, _ = with_plugin_list(overrides)
+    load_plugins(permitted_plugins(overrides))
     _register([])
     refuse_duplicates(overrides)
     for override in _parse(overrides):
@@ -237,7 +238,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
 
     The arms are None if the arguments do not name one known recipe.
     """
-    load_plugins(plugin_names(arguments) or [])  # first, because a plug-in may add recipes
+    load_plugins(permitted_plugins(arguments))  # first, because a plug-in may add recipes
     chosen = _choices([a for a in arguments if "=" in a]).get("recipe", "")
     found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
@@ -246,7 +247,8 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
         messages.refuse_unknown_recipe(chosen, recipes())
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = with_plugin_list(given)
-    load_plugins((found.plugins if found else []) if names is None else names)
+    if found and names is None:
+        load_plugins_of_file(found.plugins)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
     return [prefixed[a] for a in given], set(map(key_of, from_arm)), found.arms if found else None
@@ -302,7 +304,10 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
         messages.refuse_missing(with_names, chosen)
         raise
     assert isinstance(config, RunConfig)
-    load_plugins(config.plugins)  # again, because a launcher of Hydra may have started this process
+    # again, because a launcher of Hydra may have started this process
+    permit("programs", _typed_programs(overrides))
+    permitted_plugins(overrides)
+    load_plugins_of_file(config.plugins)
     check(config)
     check_combinations(config)
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
@@ -312,6 +317,16 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
                 raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
             lookup(known, name.removeprefix(ARM_PREFIX), f"model.{key}={ARM_PREFIX}NAME: NAME")
     return config
+
+
+def _typed_programs(overrides: list[str]) -> list[str]:
+    """Return the URLs of the command line that start a program."""
+    found = []
+    for override in _parse([o for o in overrides if key_of(o) in ("data.urls", "data.root")]):
+        value = override.value()
+        values = value if isinstance(value, list) else [value]
+        found += [text for one in values if (text := str(getattr(one, "text", one))).lower().startswith("pipe:")]
+    return found
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:

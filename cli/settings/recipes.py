@@ -15,7 +15,7 @@ scale:                                 # ladders of `clipx reproduce scale=AXIS`
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.resources import files
@@ -34,6 +34,7 @@ from clipx.errors import UserError
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added
 from clipx.utils.registry import lookup, one_of
+from clipx.utils.trust import check_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
@@ -69,13 +70,16 @@ def load_recipe(path: Path) -> Recipe:
 @cache
 def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     try:
-        content = OmegaConf.to_container(OmegaConf.load(path))
+        text = path.read_text(encoding="utf-8")
+        check_yaml(text)
+        content = OmegaConf.to_container(OmegaConf.create(text))
     except OSError:
         raise
     except Exception as error:  # from yaml or OmegaConf
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
+    _refuse_powers(path, content)
     arms, seeds = content.pop("arms", {}), content.pop("seeds", 1)
     if not isinstance(arms, dict) or not all(_are_overrides(a) for a in arms.values()):
         raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
@@ -98,6 +102,27 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         [str(name) for name in plugins],
         scale,
     )
+
+
+def _refuse_powers(path: Path, content: dict[Any, Any]) -> None:
+    """Raise UserError if a recipe, which may come from somebody else, configures Hydra or reads the environment."""
+    if keys := [key for key in content if str(key).startswith("hydra")]:
+        raise UserError(f"recipe {path}: {keys[0]} may only be set on the command line, not by a recipe")
+    for text in _texts(content):
+        if found := other_interpolation(text):
+            raise UserError(f"recipe {path}: {found} may not be read; allowed: references to settings, ${{KEY}}")
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """Yield all keys and values of a recipe that are texts."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from (*_texts(key), *_texts(value))
+    elif isinstance(content, list):
+        for value in content:
+            yield from _texts(value)
+    elif isinstance(content, str):
+        yield content
 
 
 def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:

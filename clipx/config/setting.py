@@ -21,7 +21,7 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from clipx.errors import UserError
+from clipx.errors import UserError, printable_line
 from clipx.utils import plugins
 from clipx.utils.registry import did_you_mean, lookup, one_of, suggest
 
@@ -229,10 +229,12 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
     if get_origin(kind) is dict and isinstance(value, Mapping):
         return {str(name): _typed(get_args(kind)[1], element, f"{key}.{name}") for name, element in value.items()}
     if kind is float and not isinstance(value, bool):
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             return float(value)  # YAML reads 1e-3, without a dot, as a string
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, str) and printable_line(value).split() != value.split():
+        raise UserError(f"{key} has control characters: {printable_line(value)}")
     if isinstance(value, get_origin(kind) or kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise UserError(f"{key}={value} must be {WORDS.get(kind, kind)}")

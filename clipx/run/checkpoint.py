@@ -12,7 +12,6 @@ A folder is written under a temporary name and then renamed, so it is always com
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -29,6 +28,7 @@ from clipx.errors import Fault, UserError, one_line
 from clipx.models.parallel import shard_like
 from clipx.models.temperature import PATHS
 from clipx.types import Progress
+from clipx.utils.trust import load_json
 
 if TYPE_CHECKING:  # it imports open_clip, which is slow
     from clipx.models.clip import ClipModel
@@ -84,7 +84,7 @@ def _folders(run: Path, name: re.Pattern[str]) -> list[Path]:
 def read_metrics(checkpoint: Path) -> dict[str, float]:
     """Return the metrics in a checkpoint's manifest; {} if it is missing or corrupt. Raises OSError."""
     try:
-        metrics = json.loads((checkpoint / MANIFEST).read_text()).get("metrics", {})
+        metrics = load_json((checkpoint / MANIFEST).read_text()).get("metrics", {})
         return {str(name): float(value) for name, value in metrics.items()}
     except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
@@ -132,9 +132,11 @@ def verify(path: Path, only: str = "") -> dict[str, Any]:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint. Raises UserError: it is missing or corrupt. Raises OSError."""
     try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+        manifest: dict[str, Any] = load_json((path / MANIFEST).read_text())
         digests = manifest["sha256"]
         int(manifest["step"]), manifest["data"], digests[WEIGHTS], digests[TRAINING]  # raises if one is missing
+        if outside := [name for name in digests if Path(name).name != name]:
+            raise ValueError(f"{outside[0]} is outside the checkpoint")
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
     return manifest
@@ -206,6 +208,9 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> 
         expected, given = (list(tensors[key].shape) if key in tensors else "none" for tensors in (own, weights))
         if expected != given:
             raise UserError(f"{file} is of another model: {key} has shape {given} there, {expected} in this run")
+        if own[key].is_floating_point() != weights[key].is_floating_point():
+            kinds = f"{key} is {weights[key].dtype} there, {own[key].dtype} in this run"
+            raise UserError(f"{file} is of another model: {kinds}")
     model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
 
 

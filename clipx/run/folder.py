@@ -30,7 +30,8 @@ from clipx.errors import UserError, one_line
 from clipx.run import checkpoint
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
-from clipx.utils.plugins import load_plugins
+from clipx.utils.plugins import load_plugins_of_file
+from clipx.utils.trust import load_json, load_yaml
 
 CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
 RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
@@ -110,7 +111,7 @@ class RunFolder:
         """
         config = self.config
         try:
-            load_plugins(config.plugins)
+            load_plugins_of_file(config.plugins)
             check(config)
         except UserError as error:
             raise UserError(f"{self.path / CONFIG}: {error}") from error
@@ -238,6 +239,13 @@ def _git(*arguments: str) -> str:
     return result.stdout.strip()
 
 
+def artifacts_of(folder: Path) -> Path:
+    """Return the folder of artifacts to write to. Raises UserError: it is a link, which may lead anywhere."""
+    if (folder / ARTIFACTS).is_symlink():
+        raise UserError(f"{folder / ARTIFACTS} is a link: results are only written inside a run; remove the link")
+    return folder / ARTIFACTS
+
+
 def run_folders(path: Path) -> Iterator[Path]:
     """Yield the runs at or below `path`. Skip hidden folders and those in a run (checkpoints may have config.yaml)."""
     for name, below, files in os.walk(path):
@@ -301,10 +309,10 @@ def rows_of(log: Path) -> Iterator[Row]:
     """Yield the rows of a log.jsonl in the order of writing; skip a line that a kill left incomplete."""
     for line in log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else ():
         try:
-            row = json.loads(line)
+            row = load_json(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
+        if isinstance(row, dict) and type(row.get("step")) is int:
             yield row
 
 
@@ -313,8 +321,8 @@ def read_object(file: Path, advice: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        content = load_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UserError(f"{file} is corrupt ({one_line(error)}); {advice}") from error
     if not isinstance(content, dict):
         raise UserError(f"{file} is corrupt (no JSON object); {advice}")
@@ -323,8 +331,11 @@ def read_object(file: Path, advice: str) -> dict[str, Any]:
 
 def _read_config(file: Path) -> RunConfig:
     try:
-        # clipx writes these files, and they have no interpolations: OmegaConf.load takes twenty times as long
-        values = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        # plain values without interpolations; OmegaConf.load would also take twenty times as long
+        text = file.read_text(encoding="utf-8")
+        values = load_yaml(text)
+        if "${" in text:
+            raise ValueError("a run's settings are plain values, but it has an interpolation, ${...}")
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or an impossible date
         raise UserError(f"{file} is not readable YAML ({one_line(error)}); {RESTORE}") from error
     if not isinstance(values, dict):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from clipx.errors import UserError, one_line
 from clipx.utils.files import recipe_files
+from clipx.utils.trust import is_installed, is_permitted
 
 RECIPES = "RECIPES"
 
@@ -90,6 +91,20 @@ def load_plugins(modules: Iterable[str]) -> None:
             if str(Path.cwd()) not in sys.path:
                 sys.path.append(str(Path.cwd()))  # last, so that no file here hides an installed package
             _add(name, f"plugins={name}", _tables(name, _import(name)))
+
+
+def load_plugins_of_file(modules: list[str]) -> None:
+    """Load the plug-ins that a file names, which may come from somebody else: installed ones, and those that are typed.
+
+    Raises UserError: like `load_plugins`, or the command line does not name a module that no installed package has.
+    """
+    for name in modules:
+        if not (is_permitted("plugins", name) or is_installed(name)):
+            raise UserError(
+                f"plugins=[{name}] stands in a file, and {name} is no installed package: if you trust its code, add "
+                f"plugins=[{name}] to the command"
+            )
+    load_plugins(modules)
 
 
 def added(table: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from clipx.errors import printable
+
 UNLIMITED = 1000  # characters; wider than any row of a table
 EVERY = 30.0  # seconds between lines of progress if stderr is not a terminal
 
@@ -70,4 +72,4 @@ class ProgressBar:
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.utils.trust import load_json
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 
@@ -160,7 +161,7 @@ def _file(runs: Path, recipe: str) -> Path:
 
 def _read(file: Path) -> Design:
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = load_json(file.read_text(encoding="utf-8"))
         return Design(**found | {name: tuple(found[name]) for name in ("arms", "looks", "sets") if name in found})
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from clipx.errors import UserError
 from clipx.utils.files import write_text
+from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
 from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
@@ -187,7 +188,7 @@ def write_stated(folder: Path, rows: list[dict[str, Any]], settings: dict[str, s
 def _parsed(paths: list[Path], name: str, parse: Callable[[Any], Any]) -> Iterator[Any]:
     for file in _files(paths, name):
         try:
-            yield parse(json.loads(file.read_text()))
+            yield parse(load_json(file.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{file} is corrupt ({error!r}): delete it and run its command again") from error
 

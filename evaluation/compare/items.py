@@ -1,6 +1,5 @@
 """Two models item by item: paired differences, and the items that only one of them has right, with their pictures."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import natural_order, run_folders
+from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, MinimalPairs
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runner import open_sets, thumbnail
@@ -170,7 +170,7 @@ def _answers(table: pa.Table) -> Answers:
     word = {name: table[name][0].as_py() for name in ("task", "dataset", "split", "metric", "model", "source")}
     item, unit = (table[name].to_numpy().astype(np.int64) for name in ("item", "unit"))
     right: Bools = table["right"].to_numpy()
-    hashes = json.loads(table["hashes"][0].as_py())
+    hashes = load_json(table["hashes"][0].as_py())
     return Answers(**word, hashes=hashes, item=item, unit=unit, right=right, rank=table["rank"].to_pylist())
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from clipx.data.sources.files import read_json, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
+from clipx.utils.trust import load_json
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import source_config
 from evaluation.datasets.files import Box, FileImages, SourceImages, text_fields
@@ -79,7 +79,7 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
+            entry = load_json(line)
         except ValueError:
             raise UserError(f"{file}: line {number} is not JSON") from None
         first, second, *both_captions, tag = text_fields(f"{file}: line {number}", entry, WINOGROUND_FIELDS)
@@ -199,7 +199,7 @@ def open_winogavil(spec: str, path: Path, settings: Settings) -> Associations:
 def _cue(where: str, row: dict[str, str]) -> tuple[str, list[str], list[str]]:
     """Return cue, candidates and associations."""
     try:
-        candidates, chosen = json.loads(row["candidates"]), json.loads(row["associations"])
+        candidates, chosen = load_json(row["candidates"]), load_json(row["associations"])
         cue = row["cue"].strip().lower()
         if cue and set(chosen) & set(candidates):
             return cue, candidates, chosen

@@ -5,7 +5,6 @@ over fewer examples is a different score. `open_dataset` and `Images` put the se
 """
 
 import hashlib
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError, prefixed
 from clipx.utils.files import content_hash
+from clipx.utils.trust import load_json
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
@@ -62,7 +62,7 @@ def sample_text(shards: Shards, index: int, column: str) -> str:
 def sample_json(shards: Shards, index: int) -> dict[str, object]:
     """Return the object in a sample's .json. Raises UserError: the .json cannot be read or is not an object."""
     try:
-        value = json.loads(shards.read(index, "json"))
+        value = load_json(shards.read(index, "json"))
     except BadSample as error:
         refuse(shards, index, str(error))
     except ValueError:  # includes invalid UTF-8

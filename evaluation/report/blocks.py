@@ -1,9 +1,14 @@
 """Building blocks of a report. The HTML and the text renderers show the same blocks."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from clipx.errors import printable_line
+
 Tone = Literal["", "good", "bad", "neutral", "muted"]
+
+FOLDERS = re.compile(r"(?<![\w.:/~<])/(?:[^/\s'\"<>]+/)+")  # of an absolute path
 
 
 @dataclass(frozen=True)
@@ -130,3 +135,8 @@ class Document:
 def figures(drawn: list[Figure]) -> list[Block]:
     """Return a block with these figures; [] if there are none."""
     return [Figures(drawn)] if drawn else []
+
+
+def shown(text: str) -> str:
+    """Return text on one line without control characters and absolute folders: a report is passed on."""
+    return FOLDERS.sub(".../", printable_line(text))

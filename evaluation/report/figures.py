@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from clipx.errors import printable_line
 from clipx.utils.figures import COLOURS, MAX_TICKS, STYLE, plain_ticks
 from clipx.utils.files import content_hash
 from evaluation.report.blocks import Data, Figure
-from evaluation.types import printable_line
 
 INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
 # Labels after the eighth repeat the colours with other dashes and markers.

@@ -9,9 +9,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clipx.utils.figures import COLOURS
-from evaluation.report.blocks import Data, Document, Figure, Table
+from evaluation.report.blocks import Data, Document, Figure, Table, shown
 from evaluation.report.text import LATEX
-from evaluation.types import printable_line
 
 MAX_UNWRAPPED = 36  # characters; a column with longer texts wraps
 # CSS line styles of the colour samples beside the checkboxes that hide curves, in the order of figures.DASHES
@@ -23,7 +22,7 @@ def render_html(document: Document) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
-        finalize=lambda value: printable_line(value) if type(value) is str else value,  # leaves Markup as it is
+        finalize=lambda value: shown(value) if type(value) is str else value,  # leaves Markup as it is
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -53,15 +52,13 @@ def _column_classes(table: Table) -> list[str | None]:
 def _keys(figure: Figure) -> str | None:
     """Return label, colour and style of each curve that can be switched off, as JSON; None if there are none."""
     labels = enumerate(figure.colours.items() if figure.curves else ())
-    styled = [
-        [printable_line(label), colour, BORDERS[at // len(COLOURS) % len(BORDERS)]] for at, (label, colour) in labels
-    ]
+    styled = [[shown(label), colour, BORDERS[at // len(COLOURS) % len(BORDERS)]] for at, (label, colour) in labels]
     return json.dumps(styled, ensure_ascii=False) if styled else None
 
 
 def _for_json(figure: Figure) -> dict[str, Any]:
     """Return the figure's numbers, and its curves by the id of their element."""
-    curves = {key: [printable_line(label), seed] for key, (label, seed) in figure.curves.items()}
+    curves = {key: [shown(label), seed] for key, (label, seed) in figure.curves.items()}
     return {**_numbers(figure.data), "curves": curves}
 
 
@@ -71,7 +68,7 @@ def _numbers(data: Data) -> dict[str, list[Any]]:
     def value(cell: str | float) -> str | float:
         if isinstance(cell, float):
             return float(f"{cell:.6g}") if math.isfinite(cell) else ""
-        return printable_line(cell) if isinstance(cell, str) else cell
+        return shown(cell) if isinstance(cell, str) else cell
 
     rows = [[value(cell) for cell in row] for row in data.rows]
-    return {"columns": [printable_line(name) for name in data.columns], "rows": rows}
+    return {"columns": [shown(name) for name in data.columns], "rows": rows}

@@ -8,7 +8,8 @@ from unicodedata import normalize
 
 from clipx.utils.files import content_hash
 from evaluation.report import blocks as doc
-from evaluation.types import csv_text, printable_line
+from evaluation.report.blocks import shown
+from evaluation.types import csv_text
 
 SVG_STYLE = (  # a file does not inherit the page's colours
     "<style>svg{color:#3d444d;stroke-linejoin:round}text{font-family:system-ui,sans-serif!important}"
@@ -61,7 +62,7 @@ class Markdown:
                 return [self._figure(figure) for figure in figures]
             case doc.Details(summary, blocks):
                 state = " open" if block.open else ""
-                title = f"<details{state}><summary>{escape(printable_line(summary))}</summary>"
+                title = f"<details{state}><summary>{escape(shown(summary))}</summary>"
                 return [title, *self._blocks(blocks), "</details>"]
             case _:
                 assert_never(block)
@@ -94,7 +95,7 @@ class Markdown:
 
 def _escape(text: str) -> str:
     """Escape HTML, and the Markdown of tables, code, links and emphasis by `*`."""
-    return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(printable_line(text), quote=False))
+    return re.sub(r"([\\|`*\[\]])", r"\\\1", escape(shown(text), quote=False))
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
@@ -125,7 +126,7 @@ def _latex(text: str) -> str:
 
     A text that begins with [ is put in braces, because LaTeX would read [ as an option of the line break before it.
     """
-    escaped = "".join(LATEX.get(piece, _plain(piece)) for piece in re.split(f"({PATTERN})", printable_line(text)))
+    escaped = "".join(LATEX.get(piece, _plain(piece)) for piece in re.split(f"({PATTERN})", shown(text)))
     return f"{{{escaped}}}" if escaped.startswith("[") else escaped
 
 

@@ -15,14 +15,16 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from clipx.errors import UserError
+from clipx.config.setting import from_values
+from clipx.errors import UserError, one_line, printable_line
 from clipx.run.folder import RESULTS, Diverged, RunFolder
 from clipx.run.log import WANDB_ID
 from clipx.run.log_writers import start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.lock import turn
 from clipx.utils.terminal import stdout_console
-from evaluation.types import Result, csv_text, printable_line
+from clipx.utils.trust import load_json
+from evaluation.types import Result, csv_text
 
 NAMES = [field.name for field in fields(Result)]
 LOCK = "results.lock"
@@ -42,19 +44,14 @@ def read(path: Path) -> list[Result]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         try:
-            content = json.loads(line)
-            row = Result(**content)
-            if not set(NAMES) - {"hashes"} <= content.keys() or not all(
-                isinstance(v, int | float) for v in (row.value, row.n, row.low, row.high)
-            ):
-                raise TypeError("a name is missing or a value is not a number")
-            dict(row.hashes)
-            rows.append(row)
-        except (ValueError, TypeError):
+            content = load_json(line)
+            if not isinstance(content, dict) or not set(NAMES) - {"hashes"} <= content.keys():
+                raise UserError(f"a JSON object with {', '.join(NAMES)}")
+            rows.append(from_values(Result, content))
+        except ValueError as error:
             if number == len(lines):  # after the last line break: usually empty
                 break
-            needs = f"a JSON object with {', '.join(NAMES)}"
-            raise UserError(f"{path}:{number} is not a result row ({needs}): remove that line") from None
+            raise UserError(f"{path}:{number} is not a result row ({one_line(error)}): remove that line") from None
     return rows
 
 

@@ -6,12 +6,12 @@ caption without keywords, because it is unclear which of them describes the imag
 "two hundred" matches "two".
 """
 
-import json
 import random
 import re
 
 from clipx.data.preprocess.images import BadSample
 from clipx.errors import UserError
+from clipx.utils.trust import load_json
 
 MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt has one caption, .json a list of captions
 
@@ -34,7 +34,7 @@ def all_from_member(column: str, data: bytes) -> list[str]:
 def all_from_json(data: bytes, key: str = "captions") -> list[str]:
     """Return the list `key` of a .json member. Raises BadSample if it is missing, empty or not a list of texts."""
     try:
-        captions = json.loads(data)[key]
+        captions = load_json(data)[key]
     except (ValueError, KeyError, TypeError) as error:
         raise BadSample(f'.json has no "{key}" ({type(error).__name__}: {error})') from error
     if not isinstance(captions, list) or not captions or not all(isinstance(c, str) for c in captions):

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
-from clipx.errors import UserError
+from clipx.errors import UserError, printable_line
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
+from clipx.utils.trust import load_json
 
 COLUMN_OF = {
     "jpg": "image", "jpeg": "image", "png": "image", "webp": "image",
@@ -87,11 +88,11 @@ class Index:
 
     def where(self, row: int) -> str:
         """Return a sample's location for messages, such as `00003.tar:000123`."""
-        return f"{self.shards[self.shard_of(row)].name}:{self.key(row)}"
+        return printable_line(f"{self.shards[self.shard_of(row)].name}:{self.key(row)}")
 
     def damage(self) -> list[str]:
         """Return one line per problem in any shard."""
-        return [line for shard in self.shards for line in shard.damage]
+        return [printable_line(line) for shard in self.shards for line in shard.damage]
 
     def duplicates(self) -> NDArray[np.int64]:
         """Return the rows of the samples that have the same key as an earlier sample."""
@@ -176,7 +177,7 @@ def save(index: Index, folder: Path) -> None:
 def load(folder: Path) -> Index | None:
     """Return the index in a folder, memory-mapped; None if it is missing, corrupt or of another format."""
     try:
-        content = json.loads((folder / "shards.json").read_text())
+        content = load_json((folder / "shards.json").read_text())
         if content["format"] != FORMAT:
             return None
         shards = [Shard(**s) for s in content["shards"]]

@@ -5,7 +5,6 @@ Evaluation sets read COCO's and Karpathy's files with the same functions.
 
 import csv
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource, stamp_of
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
+from clipx.utils.trust import load_json
 
 SAMPLED = 64  # number of evenly spaced samples that represent a data set in hashes
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
@@ -208,7 +208,7 @@ def read_json(path: Path, content: str, kind: type = dict) -> Any:
     """
     text = read_text(path, content)
     try:
-        value = json.loads(text)
+        value = load_json(text)
     except ValueError:
         value = None
     if not isinstance(value, kind) or value == []:

@@ -5,11 +5,13 @@ and therefore sees other samples than an uninterrupted run.
 """
 
 import random
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
@@ -19,7 +21,9 @@ from clipx.data.sources import hf
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
+from clipx.utils.trust import is_permitted
 
+UNSAFE = re.compile(r"""[\s'"\\`\x00-\x1f]""")
 ATTEMPTS = 5  # reads in a row without a sample before the run ends: an outage of 15 seconds
 
 
@@ -70,7 +74,7 @@ class ShardStream(Stream):
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.at_random = config.captions == "random"
-        self.shards = [expand_urls(url) for url in urls]
+        self.shards = [_checked(url, expand_urls(url)) for url in urls]
         self.weights = weights
         self.buffer = config.shuffle_buffer
         self.num_samples = samples_per_epoch(config)
@@ -113,6 +117,20 @@ class ShardStream(Stream):
         except BadSample as error:
             return StreamedPair(where, error=str(error))
         return StreamedPair(where, columns["image"], caption)
+
+
+def _checked(url: str, expanded: list[str]) -> list[str]:
+    """Return the expanded URLs. Raises UserError: one starts a program that the command line has not named."""
+    for one in expanded:
+        scheme = urlsplit(one).scheme.lower()
+        if scheme == "pipe" and not is_permitted("programs", url):
+            raise UserError(
+                f"data.urls={url} starts a program, and a file may not do that; if you trust it, add "
+                f"\"data.urls=['{url}']\" to the command"
+            )
+        if scheme not in ("", "file", "pipe") and UNSAFE.search(one):  # opened by curl or gsutil
+            raise UserError(f"data.urls={one} has spaces, quotes or control characters; write them as %20, %27, ...")
+    return expanded
 
 
 class HFStream(Stream):

@@ -1,11 +1,11 @@
 """Sections "Paper tables", "Paper figures" and "Toy problems": the papers' tables and figures with our numbers."""
 
-import json
 import math
 from pathlib import Path
 from statistics import fmean
 
 from clipx.utils.figures import COLOURS
+from clipx.utils.trust import load_json
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.measures import GAP, PROBE, RECALL_1, UNIFORMITY, ZEROSHOT, EarlyChange, logged_gaps
 from evaluation.claims.papers.paper1 import MARGIN_RECIPES
@@ -272,7 +272,7 @@ def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
 
 
 def _toy_problem(number: int, folder: Path, files: list[Path], outcomes: list[Outcome]) -> Details:
-    name, stated = folder.name, {row["claim"] for row in json.loads((folder / STATED).read_text())}
+    name, stated = folder.name, {row["claim"] for row in load_json((folder / STATED).read_text())}
     decided = [outcome for outcome in outcomes if outcome.claim.id in stated]
     verdicts = [f"{outcome.claim.id} {outcome.verdict}" for outcome in decided]
     statements = [Text(f"{o.claim.id} {o.verdict}: {o.claim.statement}") for o in decided]

@@ -4,13 +4,13 @@ import re
 from collections import Counter
 from typing import Any
 
+from clipx.errors import printable_line
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, Text, figures
 from evaluation.report.figures import DASHED, INK, Line, Shade, drawing, heat_map, line_plot, shorten, slug
 from evaluation.runs.description import MISSING, number
 from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
-from evaluation.types import printable_line
 
 MAX_CONFUSED_PAIRS = 10  # rows of a table of confused classes
 MAX_CLASSES = 20  # of a confusion matrix; with more classes, a table of the most confused ones follows

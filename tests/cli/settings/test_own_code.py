@@ -51,13 +51,15 @@ def test_without_the_plugin_its_names_are_unknown() -> None:
         compose_run(["recipe=okapi"])
 
 
-def test_a_recipe_names_its_plugins_and_its_arms_use_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_names_plugins_that_the_command_line_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
     (tmp_path / "mine.yaml").write_text(
         f"{text}train: {{samples: 8, batch_size: 8}}\nschedule: {{warmup_steps: 0}}\narms:\n  a: [objective=counted]\n"
     )
     monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
-    config = compose_run(["recipe=mine", "arm=a"])
+    with pytest.raises(UserError, match=rf"add plugins=\[{NAME}\] to the command"):
+        compose_run(["recipe=mine", "arm=a"])
+    config = compose_run(["recipe=mine", "arm=a", f"plugins={NAME}"])
     assert config.objective == {"counted": {}} and config.plugins == [NAME]
 
 

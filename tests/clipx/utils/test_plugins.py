@@ -139,7 +139,7 @@ def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Pa
     config = settings(here)
     config.plugins = ["gone_plugin"]
     run = RunFolder.create(config).path
-    with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=gone_plugin: there is no module")):
+    with pytest.raises(UserError, match=re.escape(f"{run}/config.yaml: plugins=[gone_plugin] stands in a file")):
         RunFolder(run).load_config()
     config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")

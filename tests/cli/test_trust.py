@@ -1,0 +1,233 @@
+"""Files of other people start no program, import no code, write nothing outside, and end in one line.
+
+Each file is hostile in one way. The fuzz test puts random values into the fields of what clipx reads from a run.
+"""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from safetensors.torch import load_file, save_file
+
+from clipx.config.schema import RunConfig
+from clipx.data.shards import index
+from clipx.data.shards.index import open_index
+from clipx.errors import Fault, UserError
+from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights
+from clipx.run.folder import RunFolder
+from clipx.utils.files import cache_home
+from clipx.utils.trust import load_json, load_yaml
+from evaluation.runs import results
+from evaluation.runs.reader import find
+from tests.helpers.commands import clipx_here
+
+RECIPES = {  # name -> recipe, and what the line names
+    "pipe": ("data: {source: webdataset, num_samples: 128, urls: ['pipe:touch PWNED; cat x']}", "pipe:touch PWNED"),
+    "pipe_in_parts": (
+        "data: {source: webdataset, num_samples: 128, split: pi, urls: ['${data.split}pe:touch PWNED']}",
+        "pipe:touch PWNED",
+    ),
+    "pipe_as_root": ("data: {source: webdataset, num_samples: 128, root: 'pipe:touch PWNED'}", "pipe:touch PWNED"),
+    "quote": ("data: {source: webdataset, num_samples: 128, urls: ['http://x/''; touch PWNED; ''']}", "quotes"),
+    "logging": ("hydra: {job_logging: {handlers: {h: {filename: PWNED}}}}", "hydra may only be set on the command"),
+    "folder": ("hydra: {run: {dir: PWNED}}", "hydra may only be set on the command"),
+    "secret": ("name: '${oc.env:SECRET}'", "${oc.env:SECRET}"),
+    "nested_secret": ("name: '${oc.env:${name}}'", "may not be read"),
+    "code": ("plugins: [pwned]", "plugins=[pwned]"),
+    "bomb": ("a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]" for i in range(12)), "values, aliases"),
+    "deep": ("a: " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
+    "long_number": (f"seed: {'9' * 400}", "400 digits"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_recipe_of_somebody_else_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("SECRET", "my-token")
+    (tmp_path / "pwned.py").write_text("open('PWNED', 'w')\nTERMS = {}\n")
+    text, named = RECIPES[kind]
+    evaluation = "" if "data:" not in text else text.replace("data: {", "data: {cache: none, evaluation: [], ")
+    (tmp_path / "r.yaml").write_text(f"defaults: [demo]\n{evaluation or text}\n")
+    started = time.monotonic()
+    done = clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
+    assert time.monotonic() - started < 20  # a bomb would take minutes and gigabytes
+    assert len(done.stderr.splitlines()) == 1
+    assert named in done.stderr
+    assert "my-token" not in done.stderr
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_a_program_on_the_command_line_is_started(tmp_path: Path, shards: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "defaults: [demo]\ndata: {source: webdataset, num_samples: 128, cache: none, evaluation: []}"
+    )
+    urls = f"data.urls=['pipe:touch STARTED; cat {shards}/train/00000.tar']"
+    clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", urls, cwd=tmp_path)
+    assert (tmp_path / "STARTED").exists()
+
+
+def test_a_run_of_somebody_else_imports_no_module_of_this_folder(
+    copied_run: tuple[RunConfig, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, run = copied_run
+    monkeypatch.chdir(run)
+    (run / "pwned.py").write_text("open('PWNED', 'w')\nTERMS = {}\n")
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("plugins: []", "plugins: [pwned]"))
+    for command in (("eval", "."), ("export", ".", "out=out.safetensors")):
+        done = clipx_here(*command, cwd=run, code=2)
+        assert "add plugins=[pwned] to the command" in done.stderr
+    assert not (run / "PWNED").exists()
+
+
+def test_the_settings_of_a_run_are_plain_values(copied_run: tuple[RunConfig, Path]) -> None:
+    _, run = copied_run
+    text = (run / "config.yaml").read_text()
+    for value in ("'${oc.env:HOME}'", "'${name}'"):
+        (run / "config.yaml").write_text(text.replace("recipe: test", f"recipe: {value}"))
+        with pytest.raises(UserError, match=r"config\.yaml .*plain values"):
+            RunFolder(run).config  # noqa: B018
+    (run / "config.yaml").write_text(text.replace("recipe: test", 'recipe: "\\e[2Jx"'))
+    with pytest.raises(UserError, match="recipe has control characters"):
+        RunFolder(run).config  # noqa: B018
+
+
+def test_a_linked_folder_of_artifacts_leads_no_write_outside(
+    copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path
+) -> None:
+    _, run = copied_run
+    (tmp_path / "elsewhere").mkdir()
+    (run / "artifacts").symlink_to(tmp_path / "elsewhere")
+    done = clipx_here("eval", str(run), f"datasets=[captions:{shards}/train]", "workers=0", cwd=tmp_path, code=2)
+    assert "artifacts is a link" in done.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_weights_of_integers_are_refused(copied_run: tuple[RunConfig, Path]) -> None:
+    _, run = copied_run
+    from clipx.models import clip
+
+    file = checkpoints(run)[-1] / WEIGHTS
+    weights = {name: tensor.to(torch.int32) for name, tensor in load_file(file).items()}
+    save_file(weights, file)
+    with pytest.raises(UserError, match=r"is torch\.int32 there, torch\.float32 in this run"):
+        load_weights(clip.build_model(RunFolder(run).config, pretrained=False), file.parent)
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, f'{{"a": {"9" * 400}}}'], ids=["deep", "digits"])
+def test_json_and_yaml_of_odd_sizes_are_no_traceback(text: str) -> None:
+    for load in (load_json, load_yaml):
+        with pytest.raises(ValueError, match=r"too deeply|digits"):
+            load(text)
+
+
+def test_references_of_yaml_are_read_as_long_as_they_are_few() -> None:
+    assert load_yaml("a: &a {x: [1, 2]}\nb: *a\nc: &c 3\nd: *c\n") == {
+        "a": {"x": [1, 2]},
+        "b": {"x": [1, 2]},
+        "c": 3,
+        "d": 3,
+    }
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.just(10**38), st.just("\x1b[2J"),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.just("../../PWNED"), st.just("${oc.env:HOME}"), st.just("pipe:touch PWNED"),
+)  # fmt: skip
+FILES = ("results.jsonl", "log.jsonl", "environment.json", "outcome.json", "timing.json", "checkpoint.json")
+
+
+def fields_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths to all values in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(inner for key, one in items for inner in fields_of(one, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a JSON value with another one in place of that at `path`."""
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+def read_everything(run: Path) -> None:
+    """Read all that eval, resume and report read from a run."""
+    folder = RunFolder(run)
+    for read in (
+        folder.load_config,
+        lambda: index.load(run / "index"),
+        lambda: folder.log,
+        lambda: folder.environment,
+        folder.divergence,
+        lambda: folder.evaluation_seconds,
+        lambda: results.read(run / "results.jsonl"),
+        lambda: [found.results for found in find([run])],
+        lambda: load_weights_of(run),
+    ):
+        try:
+            read()
+        except (UserError, Fault) as error:
+            assert len(str(error)) < 1000
+            assert "\n" not in str(error)
+
+
+def load_weights_of(run: Path) -> None:
+    from clipx.run.checkpoint import verify
+
+    verify(checkpoints(run)[-1])
+
+
+@pytest.fixture(scope="module")
+def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return a copy of a run, and the content of each of its files as a JSON value."""
+    from tests.helpers.report_runs import row
+    from tests.helpers.shared import copy_of
+
+    _, run = copy_of(trained_run, tmp_path_factory.mktemp("fuzz"))
+    (run / "results.jsonl").write_text(json.dumps(row("zeroshot", "cifar10", "top1", 0.5, 0)) + "\n")
+    (run / "outcome.json").write_text(
+        json.dumps({"step": 3, "bad_steps": 2, "checkpoint": None, "outcome": "diverged"})
+    )
+    (run / "timing.json").write_text(json.dumps({"evaluation_seconds": 1.0}))
+    open_index(trained_run.parents[2] / "train")
+    shutil.copytree(next((cache_home() / "index").iterdir()), run / "index")
+    config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+    found = {str(run / "config.yaml"): config}  # JSON is YAML
+    found[str(run / "index/shards.json")] = json.loads((run / "index/shards.json").read_text())
+    for name in FILES:
+        file = checkpoints(run)[-1] / name if name == "checkpoint.json" else run / name
+        lines = file.read_text().splitlines() if name.endswith("jsonl") else [file.read_text()]
+        found[str(file)] = json.loads(lines[-1])
+    return run, found
+
+
+@settings(max_examples=150, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_values_in_the_files_of_a_run_give_no_traceback(
+    contents: tuple[Path, dict[str, Any]], data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.socket.connect", None)  # a call would fail
+    run, found = contents
+    file = Path(data.draw(st.sampled_from(sorted(found))))
+    path = data.draw(st.sampled_from(fields_of(found[str(file)])))
+    before = file.read_bytes()
+    try:
+        file.write_text(json.dumps(replaced(found[str(file)], path, data.draw(VALUES))) + "\n")
+        read_everything(run)
+    finally:
+        file.write_bytes(before)
+    assert not (run / "PWNED").exists()
+    assert not any(name == "PWNED" for _, _, names in os.walk(tmp_path) for name in names)
