@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL.Image import Image
 
-from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode
+from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode, to_rgb
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
 from clipx.errors import UserError, prefixed
@@ -166,7 +166,7 @@ class FileImages(Images):
         try:
             with Pillow.open(path) as image:
                 if image.width * image.height <= MAX_PIXELS:
-                    return image.convert("RGB") if self.boxes is None else image.convert("RGB").crop(self.boxes[index])
+                    return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
             raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
         raise UserError(f"{path}: more than {MAX_PIXELS} pixels")

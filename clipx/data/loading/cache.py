@@ -32,7 +32,7 @@ from torch.utils.data import Dataset
 from clipx.config.schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
 from clipx.data.loading.features import CPU, FeatureTexts, TextTower, image_features, text_features
-from clipx.data.preprocess.captions import Keywords, stripped
+from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
 from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
@@ -352,7 +352,7 @@ def _encode(source: PairSource, keywords: Keywords, encode: Encode, negatives: b
     errors: dict[int, str] = {}
     for sample_id in range(len(source)):
         try:
-            found = source.captions(sample_id)
+            found = usable(source.captions(sample_id))
         except BadSample as error:
             found, errors[len(captions)] = [""], str(error)
         for caption in found if source.draws_caption else found[:1]:

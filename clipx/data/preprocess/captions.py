@@ -17,8 +17,14 @@ MEMBERS = {"first": "txt", "random": "json"}  # data.captions -> member: .txt ha
 
 
 def choose_caption(captions: list[str], at_random: bool, generator: random.Random) -> str:
-    """Return a random caption if `at_random`, else the first one. Raises BadSample if it is empty."""
+    """Return a random caption if `at_random`, else the first one. Raises BadSample if all are empty."""
+    captions = usable(captions)
     return stripped(generator.choice(captions) if at_random else captions[0])
+
+
+def usable(captions: list[str]) -> list[str]:
+    """Return the captions that are not empty; all of them if all are empty."""
+    return [caption for caption in captions if plain(caption)] or captions
 
 
 def all_from_member(column: str, data: bytes) -> list[str]:

@@ -5,12 +5,15 @@ import io
 import warnings
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 from clipx.errors import DRIVE_FAILED, Fault, UserError
 
 # Limit against decompression bombs: a PNG of 50 kB can hold 20,000 x 20,000 pixels of 1 bit, which take 1.2 GB as RGB.
 MAX_PIXELS = 89_478_485
+GREY_16 = ("I;16", "I;16B", "I;16L", "I;16N")
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 64 * 2**20  # bytes of metadata, also of ICC profiles
 TOO_LARGE = f"image too large (at most {MAX_PIXELS} pixels are read)"
 # PIL warns above this size and raises an error above twice this size. `open_image` raises an error for both.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -53,8 +56,20 @@ def open_image(data: bytes) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Decode the pixels of an image and convert them to RGB. Raises BadSample if it is corrupt."""
+    """Decode the pixels of an image and convert them to RGB; 16-bit grey values are divided by 257.
+
+    Transparency is dropped, and a rotation in the metadata is not applied, as in open_clip.
+
+    Raises BadSample if the image is corrupt, or has 32-bit values, whose range is unknown.
+    """
     try:
+        if image.mode in GREY_16 or (image.mode == "I" and image.format == "PNG"):  # older versions of PIL say I
+            values = np.asarray(image).astype(np.uint32)
+            return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+        if image.mode in ("I", "F"):
+            raise BadSample(f"image of mode {image.mode}: the range of 32-bit values is unknown; write 8 or 16 bits")
         return image.convert("RGB")
+    except BadSample:
+        raise
     except Exception as error:  # as in open_image
         raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error

@@ -10,13 +10,13 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +36,15 @@ COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
-FORMAT = 2  # to be increased when the saved files change, so that older ones are not read
+FORMAT = 3  # to be increased when the saved files change, so that older ones are not read
+NAME_IN_DAMAGE = re.compile(r".+?: (?:cut in the middle of )?(.+?)(?= is | has |$)")
+COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$")
+MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
+UNKNOWN_EXTENSION = "its extension is {}, because a name ends at its first dot"
 MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
 
 Arrays = dict[str, NDArray[np.generic]]
+Extensions = Sequence[tuple[str, str]]
 
 
 @dataclass
@@ -52,6 +57,7 @@ class Shard:
     samples: int = 0
     key_bytes: int = 0  # total length of the keys
     damage: list[str] = field(default_factory=list)  # one line per problem
+    named: list[str] = field(default_factory=list)  # keys of the samples that `damage` names
     others: dict[str, int] = field(default_factory=dict)  # extension -> number of members that are not used
 
 
@@ -94,6 +100,10 @@ class Index:
         """Return one line per problem in any shard."""
         return [printable_line(line) for shard in self.shards for line in shard.damage]
 
+    def named(self) -> set[tuple[int, str]]:
+        """Return shard number and key of the samples that `damage` names."""
+        return {(number, key) for number, shard in enumerate(self.shards) for key in shard.named}
+
     def duplicates(self) -> NDArray[np.int64]:
         """Return the rows of the samples that have the same key as an earlier sample."""
         _, first = np.unique(self.arrays["key_hash"], return_index=True)
@@ -105,28 +115,32 @@ class Index:
         return {name: array[keys if name == "key_bytes" else rows] for name, array in self.arrays.items()}
 
 
-def open_index(folder: Path) -> Index:
+def open_index(folder: Path, extensions: Extensions = ()) -> Index:
     """Return the index of the shards of a folder. If none is up to date, build one and save it in the cache.
 
-    Raises UserError if there is no folder, or no shard in it.
+    `extensions`: further extensions and their columns, such as ("caption", "txt").
+
+    Raises UserError if there is no folder, no shard in it, or a compressed one.
     """
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in _shard_paths(folder)]
-    cache = cache_home() / "index" / f"{content_hash(str(folder.resolve()))}-{FORMAT}"
-    if (index := _up_to_date(_saved(folder, cache), shards)) is not None:
+    name = [str(folder.resolve()), *extensions]
+    cache = cache_home() / "index" / f"{content_hash(name if extensions else name[0])}-{FORMAT}"
+    if (index := _up_to_date(_saved(folder, cache, extensions), shards)) is not None:
         return index
     with lock(str(cache)):  # all processes of a run call this: one builds the index, the others wait
-        saved = _saved(folder, cache)
+        saved = _saved(folder, cache, extensions)
         if (index := _up_to_date(saved, shards)) is not None:
             return index
-        built = build_index(folder, shards, saved[0] if saved else None)
+        built = build_index(folder, shards, saved[0] if saved else None, extensions)
         save(built, cache)
         loaded = load(cache)
     return built if loaded is None else loaded  # None: another machine with this cache is just writing the same index
 
 
-def _saved(folder: Path, cache: Path) -> list[Index]:
-    """Return the published index and the one in the cache, those of them that exist."""
-    return [index for path in (folder / INDEX_FOLDER, cache) if (index := load(path)) is not None]
+def _saved(folder: Path, cache: Path, extensions: Extensions) -> list[Index]:
+    """Return the published index, which knows no further extensions, and the one in the cache, if they exist."""
+    paths = [cache] if extensions else [folder / INDEX_FOLDER, cache]
+    return [index for path in paths if (index := load(path)) is not None]
 
 
 def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
@@ -140,7 +154,7 @@ def publish(index: Index, folder: Path) -> Path:
     return folder / INDEX_FOLDER
 
 
-def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
+def build_index(folder: Path, shards: list[Shard], base: Index | None, extensions: Extensions = ()) -> Index:
     """Return the index of `shards`. Scan those that are new or changed, and take the others from `base`.
 
     The shards of `base` come first, in the same order, then the new shards by name.
@@ -149,7 +163,7 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None) -> Index:
     ordered = sorted(shards, key=lambda s: (known.get(s.name, len(known)), s.name))
     unchanged = {_version(s) for s in base.shards} if base else set()
     changed = [s for s in ordered if _version(s) not in unchanged]
-    scanned = dict(zip([s.name for s in changed], _scan_all(folder, changed), strict=True))
+    scanned = dict(zip([s.name for s in changed], _scan_all(folder, changed, extensions), strict=True))
     indexed, parts = [], []
     for shard in ordered:
         if shard.name in scanned:
@@ -194,14 +208,28 @@ def _shard_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give the folder that holds the .tar shards")
     # glob would return nothing for an unreadable folder; scandir raises an error
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar"))
+    entries = sorted((entry for entry in os.scandir(folder) if not entry.name.startswith(".")), key=lambda e: e.name)
+    for entry in entries:
+        if COMPRESSED.search(entry.name) or (entry.name.endswith(".tar") and _is_compressed(Path(entry.path))):
+            raise UserError(
+                f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it "
+                f"(zcat {entry.name} > NEW.tar, or zstd -d), or move it to another folder"
+            )
+    names = [entry.name for entry in entries if entry.name.endswith(".tar")]
     if not names:
-        raise UserError(f"{folder} holds no .tar shards")
+        below = next((e for e in entries if e.is_dir() and any(Path(e.path).glob("*.tar"))), None)
+        where = f"; {below.path} does: name one sub-folder, or put all shards into one folder" if below else ""
+        raise UserError(f"{folder} holds no .tar shards{where}")
     return [folder / name for name in names]
 
 
-def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays]]:
-    scan_one = partial(_scan_shard, folder)
+def _is_compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4).startswith(MAGIC)
+
+
+def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iterator[tuple[Shard, Arrays]]:
+    scan_one = partial(_scan_shard, folder, COLUMN_OF | dict(extensions))
     if len(shards) < 2 or sum(s.size for s in shards) < MIN_POOL_BYTES:
         yield from map(scan_one, shards)
         return
@@ -210,13 +238,22 @@ def _scan_all(folder: Path, shards: list[Shard]) -> Iterator[tuple[Shard, Arrays
         yield from pool.map(scan_one, shards)
 
 
-def _scan_shard(folder: Path, shard: Shard) -> tuple[Shard, Arrays]:
+def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
     others: Counter[str] = Counter()
     locations: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
-    for key, group in groupby(members, _key_of):
-        by_column = _by_column(list(group), shard.name, others, damage)
+    groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
+    for member in members:
+        if not member.name.rpartition("/")[2].startswith("."):  # macOS writes a hidden ._NAME beside each NAME
+            groups.setdefault(_key_of(member), []).append(member)
+    twice = [key for key, group in groups.items() if len({m.name for m in group}) < len(group)]
+    if twice:
+        damage.append(f"{shard.name}: {len(twice)} samples are stored more than once, such as {twice[0]}; one is used")
+    for key, group in groups.items():
+        by_column = _by_column(
+            list({m.name: m for m in reversed(group)}.values())[::-1], column_of, shard.name, others, damage
+        )
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
@@ -231,9 +268,10 @@ def _scan_shard(folder: Path, shard: Shard) -> tuple[Shard, Arrays]:
     arrays["key_end"] = np.cumsum([len(k) for k in keys], dtype=np.uint32)
     arrays["key_hash"] = np.frombuffer(b"".join(hashlib.blake2b(k, digest_size=8).digest() for k in keys), np.uint64)
     key_bytes = sum(map(len, keys))
-    return replace(
-        shard, samples=len(keys), key_bytes=key_bytes, damage=damage, others=dict(sorted(others.items()))
-    ), arrays
+    in_damage = (NAME_IN_DAMAGE.match(line) for line in damage)
+    named = sorted({key for name in in_damage if name and (key := _key_of(Member(name[1], 0, 0))) in groups})
+    rest = {"damage": damage, "named": named, "others": dict(sorted(others.items()))}
+    return replace(shard, samples=len(keys), key_bytes=key_bytes, **rest), arrays
 
 
 def _key_of(member: Member) -> str:
@@ -242,14 +280,18 @@ def _key_of(member: Member) -> str:
     return folder + slash + base.partition(".")[0]
 
 
-def _by_column(members: list[Member], shard: str, others: Counter[str], damage: list[str]) -> dict[str, Member]:
+def _by_column(
+    members: list[Member], column_of: dict[str, str], shard: str, others: Counter[str], damage: list[str]
+) -> dict[str, Member]:
     """Return column -> member of a sample. If a column has several members, take the first and report the others."""
     by_column: dict[str, Member] = {}
     for member in members:
         extension = member.name.rpartition("/")[2].partition(".")[2].lower()
-        column = COLUMN_OF.get(extension)
+        column = column_of.get(extension)
         if column is None:
             others[extension] += 1
+            if column_of.get(extension.rpartition(".")[2]) == "image":
+                damage.append(f"{shard}: {member.name} is left out: {UNKNOWN_EXTENSION.format(extension)}")
         elif member.size >= 2**32:
             damage.append(f"{shard}: {member.name} has {member.size} bytes, but a member must be smaller than 4 GiB")
         elif column in by_column:

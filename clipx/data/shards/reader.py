@@ -5,14 +5,14 @@ last slash.
 """
 
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from clipx.data.preprocess.images import read_error
-from clipx.data.shards.index import ABSENT, Index, open_index
+from clipx.data.shards.index import ABSENT, Extensions, Index, open_index
 from clipx.data.shards.tar import BLOCK
 from clipx.errors import UserError
 
@@ -59,22 +59,33 @@ class Shards:
             complete &= index.arrays[f"{column}_block"] != ABSENT
         # sample id -> row of the index; None if both are equal
         self._rows = None if complete.all() else np.flatnonzero(complete).astype(np.int32)
-        self.problems = index.damage() + [self._lacks(row) for row in np.flatnonzero(~complete).tolist()]
+        named = index.named()  # a sample whose member is damaged also lacks it: it counts once
+        lacking = [
+            row for row in np.flatnonzero(~complete).tolist() if (index.shard_of(row), index.key(row)) not in named
+        ]
+        self.problems = index.damage() + [self._lacks(row) for row in lacking]
         self._length = int(complete.sum())
         self._files = OpenFiles(folder)
         self._prefetched: set[tuple[int, int]] = set()  # (shard, block)
 
     @classmethod
-    def open(cls, folder: Path, columns: tuple[str, ...]) -> "Shards":
+    def open(cls, folder: Path, columns: tuple[str, ...], extensions: Extensions = ()) -> "Shards":
         """Return the samples of `folder` which have a member in each of `columns` (some of image, txt, json, cls).
+
+        `extensions`: as for `open_index`.
 
         Raises UserError if there is no folder, no shard in it, or no sample with all columns.
         """
-        index = open_index(folder)
+        index = open_index(folder, extensions)
         shards = cls(folder, index, columns)
         if not len(shards):
             found = f"{len(index)} samples, none with {' and '.join(columns)}"
-            raise UserError("; ".join([f"{folder} has {found}", *index.damage()[:3]]))
+            others = sum((Counter(shard.others) for shard in index.shards), Counter[str]())
+            names = ", ".join(f"{name} ({count})" for name, count in others.most_common(5))
+            hint = (
+                [f"other extensions: {names}; data.image_column and data.caption_column name theirs"] if names else []
+            )
+            raise UserError("; ".join([f"{folder} has {found}", *hint, *index.damage()[:3]]))
         return shards
 
     def __len__(self) -> int:

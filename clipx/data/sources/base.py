@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
+from clipx.data.shards.index import Extensions
 from clipx.data.shards.reader import Shards
 from clipx.utils.registry import lookup
 
@@ -84,11 +85,12 @@ class ShardPairs(PairSource):
 
     has_negatives = True
 
-    def __init__(self, folder: Path, captions: str, block: int) -> None:
+    def __init__(self, folder: Path, captions: str, block: int, extensions: Extensions = ()) -> None:
+        """`extensions`: as for `open_index`."""
         self.block = block
         self.column = lookup(texts.MEMBERS, captions, "data.captions")
         self.draws_caption = captions == "random"
-        self.shards = Shards.open(folder, ("image", self.column))
+        self.shards = Shards.open(folder, ("image", self.column), extensions)
         self.problems = self.shards.problems
         self.fingerprint = f"{len(self.shards)}:{self.shards.content_hash()}"
 

@@ -7,6 +7,7 @@ import csv
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -65,6 +66,9 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except (OSError, ValueError):  # ValueError: a NUL byte in the name
         return -1
+
+
+OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 
 
 class FilePairs(PairSource):
@@ -253,6 +257,8 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
     Raises UserError if a column is missing, the file is not UTF-8, or it contains no pairs.
     """
     problems: list[str] = []
+    if delimiter == "\t" and (rows := _unquoted(path, config, problems)):
+        return _file_pairs(folder, path, rows, config.captions, problems)
     rows, last = list[Row](), 1  # and the line where the last row ended
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -271,13 +277,31 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
     return _file_pairs(folder, path, rows, config.captions, problems)
 
 
+def _unquoted(path: Path, config: DataConfig, problems: list[str]) -> list[Row]:
+    """Return the rows of a table of tabs whose quotes belong to the captions; [] for other tables.
+
+    A quote that opens a field of one row and closes in a later row would otherwise swallow the rows between them.
+    """
+    with suppress(UnicodeDecodeError, csv.Error), path.open(newline="", encoding="utf-8-sig") as file:
+        header, *rows = csv.reader(file, delimiter="\t")
+        after_break = (line for row in rows for field in row for line in field.split("\n")[1:])
+        if all(line.count("\t") != len(header) - 1 for line in after_break):
+            return []
+        file.seek(0)
+        return list(_rows(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), path.name, config, problems))
+    return []
+
+
 def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: list[str]) -> Iterator[Row]:
-    header = next(lines, [])
+    header, found = next(lines, []), []
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
+        if column not in header and OPEN_CLIP.get(column) in header:
+            column = OPEN_CLIP[column]
         if column not in header:
             raise UserError(f"data.{key}={column} is not a column of {name}; {suggest(column, header)}")
-    image, caption = header.index(config.image_column), header.index(config.caption_column)
+        found.append(header.index(column))
+    image, caption = found
     for number, line in enumerate(lines, start=2):
         if len(line) == len(header):
             yield line[image], line[caption]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.config.schema import DataConfig
+from clipx.data.preprocess import captions as texts
 from clipx.data.scenes.captions import negative_caption
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of
@@ -38,6 +39,12 @@ def _annotations(config: DataConfig) -> Path:
     return path
 
 
+def _extensions(config: DataConfig) -> list[tuple[str, str]]:
+    """Return the extensions of shards that data.image_column and data.caption_column name, and their columns."""
+    named = ((config.image_column, "image"), (config.caption_column, texts.MEMBERS.get(config.captions, "txt")))
+    return [(name.lower().lstrip("."), column) for name, column in named if name not in ("image", "caption")]
+
+
 def _rendered(config: DataConfig) -> Path:
     return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
@@ -58,7 +65,9 @@ class ScenePairs(ShardPairs):
 
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "scenes": ScenePairs,
-    "shards": lambda config: ShardPairs(_root(config) / config.split, config.captions, config.block),
+    "shards": lambda config: ShardPairs(
+        _root(config) / config.split, config.captions, config.block, _extensions(config)
+    ),
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
     "karpathy": lambda config: files.karpathy(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),

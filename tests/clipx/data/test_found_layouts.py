@@ -1,0 +1,165 @@
+"""Shards, tables and images as people have them: read, or named in one line; never lost without a word."""
+
+import gzip
+import io
+import json
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from clipx.config.schema import DataConfig
+from clipx.data.preprocess.images import BadSample, decode, to_rgb
+from clipx.data.sources.base import PairSource
+from clipx.data.sources.opening import open_pair_source
+from clipx.errors import UserError
+from tests.helpers.folder import add, jpeg
+
+N = 6
+
+
+def shard(folder: Path, names: list[str]) -> PairSource:
+    """Write a shard with these members, images or texts by their last extension, and open it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        for name in names:
+            add(tar, name, jpeg("red") if name.endswith("jpg") else b"a red picture")
+    return opened(folder)
+
+
+def opened(folder: Path, **settings: Any) -> PairSource:
+    return open_pair_source(DataConfig(name="t", source="shards", root=str(folder), split=".", **settings))
+
+
+def pairs(pattern: str = "{:03d}") -> list[str]:
+    return [f"{pattern.format(i)}.{extension}" for i in range(N) for extension in ("jpg", "txt")]
+
+
+def test_hidden_files_of_macos_are_skipped(tmp_path: Path) -> None:
+    names = [name for one in pairs() for name in (f"./._{one}", f"./{one}")]
+    source = shard(tmp_path, names)
+    assert (len(source), source.problems) == (N, [])
+
+
+def test_members_that_lie_apart_are_joined(tmp_path: Path) -> None:
+    source = shard(tmp_path, sorted(pairs(), key=lambda name: name.rpartition(".")[2]))
+    assert (len(source), source.problems) == (N, [])
+    assert source.pair(3, random.Random(0)) == (jpeg("red"), "a red picture")
+
+
+def test_pairs_that_are_stored_twice_are_read_once_and_said_once(tmp_path: Path) -> None:
+    source = shard(tmp_path, [name for i in range(N) for name in [f"{i}.jpg", f"{i}.txt"] * 2])
+    assert len(source) == N
+    assert [problem for problem in source.problems if "more than once" in problem] == list(source.problems)
+
+
+def test_images_whose_names_have_dots_count_as_left_out(tmp_path: Path) -> None:
+    source = shard(tmp_path, pairs() + pairs("{:03d}.v2"))
+    assert len(source) == N
+    assert len(source.problems) == N
+    assert all("its extension is v2.jpg" in problem for problem in source.problems)
+
+
+def test_the_extensions_found_are_named_and_a_setting_reads_them(tmp_path: Path) -> None:
+    names = [name.replace(".txt", ".caption").replace(".jpg", ".left.jpg") for name in pairs()]
+    with pytest.raises(UserError, match=r"other extensions: caption \(6\), left\.jpg \(6\); data\.image_column"):
+        shard(tmp_path, names)
+    source = opened(tmp_path, image_column="left.jpg", caption_column="caption")
+    assert (len(source), source.captions(0)) == (N, ["a red picture"])
+
+
+@pytest.mark.parametrize("name", ["0.tar", "0.tar.gz", "1.tgz"])
+def test_compressed_shards_are_named(tmp_path: Path, name: str) -> None:
+    shard(tmp_path / "good", pairs())
+    (tmp_path / "compressed").mkdir()
+    (tmp_path / "compressed" / "9.tar").write_bytes((tmp_path / "good/0.tar").read_bytes())
+    (tmp_path / "compressed" / name).write_bytes(gzip.compress((tmp_path / "good/0.tar").read_bytes()))
+    with pytest.raises(UserError, match=rf"{name} is compressed.*unpack it"):
+        opened(tmp_path / "compressed")
+
+
+def test_shards_in_sub_folders_are_named(tmp_path: Path) -> None:
+    shard(tmp_path / "part-0", pairs())
+    with pytest.raises(UserError, match=r"holds no \.tar shards; .*part-0 does"):
+        opened(tmp_path)
+
+
+def test_a_damaged_member_counts_once(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for i in range(N):
+            if i == 2:
+                link = tarfile.TarInfo(f"{i}.jpg")
+                link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                tar.addfile(link)
+            else:
+                add(tar, f"{i}.jpg", jpeg("red"))
+            add(tar, f"{i}.txt", b"a red picture")
+    source = opened(tmp_path)
+    assert (len(source), list(source.problems)) == (N - 1, ["0.tar: 2.jpg is a link or device, not followed"])
+
+
+def png(image: Image.Image, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", **options)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def test_grey_values_of_16_bits_are_divided_by_257() -> None:
+    values = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
+    pixels = np.asarray(decode(png(Image.fromarray(values))))
+    assert np.array_equal(pixels, np.repeat(np.arange(256).reshape(16, 16, 1), 3, axis=2))
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_images_of_an_unknown_range_are_refused_by_name(mode: str) -> None:
+    with pytest.raises(BadSample, match=f"mode {mode}: the range of 32-bit values is unknown"):
+        to_rgb(Image.new(mode, (4, 4)))
+
+
+def test_images_with_megabytes_of_metadata_are_read() -> None:
+    text = PngImagePlugin.PngInfo()
+    text.add_text("comment", "x" * 3_000_000, zip=True)
+    assert decode(png(Image.new("RGB", (4, 4), "red"), pnginfo=text)).getpixel((0, 0)) == (255, 0, 0)
+
+
+def table(folder: Path, name: str, lines: list[str], **settings: Any) -> PairSource:
+    for i in range(12):
+        (folder / f"{i}.jpg").write_bytes(jpeg("red"))
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return open_pair_source(
+        DataConfig(name="t", source=name[-3:], root=str(folder), annotations=name, split=".", **settings)
+    )
+
+
+def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(tmp_path: Path) -> None:
+    captions = [f"picture {i}" for i in range(12)]
+    captions[4], captions[9] = '"a quote opens', 'and closes"'
+    rows = [f"{i}.jpg\t{caption}" for i, caption in enumerate(captions)]
+    source = table(tmp_path, "pairs.tsv", ["image\tcaption", *rows], captions="each")
+    assert [source.captions(i)[0] for i in range(len(source))] == captions
+
+
+def test_the_column_names_of_open_clip_are_known(tmp_path: Path) -> None:
+    source = table(tmp_path, "pairs.csv", ["filepath,title", "0.jpg,a red picture"])
+    assert source.captions(0) == ["a red picture"]
+
+
+def test_an_empty_caption_among_good_ones_is_left_out(tmp_path: Path) -> None:
+    source = table(tmp_path, "pairs.csv", ["image,caption", "0.jpg,", "0.jpg,one", "0.jpg,two"], captions="random")
+    drawn = {source.caption(0, random.Random(seed)) for seed in range(20)}
+    assert drawn == {"one", "two"}
+
+
+def test_captions_nested_too_deeply_are_a_bad_sample(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for name, text in (("deep", "[" * 20_000 + "]" * 20_000), ("good", json.dumps({"captions": ["a"]}))):
+            add(tar, f"{name}.jpg", jpeg("red"))
+            add(tar, f"{name}.json", text.encode())
+    source = opened(tmp_path, captions="random")
+    with pytest.raises(BadSample, match="too deeply"):
+        source.captions(0)
+    assert source.captions(1) == ["a"]
