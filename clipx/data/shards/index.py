@@ -270,8 +270,8 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     key_bytes = sum(map(len, keys))
     in_damage = (NAME_IN_DAMAGE.match(line) for line in damage)
     named = sorted({key for name in in_damage if name and (key := _key_of(Member(name[1], 0, 0))) in groups})
-    rest = {"damage": damage, "named": named, "others": dict(sorted(others.items()))}
-    return replace(shard, samples=len(keys), key_bytes=key_bytes, **rest), arrays
+    unused = dict(sorted(others.items()))
+    return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=damage, named=named, others=unused), arrays
 
 
 def _key_of(member: Member) -> str:

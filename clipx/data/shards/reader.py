@@ -82,9 +82,8 @@ class Shards:
             found = f"{len(index)} samples, none with {' and '.join(columns)}"
             others = sum((Counter(shard.others) for shard in index.shards), Counter[str]())
             names = ", ".join(f"{name} ({count})" for name, count in others.most_common(5))
-            hint = (
-                [f"other extensions: {names}; data.image_column and data.caption_column name theirs"] if names else []
-            )
+            reads = "data.image_column=.EXTENSION and data.caption_column=.EXTENSION read others"
+            hint = [f"other extensions: {names}; {reads}"] if names else []
             raise UserError("; ".join([f"{folder} has {found}", *hint, *index.damage()[:3]]))
         return shards
 

@@ -68,7 +68,7 @@ def test_the_extensions_found_are_named_and_a_setting_reads_them(tmp_path: Path)
     names = [name.replace(".txt", ".caption").replace(".jpg", ".left.jpg") for name in pairs()]
     with pytest.raises(UserError, match=r"other extensions: caption \(6\), left\.jpg \(6\); data\.image_column"):
         shard(tmp_path, names)
-    source = opened(tmp_path, image_column="left.jpg", caption_column="caption")
+    source = opened(tmp_path, image_column="left.jpg", caption_column=".caption")
     assert (len(source), source.captions(0)) == (N, ["a red picture"])
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_member_counts_once(tmp_path: Path) -> None:
 
 def png(image: Image.Image, **options: object) -> bytes:
     file = io.BytesIO()
-    image.save(file, "PNG", **options)  # type: ignore[arg-type]
+    image.save(file, "PNG", **options)
     return file.getvalue()
 
 
