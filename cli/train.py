@@ -29,6 +29,7 @@ def train(config: RunConfig) -> None:
     with RunFolder.of(config).hold() if config.launch.nodes == 1 else nullcontext():
         run = RunFolder.create(config)
         if run.divergence() is None:
+            run.refuse_lost_checkpoints()
             _start(config, run, started)
         if (ended := run.divergence()) is not None:
             raise RunDiverged(ended.message(run.path))

@@ -127,6 +127,16 @@ class RunFolder:
                 "give this one another name=, or remove that directory"
             )
 
+    def refuse_lost_checkpoints(self) -> None:
+        """Raise UserError if the run has saved a checkpoint or was evaluated, but no checkpoint is left."""
+        last = max((row["step"] for row in rows_of(self.path / LOG)), default=0)
+        saved = last > self.config.train.save_every or (self.path / RESULTS).is_file()
+        if last and saved and not self.checkpoints:
+            raise UserError(
+                f"{self.path} was trained to step {last}, but its checkpoints are gone: restore them from a copy; or "
+                f"remove {self.path / LOG} and {self.path / RESULTS} to train it again from the start"
+            )
+
     @property
     def log(self) -> list[Row]:
         """One row for each logged step, in ascending order; lines of the same step are merged, the later one wins."""

@@ -15,6 +15,7 @@ from clipx.run.log_writers import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.terminal import ProgressBar
 
+EARLIER = "log.earlier.jsonl"  # the log of a run that was started again
 WANDB_ID = "wandb_id"  # file in the run directory with the id of its W&B run
 
 
@@ -84,11 +85,13 @@ class RunLog:
 
 
 def _cut_after(path: Path, step: int) -> None:
-    """Remove lines after `step`, which the run will repeat, and a last line truncated by a kill."""
+    """Remove lines after `step`, which the run will repeat, and a last line truncated by a kill; at step 0 move all."""
     if not path.exists():
         return
     kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= step]
-    if "".join(kept) != path.read_text():
+    if not step and path.stat().st_size:  # the run starts again, because it had no checkpoint
+        path.replace(path.with_name(EARLIER))
+    elif "".join(kept) != path.read_text():
         write_text(path, "".join(kept))
 
 

@@ -43,6 +43,19 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
     return F.normalize(F.normalize(by_class, dim=2).mean(dim=1), dim=1)
 
 
+def class_scores(images: Tensor, prompts: Tensor, classnames: list[str], cosine: bool = True) -> Tensor:
+    """Return scores [n, classes]. Of classes with equal names, which have equal prompts, the first one is credited.
+
+    ImageNet's list has missile and sunglasses twice. Published numbers take the first of equal scores.
+    """
+    scores = similarity(images, classifier(prompts, len(classnames), cosine))
+    first_of: dict[str, int] = {}
+    for number, name in enumerate(classnames):
+        if (first := first_of.setdefault(name, number)) < number:
+            scores[:, number] = torch.nextafter(scores[:, first], scores.new_tensor(-torch.inf))
+    return scores
+
+
 def confusion(predicted: Tensor, label: Tensor, classnames: list[str]) -> dict[str, Any]:
     """Return the artifact: counts by true class (row) and predicted class (column).
 
@@ -78,7 +91,7 @@ class ZeroShot(Task):
         """Return the rows; the artifact is the confusion matrix."""
         images, prompts = (features[request] for request in self.requests(dataset))
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
-        scores = similarity(images, classifier(prompts, classes, cosine))
+        scores = class_scores(images, prompts, dataset.classnames, cosine)
         ranks = label_ranks(scores, label)
         equal, split = torch.ones(len(label)), split_name(SPLIT, dataset.prompts)
         metrics = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
@@ -133,7 +146,7 @@ class ZeroShotDraws(Task):
         requests, label, classes = self.requests(dataset), dataset.labels(SPLIT), len(dataset.classnames)
         correct = []
         for images, prompts in zip(requests[::2], requests[1::2], strict=True):
-            scores = similarity(features[images], classifier(features[prompts], classes, cosine))
+            scores = class_scores(features[images], features[prompts], dataset.classnames, cosine)
             correct.append(hits(label_ranks(scores, label), 1))
         by_draw, split = torch.stack(correct), split_name(SPLIT, dataset.prompts)  # [draws, n]
         deviation = float(by_draw.mean(dim=1).std())

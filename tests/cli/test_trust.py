@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
+from cli.train import train
 from clipx.config.schema import RunConfig
 from clipx.data.shards import index
 from clipx.data.shards.index import open_index
@@ -138,6 +139,26 @@ def test_references_of_yaml_are_read_as_long_as_they_are_few() -> None:
         "c": 3,
         "d": 3,
     }
+
+
+def test_a_run_whose_checkpoints_are_gone_is_refused_and_keeps_its_log(copied_run: tuple[RunConfig, Path]) -> None:
+    config, run = copied_run
+    config.train.save_every = 1
+    before = (run / "log.jsonl").read_text()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(UserError, match=r"was trained to step 4, but its checkpoints are gone: restore them"):
+        train(config)
+    assert (run / "log.jsonl").read_text() == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again_and_keeps_its_log(
+    copied_run: tuple[RunConfig, Path],
+) -> None:
+    config, run = copied_run
+    before = (run / "log.jsonl").read_text()
+    shutil.rmtree(run / "checkpoints")
+    train(config)
+    assert (run / "log.earlier.jsonl").read_text() == before
 
 
 VALUES = st.one_of(

@@ -11,7 +11,8 @@ from torch import Tensor
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.zeroshot import ZeroShot, classifier, confusion
+from evaluation.metrics import label_ranks
+from evaluation.tasks.zeroshot import ZeroShot, class_scores, classifier, confusion
 from evaluation.types import Features
 from tests.helpers import fakes
 
@@ -39,6 +40,14 @@ def test_images_equal_to_their_class_embedding_are_all_correct(tmp_path: Path) -
     assert {row.metric: row.value for row in score.results} == {"top1": 1.0, "mean_per_class": 1.0}
     assert score.artifact is not None
     assert score.artifact["matrix"] == torch.diag(torch.full((4,), 5)).tolist()
+
+
+def test_the_first_of_two_classes_with_equal_names_is_credited() -> None:
+    text = fakes.embeddings(3, 1)
+    prompts = torch.cat([text, text[1:2]])  # classes 1 and 3 have one name
+    scores = class_scores(prompts, prompts, ["a", "b", "c", "b"])
+    assert scores.argmax(dim=1).tolist() == [0, 1, 2, 1]
+    assert label_ranks(scores, torch.arange(4)).tolist() == [1, 1, 1, 2]
 
 
 def test_the_confusion_matrix_has_true_classes_as_rows(tmp_path: Path) -> None:
