@@ -1,6 +1,7 @@
 """Evaluation during training, and the evaluation sets of a run (data.evaluation)."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -9,7 +10,9 @@ from clipx.config.schema import EvalConfig, RunConfig
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
+from clipx.run.folder import RunFolder
 from evaluation import runner
+from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
@@ -20,19 +23,29 @@ from evaluation.types import Encoder, Settings
 CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they train no classifier
 
 
-def own_datasets(config: RunConfig) -> list[str]:
-    """Return `LAYOUT:FOLDER` of each evaluation set of the run; the folders are below data.root."""
-    if not config.data.evaluation:
-        return []
-    specs = [entry.partition(":") for entry in config.data.evaluation]
-    root = ensure_root_folder(config.data)
-    return [f"{kind}:{root / folder}" for kind, _, folder in specs]
+def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
+    """Return `LAYOUT:FOLDER` of each evaluation set of the run; the folders are below data.root.
+
+    `held_out` means the held-out pairs of the run, whose folder is `run` (default: that of the config).
+
+    Raises UserError: data.evaluation has held_out, but the run holds out no pairs.
+    """
+    entries = config.data.evaluation
+    if HELD_OUT in entries and not config.data.held_out:
+        raise UserError(f"data.evaluation={entries} needs pairs that are not trained on: set data.held_out")
+    root = ensure_root_folder(config.data) if set(entries) - {HELD_OUT} else Path()
+    specs = [(entry, *entry.partition(":")) for entry in entries]
+    of_run = f"{HELD_OUT}:{run or RunFolder.of(config).path}"
+    return [of_run if entry == HELD_OUT else f"{kind}:{root / folder}" for entry, kind, _, folder in specs]
 
 
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Raise UserError if an evaluation set of the run is missing, or if a task of `settings` fits none of the sets."""
     chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
-    runner.check(own_datasets(config), settings.tasks, chosen)
+    # the held-out pairs have no folder before the run starts
+    on_disk = [spec for spec in own_datasets(config) if not spec.startswith(f"{HELD_OUT}:")]
+    if on_disk or not config.data.evaluation:
+        runner.check(on_disk, settings.tasks, chosen)
 
 
 def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":

@@ -143,7 +143,7 @@ def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
     datasets = [locate(spec, config.root, run.path if run else None) for spec in [*config.datasets, *of_suite]]
     if not datasets and run is not None:
-        datasets = own_datasets(run.load_config())
+        datasets = own_datasets(run.load_config(), run.path)
     if not datasets:
         if run is not None and run.config.data.held_out:
             raise UserError(f"{run.path} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")

@@ -162,3 +162,13 @@ def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None
     config = evaluated_config(tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
         train.fit(config, RunFolder.create(config).path)
+
+
+def test_held_out_pairs_may_be_an_evaluation_set_of_the_run(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.data.evaluation, config.data.held_out = ["held_out", "captions:test"], 0.1
+    assert own_datasets(config) == [f"held_out:{tmp_path}/runs/test/s0", f"captions:{tmp_path}/test"]
+    assert own_datasets(config, tmp_path / "moved")[0] == f"held_out:{tmp_path}/moved"
+    config.data.held_out = 0.0
+    with pytest.raises(UserError, match=r"data\.evaluation=.*set data\.held_out"):
+        own_datasets(config)
