@@ -70,6 +70,11 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     name = _model_name(config)
     manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
+    if model.frozen_towers:
+        raise UserError(
+            f"{run} trained only heads on features of frozen towers (data.features=true), which open_clip cannot hold; "
+            "docs/frozen.md shows how to embed images and texts with it"
+        )
     _load_mean(model, places, averaged)
     model.eval()
 

@@ -33,7 +33,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     folder = checkpoints.resolve(checkpoint)
     config = RunFolder.of_checkpoint(folder).load_config()
     datasets = [entry.partition(":")[2] for entry in config.data.evaluation if entry.startswith(f"{KIND}:")]
-    if config.model.points.kernel == "none" or not datasets:
+    if config.model.points.kernel == "none" or not datasets or config.data.features:  # stored tokens have no patches
         return
     model = clip.build_model(config, pretrained=False).eval()
     checkpoints.load_weights(model, folder)
