@@ -42,6 +42,7 @@ class FrozenTower(Generic[InputsT]):
     versions: str  # of the libraries whose code computes the outputs
     weights: str  # SHA-256 of the body's tensors
     shape: tuple[int, ...]  # of one output: (width,), or (K, width) for tokens; a text has at most K
+    embed_dim: int  # E, of the projection or of the tower itself
     projected: bool  # True: clipx adds a linear projection to this kind of tower
     inputs: InputsT
     precision: str  # of the stored outputs, data.feature_precision
@@ -113,7 +114,7 @@ def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tow
     body, width = nn.Identity(), tower.shape[-1]
     if len(tower.shape) == 1 and not tower.projected:
         return Tower(body, body, width, tower.inputs)
-    embed_dim = model.embed_dim or width
+    embed_dim = tower.embed_dim
     module = Projected(body, width, embed_dim)
     projection = _load(model, tower.side)[1] if load and not tower.projected else None
     if projection is not None:  # of published weights
@@ -134,6 +135,7 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
             "weights": weights_digest(body),
             "architecture": content_hash(repr(body)),  # also the pooling, which no weight shows
             "shape": _shape(body, tower.inputs),
+            "embed_dim": tower.embed_dim,
             "projected": isinstance(tower.module, Projected),
             "inputs": asdict(tower.inputs),
             "tokenizer": _tokenizer_digest(tower.inputs),
@@ -154,6 +156,7 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
         versions=_versions(),
         weights=known["weights"],
         shape=tuple(known["shape"]),
+        embed_dim=known["embed_dim"],
         projected=known["projected"],
         inputs=inputs,
         precision=config.data.feature_precision,
