@@ -11,8 +11,9 @@ from math import ceil
 
 import torch
 
+from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import num_pairs
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler

@@ -186,8 +186,9 @@ def build_table() -> Completions:
     from cli.bench import BENCHMARKS
     from cli.init import KINDS
     from cli.report.command import SUBCOMMANDS
+    from clipx.config.evaluation import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES
-    from clipx.config.schema import EvalConfig, RunConfig
+    from clipx.config.schema import RunConfig
     from clipx.objectives import TERMS
     from clipx.theory import THEORY
     from evaluation.datasets.captioned import HELD_OUT

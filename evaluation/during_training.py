@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from clipx import distributed
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel

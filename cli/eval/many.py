@@ -18,7 +18,7 @@ from rich.text import Text
 from cli.eval import one
 from cli.eval.find import find_runs
 from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder

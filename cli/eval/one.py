@@ -9,7 +9,7 @@ import torch
 
 from cli.launcher.torchrun import run_workers
 from clipx import distributed
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints

@@ -48,8 +48,9 @@ from cli.settings.recipes import (
     refuse_wrong_types,
     sets_objective,
 )
+from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import check_combinations
-from clipx.config.schema import ARM_PREFIX, EvalConfig, RunConfig
+from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, check_value, settings_of
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import load_plugins, load_plugins_of_file

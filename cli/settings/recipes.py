@@ -79,7 +79,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
-    _refuse_powers(path, content)
+    _refuse_hydra_and_resolvers(path, content)
     arms, seeds = content.pop("arms", {}), content.pop("seeds", 1)
     if not isinstance(arms, dict) or not all(_are_overrides(a) for a in arms.values()):
         raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
@@ -104,7 +104,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     )
 
 
-def _refuse_powers(path: Path, content: dict[Any, Any]) -> None:
+def _refuse_hydra_and_resolvers(path: Path, content: dict[Any, Any]) -> None:
     """Raise UserError if a recipe, which may come from somebody else, configures Hydra or reads the environment."""
     if keys := [key for key in content if str(key).startswith("hydra")]:
         raise UserError(f"recipe {path}: {keys[0]} may only be set on the command line, not by a recipe")

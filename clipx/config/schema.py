@@ -1,4 +1,4 @@
-"""Every setting of a run and of `clipx eval`, with its default, meaning, unit and allowed values.
+"""Every setting of a run, with its default, meaning, unit and allowed values.
 
 `clipx ls settings` prints the list. Plain dataclasses. No import of torch, so that the command line
 starts fast.
@@ -10,7 +10,6 @@ from typing import Any
 from omegaconf import MISSING
 
 from clipx.config.setting import (
-    ALL_AT_LEAST_1,
     ALPHA,
     AT_LEAST_0,
     AT_LEAST_1,
@@ -24,7 +23,6 @@ from clipx.config.setting import (
     POSITIVE,
     RAND_AUGMENT,
     SHARE,
-    SHARES,
     at_least,
     between,
     setting,
@@ -455,62 +453,3 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
-
-
-@dataclass(kw_only=True)
-class EvalConfig:
-    """Settings of `clipx eval`; set exactly one of checkpoint and model."""
-
-    checkpoint: str | None = setting(
-        None,
-        "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
-        "command line also a list, a pattern or a folder of runs; `clipx eval RUN...` sets it without the key",
-    )
-    model: str | None = setting(
-        None, "open_clip:NAME/TAG, open_clip:NAME/FILE, hf-hub:USER/NAME; open_clip:NAME/random: random weights"
-    )
-    plugins: list[str] = setting([], "your plug-in modules, in addition to those of the run's config")
-    tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
-    datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
-    suite: str = setting(
-        "none",
-        "also evaluate the data sets of this group that are below root; their mean is printed only if all are there",
-        choices=("none", "datacomp38", "vtab", "clip13", "composition"),
-    )
-    root: str = setting("data", "folder of the data sets given by NAME")
-    prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
-    protocol: str = setting(
-        "corrected",
-        "paper: as paper 1's evaluator, which scores one caption per image and counts all others as hits",
-        choices=("corrected", "paper"),
-    )
-    limit: int | None = setting(
-        None,
-        "for a quick look: evaluate this many images or minimal pairs of each split, drawn with a fixed seed; reports "
-        "leave out the results",
-        AT_LEAST_1,
-    )
-    image_column: str = setting("image", "csv, tsv, hf: column of image paths or images")
-    caption_column: str = setting("caption", "csv, tsv, hf: column of captions")
-    pools: list[int] = setting([], "retrieval: also score random pools of these sizes", ALL_AT_LEAST_1, unit="images")
-    out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
-    batch_size: int = setting(256, "batch size of the towers", AT_LEAST_1, unit="samples")
-    workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
-    device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
-    precision: str = setting("fp32", "precision of the towers; scores use float32 or float64", choices=PRECISIONS)
-    processes: int = setting(1, "processes on this machine; each embeds a part of the images and texts", AT_LEAST_1)
-    jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
-    features_eval: int | None = setting(
-        None,
-        "D, random Fourier features of models that have them; null: the run's model.points.features_eval",
-        AT_LEAST_1,
-    )
-    ema: bool = setting(False, "use the averaged weights of train.ema")
-    interpolate: list[float] = setting(
-        [],
-        "alphas: evaluate the weights (1 - alpha) * start + alpha * trained; rows go to RUN/interpolated/ALPHA",
-        SHARES,
-    )
-    force: bool = setting(False, "repeat finished evaluations")
-    wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES)
-    project: str = setting("clipx", "W&B project")

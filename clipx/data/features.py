@@ -131,7 +131,7 @@ def _open(folder: Path, shape: tuple[int, ...]) -> Features:
 
 
 def _create(folder: Path, tower: Tower, items: Items, dtype: np.dtype[Any]) -> None:
-    """Write the files of a new set: space for all rows, and the rows that other sets of the tower have."""
+    """Write the files of a new set. Copy the rows that other sets of the tower have; reserve space for the others."""
     n = len(items.hashes)
     starts = None if items.lengths is None else np.concatenate([[0], np.cumsum(items.lengths())])
     shape = (n, *tower.shape) if starts is None else (int(starts[-1]), *tower.shape[1:])

@@ -1,8 +1,8 @@
 """Frozen towers whose outputs are stored (data.features=true): what identifies them, and how they embed a batch.
 
-The outputs are features: those of the tower's body, before a projection of clipx, or its tokens for point sets. A
-digest of weights, preprocessing, tokenizer, pooling and library versions identifies them. A small file below
-CLIPX_CACHE/frozen/towers keeps it, so that a tower is not loaded if all features of a run are stored.
+The outputs are features: those of the tower's body, before a projection of clipx, or its tokens for point sets. They
+are identified by a digest of weights, preprocessing, tokenizer and pooling, and by the versions of the libraries. A
+small file below CLIPX_CACHE/frozen/towers keeps the digest: a tower is not loaded if all its features are stored.
 """
 
 import hashlib
@@ -114,13 +114,11 @@ def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tow
     body, width = nn.Identity(), tower.shape[-1]
     if len(tower.shape) == 1 and not tower.projected:
         return Tower(body, body, width, tower.inputs)
-    embed_dim = tower.embed_dim
+    published = _load(model, tower.side)[1] if load and not tower.projected else None  # projection of a point set
+    embed_dim = tower.embed_dim if published is None else published.shape[1]
     module = Projected(body, width, embed_dim)
-    projection = _load(model, tower.side)[1] if load and not tower.projected else None
-    if projection is not None:  # of published weights
-        embed_dim = projection.shape[1]
-        module = Projected(body, width, embed_dim)
-        module.projection.weight.data = projection.T.contiguous()
+    if published is not None:
+        module.projection.weight.data = published.T.contiguous()
     return Tower(module, body, embed_dim, tower.inputs)
 
 

@@ -78,7 +78,7 @@ class GeometryProbe:
             self.texts = tokenizer(captions)
 
     def _reader(self, config: RunConfig, pairs: PairSource) -> Callable[[int], Tensor]:
-        """Return a function that reads an image by sample id, or its features; it raises BadSample."""
+        """Return a function of a sample id to the sample's image or features. The function raises BadSample."""
         tower, transform = self.model.frozen_towers.get("image"), evaluation_transform(self.model.inputs)
         if tower is None:
             return lambda sample_id: transform(decode(pairs.image(sample_id)))

@@ -1,4 +1,4 @@
-"""What files from other people may not do: start programs, import code, read the environment, or exhaust the memory.
+"""Rules for files from other people: they start no program, import no code, and read no environment variable.
 
 The command line gives permission with `permit`. An environment variable carries it to worker processes, so no file of
 a run can give it. `load_json` and `load_yaml` refuse content whose size in memory is out of proportion.

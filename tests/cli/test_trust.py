@@ -170,7 +170,7 @@ FILES = ("results.jsonl", "log.jsonl", "environment.json", "outcome.json", "timi
 
 
 def fields_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths to all values in a JSON value."""
+    """Return the path (keys and positions) to each value inside a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(inner for key, one in items for inner in fields_of(one, (*path, key)))]
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from cli import train as launch
 from cli.eval.one import evaluate
 from clipx import train
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.clip import ClipModel

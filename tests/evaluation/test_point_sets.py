@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cli.eval import one
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from evaluation.claims.measures import ZEROSHOT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.eval.one import evaluate as eval_command
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any, get_args, get_type_hints
 
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from evaluation.types import Result
 from tests.helpers.commands import clipx_here
 

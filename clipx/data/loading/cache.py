@@ -66,7 +66,7 @@ class CachedImages(Protocol):
         """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
 
     def one(self, number: int, generator: random.Random) -> Tensor:
-        """Return a good image, drawn as by `draw`. Raises BadSample."""
+        """Return an image with the random crop that `draw` gives. Raises BadSample."""
 
 
 @dataclass

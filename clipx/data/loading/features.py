@@ -1,6 +1,6 @@
 """Features of the training pairs: which items a run needs, and the rows of a batch (data.features=true).
 
-An item of a run is a view of an image, or a caption. Equal images and equal captions are embedded once.
+An item is one view of an image, or one caption. Equal items are embedded once.
 """
 
 import random

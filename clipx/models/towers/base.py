@@ -31,7 +31,7 @@ LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # altern
 
 
 class Projected(nn.Module):
-    """A body with one feature vector per sample and a projection to E, linear (papers 1 and 3) or `set_head`'s."""
+    """A body with one feature vector per sample, and a projection to E: linear (papers 1 and 3), or a head."""
 
     def __init__(self, body: nn.Module, width: int, embed_dim: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Standardise(nn.Module):
 
 
 class MlpHead(nn.Module):
-    """W2 dropout(gelu(W1 x + b1)) + b2, plus the linear path W0 x."""
+    """W2 dropout(gelu(W1 x + b1)) + b2 + W0 x; `linear=False` leaves out W0 x."""
 
     def __init__(self, width: int, hidden: int, embed_dim: int, dropout: float, linear: bool) -> None:
         super().__init__()

@@ -12,7 +12,8 @@ from cli.eval import many, one
 from cli.eval.find import find_runs
 from cli.report.command import report
 from cli.settings.compose import compose_evals
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import Fault, UserError
 from clipx.run.folder import RunFolder

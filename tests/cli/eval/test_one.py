@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cli.eval.one import evaluate
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import checkpoint

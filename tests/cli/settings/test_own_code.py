@@ -8,7 +8,7 @@ import pytest
 from cli.eval import many
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipes
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from tests.helpers import fakes, plugin_tables
 from tests.helpers.commands import clipx_here

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from clipx.config.schema import EvalConfig, RunConfig, TrainConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig, TrainConfig
 from clipx.config.setting import check, settings_of
 from clipx.data.preprocess.tokenizer import CLEANERS
 from clipx.errors import UserError

@@ -11,7 +11,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from cli.eval import many, one
-from clipx.config.schema import EvalConfig, RunConfig
+from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clipx.config.schema import EvalConfig
+from clipx.config.evaluation import EvalConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
 from evaluation.datasets.named import NAMED
