@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 VERSIONS := $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint constraints.txt)
 TORCH := 2.14.1# the release that `make constraints` pins
-# one more process than cores, because some tests wait; one thread each, because more would compete for the cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadgroup
+# one process a core with one thread each: more compete for the cores, and each process takes 2 GB of memory
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadgroup
 
 .PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse

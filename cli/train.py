@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from cli.launcher.torchrun import run_workers
+from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged
@@ -14,7 +15,7 @@ from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
 from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, choose_device, explain_out_of_memory
-from evaluation.during_training import build_periodic_evaluator
+from evaluation.during_training import build_periodic_evaluator, check_evaluation
 
 
 def train(config: RunConfig) -> None:
@@ -39,6 +40,8 @@ def _start(config: RunConfig, run: RunFolder, started: float) -> None:
     device = choose_device(config.train.device)
     if device.type == "cpu" and config.train.samples != 0:
         check_memory(config, device)
+    if not run.checkpoints:
+        check_evaluation(config, EvalConfig())
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)

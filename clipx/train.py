@@ -19,7 +19,7 @@ from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, liste
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
 from clipx.data.preprocess import tokenizer
 from clipx.data.sampler import Sampler
-from clipx.data.sources.base import PairSource
+from clipx.data.sources.base import PairSource, sampled_contents
 from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
@@ -121,8 +121,9 @@ class _Session:
     probe: geometry_probe.Probe
     log: RunLog
     manager: CheckpointManager
-    bad_sample_file: BadSampleFile
     meter: ThroughputMeter
+    bad_sample_file: BadSampleFile
+    samples: dict[str, str]  # place -> hash of some samples, on rank 0; {} for streams
     bad_samples: list[str] = field(default_factory=list)  # names of this rank's bad samples that are not yet logged
 
 
@@ -166,7 +167,8 @@ def _open_session(
         for note in notes:
             log.info(note)
         meter = ThroughputMeter(components.timer)
-        yield _Session(config, sampler, components, loader, probe, log, manager, BadSampleFile(run), meter)
+        samples = {} if pairs.streaming or distributed.rank() > 0 else sampled_contents(pairs)
+        yield _Session(config, sampler, components, loader, probe, log, manager, meter, BadSampleFile(run), samples)
 
 
 def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSource | Stream) -> str:
@@ -207,10 +209,20 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     step = session.components.state.step
     if distributed.rank() == 0:
         sources = _weights_sources(session, run)
-        record_environment(run, device, step, sources | {"data": session.components.state.data_fingerprint})
+        data = {"data": session.components.state.data_fingerprint, "samples": session.samples}
+        for note in _changed_samples(RunFolder(run).environment.get("samples", {}), session.samples) if step else ():
+            session.log.info(note)
+        record_environment(run, device, step, sources | data)
     if step == 0:
         geometry = session.probe(0, session.sampler.progress(0))
         session.log.record(0, {"geometry": geometry} if geometry else {})
+
+
+def _changed_samples(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return a warning that names samples whose image or captions have changed since the run began; [] if none has."""
+    changed = [place for place, content in before.items() if now.get(place, content) != content]
+    shown = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    return [f"warning: the data have changed since the run began, for example {shown}"] if changed else []
 
 
 def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:

@@ -51,28 +51,39 @@ def evaluate(
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
-    Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data.
+    Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set whose
+    data prove unusable does not stop the others: the error is raised after their rows are stored.
     """
     plan = _plan(open_sets(specs, settings), tasks, encoder)
     path, loading = out / RESULTS, Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = [[_job(encoder, data, task, out, force, settings.limit) for task in fitting] for data, fitting in plan]
-    if distributed.world_size() > 1:
-        # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
-        requests = distributed.broadcast_object([r for group in jobs for r in _requests(group)])
-        fill_cache(encoder, by_name, requests, cache_dir, loading)
-        if distributed.rank() > 0:
-            return []
     rows: list[Result] = []
+    problems: list[str] = []
+    for group in jobs if distributed.world_size() > 1 else ():
+        try:
+            # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
+            requests = distributed.broadcast_object(_requests(group))
+            fill_cache(encoder, by_name, requests, cache_dir, loading)
+        except UserError as error:  # of all ranks alike
+            problems.append(str(error))
+            group.clear()
+    if distributed.rank() > 0:
+        return []
     for group in jobs:
-        features = extract(encoder, by_name, _requests(group), cache_dir, loading)
-        for job in group:
-            if not job.rows:
-                job.rows = _score(encoder, job, features, device, out)
-                results.add(path, job.rows)
-            rows += job.rows
+        try:
+            features = extract(encoder, by_name, _requests(group), cache_dir, loading)
+            for job in group:
+                if not job.rows:
+                    job.rows = _score(encoder, job, features, device, out)
+                    results.add(path, job.rows)
+                rows += job.rows
+        except UserError as error:
+            problems.append(str(error))
     results.write_tables(out)
     results.show(rows)
+    if problems:
+        raise UserError("; ".join(problems))
     return rows
 
 

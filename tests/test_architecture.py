@@ -18,7 +18,7 @@ LAYERS = {
     "launcher settings, exit_codes",
     "evaluation": "report, compare published, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
-    "clipx": "train, training, run, theory, models objectives data, sample_table, distributed geometry, "
+    "clipx": "entry_point, train, training, run, theory, models objectives data, sample_table, distributed geometry, "
     "config, utils, types errors verdict",
 }
 LEVELS = {

@@ -32,13 +32,14 @@ from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import new_file, write_text
 from clipx.utils.hub import reachable
 from evaluation.runs import reader, results
-from evaluation.runs.description import describe, digits, duration, objective, training_seconds
+from evaluation.runs.description import describe, digits, duration, objective, training_seconds, unfinished
 from evaluation.types import Result
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
 RUNS: Rule = (lambda runs: bool(runs) and all(runs), "[RUN,RUN,...]")
 FILE: Rule = (lambda name: Path(name).suffix in (".safetensors", ".pt"), "FILE.safetensors, FILE.pt")
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the hub; the hub checks it against its list
+SIGLIP = "siglip"
 DIGEST = 16  # characters of a checkpoint's hash in result rows
 REASON = 200  # largest number of characters of the hub's answer in a message
 
@@ -68,8 +69,12 @@ def export(arguments: list[str]) -> None:
     for checkpoint, reason in chosen:
         if reason:
             print(f"exporting {checkpoint}, {reason}; to export another checkpoint, give its folder", file=sys.stderr)
+        if progress := unfinished(reader.read(run_of(checkpoint))):
+            print(f"exporting {checkpoint} of a run that is not finished: {progress}", file=sys.stderr)
     found = [checkpoint for checkpoint, _ in chosen]
     title = Path(options.out).stem if options.out else str(options.hub).replace("/", "--")
+    if options.out and SIGLIP in title.lower():
+        raise UserError(f"out={options.out}: open_clip gives every model with {SIGLIP} in its name SigLIP's tokenizer")
     model = convert(found, options.ema, title, own_preprocessing=bool(options.hub))
     if options.out:
         _write(model, Path(options.out))
@@ -96,6 +101,7 @@ def _write(model: OpenClipModel, out: Path) -> None:
         print(f"open_clip.create_model({model.name!r}, {weights}  # or, with the written configuration:")
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
     print(f"open_clip.create_model({config_file.stem!r}, {weights}")
+    print(f"open_clip.get_tokenizer({config_file.stem!r})")
 
 
 def _check_target(repository: str, options: Options) -> str:
@@ -237,9 +243,13 @@ def _initial(config: RunConfig) -> str:
     named = {side: weights for side, weights in sides.items() if weights}
     if not named:
         return "random"
-    return ", ".join(
-        f"{side} {Path(w).name if Path(w).exists() or Path(w).is_absolute() else w}" for side, w in named.items()
-    )
+    return ", ".join(f"{side} {_without_folder(weights)}" for side, weights in named.items())
+
+
+def _without_folder(weights: str) -> str:
+    """Return the name of a local file or folder; a published tag or a name on the hub as it is."""
+    path = Path(weights)
+    return path.name if path.exists() or path.is_absolute() else weights
 
 
 def _commit(run: reader.Run) -> str:

@@ -78,7 +78,7 @@ def compare_runs(
         _print_ladder(console, ladder)
     for group in left_out:
         print(group.line())
-    if note := reader.limited_note(runs):
+    for note in filter(None, (reader.limited_note(runs), reader.other_data_note(runs))):
         print(note)
     written = page.write_comparison(found, ladders, left_out, out, command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")

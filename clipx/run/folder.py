@@ -39,7 +39,8 @@ TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
 MARKS = (CONFIG, RESULTS)  # a folder with one of them is a run; published weights have no config
 RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
-ENTRIES = {"data": str, "device": str, "processes": int, "packages": dict, "init": dict, "teacher": dict}  # as read
+DICTS = dict.fromkeys(("samples", "packages", "init", "teacher"), dict)
+ENTRIES = {"data": str, "device": str, "processes": int, **DICTS}  # of environment.json, as read
 Row = dict[str, Any]  # a line of log.jsonl
 
 

@@ -56,8 +56,11 @@ class RunLog:
             return
         line = json.dumps({"step": step, **row, "time": datetime.now(UTC).isoformat(timespec="seconds")})
         line = json.dumps(json.loads(line, parse_constant=lambda _: None))  # JSON has no NaN and no infinity: null
-        with self.path.open("a") as file:  # closed after each line, so that a killed run loses no line
-            file.write(f"{line}\n")
+        try:
+            with self.path.open("a") as file:  # closed after each line, so that a killed run loses no line
+                file.write(f"{line}\n")
+        except OSError as error:  # a full disk: the system names no file
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         if self.wandb:
             # no step=, because with it W&B drops the steps that a resumed run repeats
             self.wandb.log({"step": step, **row})

@@ -18,6 +18,7 @@ from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure
 from evaluation.runs.description import settings_text, unfinished
 from evaluation.runs.reader import STATED, Run
+from evaluation.runs.results import data_hash
 from evaluation.types import Result, first_names
 
 Seeds = dict[int, Run]
@@ -150,12 +151,7 @@ def _quantity(row: Result) -> str:
 
 
 def _scoring(row: Result) -> str:
-    """Return the precision, and the hashes of labels, prompts and captions.
-
-    Hashes of images are left out: for folders of files, they differ between copies.
-    """
-    hashes = {name: value for name, value in row.hashes.items() if "/" in name and not name.startswith("images/")}
-    return f"{row.hashes.get('precision', '').partition(' ')[0]} {sorted(hashes.items())}"
+    return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}"
 
 
 def _overrides(run: Run) -> str:

@@ -32,7 +32,7 @@ from evaluation.report.sections.training import training
 from evaluation.report.text import Markdown
 from evaluation.runs import reader
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
-from evaluation.runs.reader import Run, limited_note
+from evaluation.runs.reader import Run, limited_note, other_data_note
 from evaluation.types import Result, csv_text
 
 MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
@@ -124,6 +124,8 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
     lead = _summary(shown) + claims_summary(shown.outcomes)
     if failed and not runs[0].failed_to_start:
         lead += f" Left out, because they have no training step: {', '.join(failed)}."
+    if note := other_data_note(runs):
+        lead += f" {note}"
     return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)
 
 

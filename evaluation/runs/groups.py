@@ -57,9 +57,10 @@ class MetricSummary:
 
     @property
     def source(self) -> str:
-        """Return the method that gave the interval."""
+        """Return the method that gave the interval; the binomial one if all examples are right, or all are wrong."""
         if self.seeds < MIN_SEEDS:
-            return "bootstrap" if self.seeds == 1 else f"bootstrap, mean of {self.seeds} seeds"
+            method = "exact binomial" if self.row.value in (0.0, 1.0) else "bootstrap"
+            return method if self.seeds == 1 else f"{method}, mean of {self.seeds} seeds"
         return f"t, {self.seeds} seeds"
 
 

@@ -1,7 +1,9 @@
 """Run: what a report reads of a run directory, at once and checked: settings, log, result rows and artifacts."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,13 @@ from clipx.config.setting import from_values
 from clipx.errors import UserError
 from clipx.run.folder import AGAIN, ARTIFACTS, RESULTS, Row, RunFolder, natural_order, read_object, run_folders
 from evaluation.runs import results
-from evaluation.types import Result
+from evaluation.types import Result, first_names
 
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 REPORT = "report.md"  # a pattern such as runs/RECIPE-* matches the folder of a report too
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 NUMBER = (int, float)
+OTHER_DATA = re.compile(r" \[data [0-9a-f]+\]$")  # at the end of a data set's name, see `name_apart`
 # kind of artifact -> what the report reads from it. A dict: these keys; {str: x}: any keys, each with x; [x]: a list of
 # x; a type or several: a value of that type. Plug-ins may write other kinds.
 ANSWERS = [{"similarity": NUMBER, "correct": object}]
@@ -97,7 +100,37 @@ def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")
         for folder in found:
             folders.setdefault(folder.resolve(), folder)
-    return [read(folder, limited) for folder in sorted(folders.values(), key=natural_order)]
+    return name_apart([read(folder, limited) for folder in sorted(folders.values(), key=natural_order)])
+
+
+def name_apart(runs: list[Run]) -> list[Run]:
+    """Return the runs, in which results of different data under one name have different names: `test [data 3f2a1c]`.
+
+    Two sets can have one name, such as a/test.csv and b/test.csv, or a set has changed between two evaluations. The
+    data that most runs were evaluated on keep the name. Hashes of images are not compared, because those of image files
+    differ between copies.
+    """
+    used: dict[tuple[str, ...], Counter[str]] = {}
+    for run in runs:
+        for metric, data in {(_metric(row), results.data_hash(row)) for row in run.results}:
+            used.setdefault(metric, Counter())[data] += 1
+    usual = {metric: _majority(of_metric) for metric, of_metric in used.items()}
+
+    def named(row: Result) -> Result:
+        data = results.data_hash(row)
+        return row if usual.get(_metric(row)) == data else replace(row, dataset=f"{row.dataset} [data {data}]")
+
+    return [replace(run, results=[named(row) for row in run.results]) for run in runs]
+
+
+def _metric(row: Result) -> tuple[str, ...]:
+    return row.task, row.dataset, row.split, row.metric
+
+
+def _majority(counts: Counter[str]) -> str | None:
+    """Return the most frequent value, None if two are equally frequent."""
+    (value, count), *others = counts.most_common(2)
+    return None if others and others[0][1] == count else value
 
 
 def read(path: Path, limited: bool = False) -> Run:
@@ -141,6 +174,16 @@ def limited_note(runs: list[Run]) -> str:
     only = [run for run in runs if run.limited_rows and not run.results]
     evaluated = ", ".join(str(run.path) for run in only[:3]) + (", ..." if len(only) > 3 else "")
     return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
+
+
+def other_data_note(runs: list[Run]) -> str:
+    """Return a sentence that names the results of other data than most, see `name_apart`; "" if there are none."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for name in dict.fromkeys(row.dataset for row in run.results if OTHER_DATA.search(row.dataset)):
+            found.setdefault(name, []).append(str(run.path))
+    places = "; ".join(f"{name}: {first_names(paths)}" for name, paths in found.items())
+    return f"Results of different data under one name are not averaged. {places}." if found else ""
 
 
 def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,7 +20,7 @@ from clipx.errors import UserError, one_line, printable_line
 from clipx.run.folder import RESULTS, Diverged, RunFolder
 from clipx.run.log import WANDB_ID
 from clipx.run.log_writers import start_wandb
-from clipx.utils.files import write_text
+from clipx.utils.files import content_hash, write_text
 from clipx.utils.lock import turn
 from clipx.utils.terminal import stdout_console
 from clipx.utils.trust import load_json
@@ -63,6 +63,12 @@ def write(path: Path, rows: list[Result]) -> None:
 def limit_note(hashes: dict[str, str]) -> str:
     """Return the suffix that limit= adds to the names of splits and artifacts; "" without limit=."""
     return f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
+
+
+def data_hash(row: Result) -> str:
+    """Return a hash of the labels, class names, prompts and captions that a row was scored on, but not of images."""
+    of_data = {name: value for name, value in row.hashes.items() if "/" in name and not name.startswith("images/")}
+    return content_hash(sorted(of_data.items()))[:6]
 
 
 def add(path: Path, rows: list[Result]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
@@ -137,6 +138,7 @@ class Search:
     """Result of the search for C on a validation split."""
 
     accuracy_of: dict[int, float]  # index in GRID -> validation accuracy
+    loss_of: dict[int, float]  # index in GRID -> mean cross-entropy on the validation rows
     best: int  # index in GRID
     solutions: dict[int, Linear]  # index in GRID -> classifier fitted on the training rows
 
@@ -150,10 +152,11 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
     """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
     `train` has the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among equally
-    accurate values of C, the smallest (the strongest regularisation) is chosen.
+    accurate values of C, the one with the smallest cross-entropy is chosen: with few validation rows, many are equal.
     """
     solved: dict[int, Linear] = {}
     accuracy_of: dict[int, float] = {}
+    loss_of: dict[int, float] = {}
     best = 0
     for stride in STRIDES:
         first = stride == STRIDES[0]
@@ -162,9 +165,11 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
         starts = [_nearest(solved, index) for index in indices]
         for index, linear in zip(indices, train.fit_all([GRID[i] for i in indices], starts), strict=True):
             solved[index] = linear
-            accuracy_of[index] = float((linear(features).argmax(dim=1) == label).double().mean())
-        best = min(accuracy_of, key=lambda index: (-accuracy_of[index], index))
-    return Search(accuracy_of, best, solved)
+            scores = linear(features)
+            accuracy_of[index] = float((scores.argmax(dim=1) == label).double().mean())
+            loss_of[index] = float(F.cross_entropy(scores.double(), label))
+        best = min(accuracy_of, key=lambda index: (-accuracy_of[index], loss_of[index]))
+    return Search(accuracy_of, loss_of, best, solved)
 
 
 def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
@@ -304,7 +309,7 @@ class LinearProbe(Task):
     """
 
     kind = "labelled"
-    version = 1
+    version = 2  # 1: validation rows not by class, the smallest C among equally accurate ones
     needs = ("train", SPLIT)
 
     def __init__(self, variant: str = "") -> None:
@@ -346,13 +351,32 @@ class LinearProbe(Task):
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the rows to fit on and the rows to choose C on: train and val, or a seeded 90/10 split of train."""
+    """Return the rows to fit on and the rows to choose C on: train and val, or a seeded 90/10 split of each class.
+
+    A class's only row is fitted on. If all classes have one row, C is chosen on the same rows.
+    """
     total = sum(len(label) for label in labels)
     if len(labels) == 2:
         return torch.arange(len(labels[0])), torch.arange(len(labels[0]), total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
-    held_out = max(1, total // VALIDATION_SHARE)
-    return order[held_out:].sort().values, order[:held_out].sort().values
+    place = _place_in_class(labels[0], order)
+    held_out = min(max(1, total // VALIDATION_SHARE), int((place < 1).sum()))
+    ranked = order[place[order].argsort(stable=True)]  # the first rows have the classes in their proportions
+    validation, train = ranked[:held_out].sort().values, ranked[held_out:].sort().values
+    return train, validation if held_out else train
+
+
+def _place_in_class(label: Tensor, order: Tensor) -> Tensor:
+    """Return the place of each row in `order` among the rows of its class, from 0 to 1; 1 for the only row of a class.
+
+    `label` and `order` int64 [n] -> float32 [n].
+    """
+    sizes = torch.bincount(label)
+    by_class = order[label[order].argsort(stable=True)]
+    first = (sizes.cumsum(0) - sizes)[label[by_class]]
+    place = torch.empty(len(label))
+    place[by_class] = (torch.arange(len(label)) - first + 0.5) / sizes[label[by_class]]
+    return place.where(sizes[label] > 1, 1.0)
 
 
 def _artifact(kind: str, found: Search) -> dict[str, object]:

@@ -281,6 +281,11 @@ def test_a_model_of_point_sets_is_refused(tmp_path: Path) -> None:
         export([str(untrained(config)), f"out={tmp_path}/x.pt"])
 
 
+def test_a_name_that_selects_siglips_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"my_SigLIP.pt: open_clip gives every model with siglip in its name SigLIP's"):
+        export([str(untrained(with_tower(tmp_path, "open_clip:mini-vit-48"))), f"out={tmp_path / 'my_SigLIP.pt'}"])
+
+
 def test_another_kind_of_file_is_refused() -> None:
     with pytest.raises(UserError, match=r"out=x\.bin is out of range; allowed: FILE\.safetensors, FILE\.pt"):
         export(["run", "out=x.bin"])

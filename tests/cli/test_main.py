@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import exit_codes
+from clipx import entry_point
 from tests.helpers.commands import clipx, tiny
 
 
@@ -54,6 +55,25 @@ def test_a_failed_read_of_an_open_file_is_a_fault(capsys: pytest.CaptureFixture[
 
     assert exit_codes.exit_code_of(read) == 1
     assert capsys.readouterr().err == f"clipx: {os.strerror(errno.EIO)}\n"
+
+
+@pytest.mark.parametrize("name", ["cli", "evaluation"])
+def test_a_package_of_the_user_with_the_name_of_ours_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("print('mine')")
+    command = [sys.executable, "-c", "from clipx.entry_point import main; main()", "--version"]
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"clipx: Python finds the package {name} in {tmp_path / name}, not in ")
+
+
+def test_the_entry_point_runs_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["clipx", "--version"])
+    entry_point.main()
+    assert capsys.readouterr().out.startswith("clipx ")
 
 
 @pytest.mark.long

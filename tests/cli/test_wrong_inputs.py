@@ -219,6 +219,13 @@ def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Pa
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
 
 
+def test_a_missing_evaluation_set_is_named_before_the_first_step(shards: Path, tmp_path: Path) -> None:
+    given = [*tiny(shards), "name=a", "data.evaluation=[captions:train,captions:nowhere]"]
+    done = clipx_here("train", *given, cwd=tmp_path, code=2)
+    assert f"datasets=captions:{shards}/nowhere" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs/a/s0/log.jsonl").exists()
+
+
 @pytest.mark.slow
 def test_a_diverged_run_exits_with_code_3_each_time(shards: Path, tmp_path: Path) -> None:
     hot = [*tiny(shards, samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]

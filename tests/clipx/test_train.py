@@ -120,6 +120,23 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
         trained(config)
 
 
+def test_a_shard_that_was_replaced_by_one_of_equal_size_is_named_on_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = prepared(tmp_path, samples=16, save_every=1)
+    shutil.rmtree(checkpoints(trained(config))[-1])
+    shard = max(Path(config.data.root or "", "train").glob("*.tar"))
+    with tarfile.open(shard) as tar:
+        member = next(one for one in tar if one.name.endswith(".txt"))
+    with shard.open("r+b") as file:  # another text of the same length
+        file.seek(member.offset_data)
+        file.write(b"z")
+    trained(config)
+    printed = capsys.readouterr()
+    assert "warning: the data have changed since the run began" in printed.out + printed.err
+    assert shard.name in printed.out + printed.err
+
+
 def test_settings_of_a_run_without_steps_may_change(tmp_path: Path) -> None:
     config = settings(tmp_path)
     with pytest.raises(UserError, match="no folder"):

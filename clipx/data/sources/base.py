@@ -16,6 +16,8 @@ from clipx.data.shards.index import Extensions
 from clipx.data.shards.reader import Shards
 from clipx.utils.registry import lookup
 
+SAMPLED = 64  # number of evenly spaced samples that represent a data set
+
 
 class PairSource(Protocol):
     """Image-text pairs by sample id."""
@@ -65,6 +67,24 @@ class PairSource(Protocol):
     def group_of(self) -> NDArray[np.int32] | None:
         """Return the group number (from 0) of each sample, int32 [n]; None without groups. Default: image numbers."""
         return self.image_of()
+
+
+def evenly_spaced(count: int) -> list[int]:
+    """Return SAMPLED evenly spaced numbers from 0 to count - 1; some are equal if there are fewer."""
+    return [k * (count - 1) // (SAMPLED - 1) for k in range(SAMPLED)]
+
+
+def sampled_contents(source: PairSource) -> dict[str, str]:
+    """Return place -> hash of the image and captions of some evenly spaced samples, without unusable ones.
+
+    A resumed run compares them: the fingerprint does not show that a file was replaced by one of equal size.
+    """
+    found = {}
+    for sample_id in dict.fromkeys(evenly_spaced(len(source))):
+        with suppress(BadSample):
+            content = source.image(sample_id) + repr(source.captions(sample_id)).encode()
+            found[source.where(sample_id)] = hashlib.sha256(content).hexdigest()[:16]
+    return found
 
 
 def stamp_of(files: Iterable[Path]) -> str:

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, read_error
-from clipx.data.sources.base import PairSource, stamp_of
+from clipx.data.sources.base import PairSource, evenly_spaced, stamp_of
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
-SAMPLED = 64  # number of evenly spaced samples that represent a data set in hashes
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
@@ -49,11 +48,6 @@ class PackedTexts:
     def tobytes(self) -> bytes:
         """Return bytes that identify the list, to compute a hash."""
         return self._data.tobytes() + self._ends.tobytes()
-
-
-def evenly_spaced(count: int) -> list[int]:
-    """Return SAMPLED evenly spaced numbers from 0 to count - 1; some are equal if there are fewer."""
-    return [k * (count - 1) // (SAMPLED - 1) for k in range(SAMPLED)]
 
 
 def sizes_of(paths: list[Path]) -> list[int]:

@@ -8,8 +8,8 @@ from typing import Any
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample, read_error
-from clipx.data.sources.base import PairSource
-from clipx.data.sources.files import evenly_spaced, sizes_of
+from clipx.data.sources.base import PairSource, evenly_spaced
+from clipx.data.sources.files import sizes_of
 from clipx.errors import UserError, one_line
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest

@@ -1,5 +1,7 @@
 """Towers of open_clip, with the configurations of clipx in configs/ (mini-48, micro-48, ...)."""
 
+import sys
+import textwrap
 import warnings
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,7 @@ import open_clip
 import torch
 from torch import nn
 
+from clipx import distributed
 from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import (
@@ -17,9 +20,12 @@ from clipx.models.towers import (
 )
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
 from clipx.models.towers.positions import fit_positions
+from clipx.models.towers.weight_files import read_file, settings_of
 from clipx.types import Inputs, Pixels, Tokens
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import did_you_mean
+
+LONGEST = 200  # characters of a reason in a message
 
 
 @cache
@@ -112,7 +118,11 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
 
     `own`: the sizes stated with published weights, else those of the model's configuration.
     """
-    length = (_context_length(file) if Path(file).is_file() else None) or own[1]
+    shown = settings_of(read_file(file)) if Path(file).is_file() else {}
+    if Path(file).is_file() and f"{model}-quickgelu" in open_clip.list_models() and distributed.rank() == 0:
+        print(f"{file}: weights trained with QuickGELU, as OpenAI's, need open_clip:{model}-quickgelu", file=sys.stderr)
+    length = shown.pop("context_length", own[1])  # for another length open_clip would interpolate the positions
+    trained = trained | shown
     size = sizes[0]
     try:
         loaded = _create(model, file, trained, custom_text, (size, length))
@@ -129,15 +139,6 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
     except RuntimeError as error:
         raise UserError(f"the weights {file} only fit {model}'s own image size, {own[0]}") from error
     return fitting
-
-
-def _context_length(file: str) -> int | None:
-    """Return the number of text positions in a file of weights: for another length open_clip would interpolate them."""
-    if Path(file).suffix in (".npz", ".npy"):  # of big_vision, which open_clip converts
-        return None
-    weights = open_clip.factory.load_state_dict(file)
-    found = [weights[key] for key in ("text.positional_embedding", "positional_embedding") if key in weights]
-    return len(found[0]) if found else None
 
 
 def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: bool, sizes: Sizes) -> nn.Module:
@@ -161,7 +162,8 @@ def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: 
 
 def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:
     if not tag:
-        return UserError(f"{setting} does not hold weights of {model}: {one_line(error).partition('. ')[0]}")
+        reason = one_line(error).partition(". ")[0]  # names all missing tensors
+        return UserError(f"{setting} does not hold weights of {model}: {textwrap.shorten(reason, LONGEST)}")
     repository = str(tag.get("hf_hub", "")).rstrip("/")
     command = f"`hf download {repository}`" if repository else f"a download of {tag.get('url')}"
     return download_error(setting, command, "a local file instead of the tag", error)

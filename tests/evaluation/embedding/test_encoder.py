@@ -1,7 +1,9 @@
 """Encoders of checkpoints and published models; interpolate= gives the rows of start and end at 0 and 1."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -80,11 +82,41 @@ def test_the_error_for_missing_weights_names_both_remedies(no_hub: None) -> None
         from_open_clip("open_clip:ViT-B-32/laion2b_s34b_b79k", CPU)
 
 
-@pytest.mark.parametrize("content", [b"", b"not weights", b"\x80\x04K\x01."], ids=["empty", "text", "pickle"])
-def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+def pickled(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", r"w.pt cannot be read as weights"),
+        (b"not weights", r"w.pt holds Python objects, such as a whole module"),
+        (b"\x80\x04K\x01.", r"w.pt (cannot be read as weights|holds)"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", r"w.pt is a Git LFS pointer.*git lfs pull"),
+        (pickled(torch.nn.Linear(2, 2)), r"w.pt holds Python objects, such as a whole module.*state_dict"),
+        (pickled({"a": [1, 2]}), r"w.pt holds other values than tensors"),
+        (pickled({"_orig_mod.visual.w": torch.ones(1)}), r"w.pt: all names start with _orig_mod"),
+        (pickled({"model.visual.w": torch.ones(1)}), r"w.pt: all names start with model"),
+        (pickled({"visual.w": torch.ones(1)}), r"w.pt does not hold weights of mini-48: .{,300}$"),
+    ],
+    ids=["empty", "text", "pickle", "lfs", "module", "lists", "compiled", "wrapped", "other_names"],
+)
+def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "w.pt").write_bytes(content)
-    with pytest.raises(UserError, match=r"w.pt does not hold weights of mini-48"):
+    with pytest.raises(UserError, match=reason):
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
+
+
+def test_weights_with_a_bias_are_loaded_for_a_configuration_without_one(tmp_path: Path) -> None:
+    """Weights of the sigmoid loss, also exported by clipx: open_clip itself stops at the bias (its issue 824)."""
+    model = open_clip.create_model("mini-48").eval()
+    torch.save(model.state_dict() | {"logit_bias": torch.tensor(-10.0)}, tmp_path / "weights.pt")
+    encoder = from_open_clip(f"open_clip:mini-48/{tmp_path}/weights.pt", CPU)
+    tokens = encoder.tokenize(["a photo of a dog"])
+    with torch.no_grad():
+        assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
 
 
 @pytest.mark.parametrize("by_trainer", [False, True])

@@ -1,6 +1,7 @@
 """Run directories: reading, grouping seeds, summaries of metrics with t intervals, descriptions of runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from omegaconf import OmegaConf
 from clipx.errors import UserError
 from evaluation.runs.description import describe, duration, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
-from evaluation.runs.reader import find, read
+from evaluation.runs.reader import find, other_data_note, read
 from evaluation.statistics import t_interval, t_quantile
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
+from tests.helpers.synthetic import run, write
 
 
 def test_a_half_written_last_line_is_ignored(tmp_path: Path) -> None:
@@ -129,6 +131,34 @@ def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     write_run(tmp_path, results=results)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
     assert (metric.row.value, metric.row.low, metric.seeds) == (0.75, 0.73, 1)
+
+
+def test_results_of_other_data_under_one_name_have_a_name_of_their_own(tmp_path: Path) -> None:
+    """Seed 2 was scored on another file test.csv, and seed 0 on both: they are neither averaged nor overwritten."""
+    for seed, sets in enumerate(["ab", "a", "b", "a"]):
+        one = run("r", "x", seed, {("retrieval", "test", "recall"): 0.5})
+        (row,) = one.results
+        rows = [replace(row, value=0.1 * ord(data), hashes={"captions/test": data}) for data in sets]
+        write(tmp_path, replace(one, results=rows))
+    runs = find([tmp_path])
+    usual, other = summarise_metrics(group_runs(runs))
+    assert (usual.row.dataset, usual.seeds) == ("test", 3)
+    assert other.row.dataset.startswith("test [data ") and other.seeds == 2 and other.row.value == pytest.approx(9.8)
+    assert "not averaged" in other_data_note(runs) and str(tmp_path) in other_data_note(runs)
+
+
+@pytest.mark.parametrize(("value", "method"), [(0.0, "exact binomial"), (0.3, "bootstrap"), (1.0, "exact binomial")])
+def test_the_interval_of_a_single_seed_has_the_name_of_its_method(tmp_path: Path, value: float, method: str) -> None:
+    write(tmp_path, run("r", "x", 0, {("retrieval", "test", "recall"): value}))
+    (summary,) = summarise_metrics(group_runs(find([tmp_path])))
+    assert summary.source == method
+
+
+def test_two_sets_that_are_as_frequent_both_have_a_name_of_their_own(tmp_path: Path) -> None:
+    one = run("r", "x", 0, {("retrieval", "test", "recall"): 0.5})
+    write(tmp_path, replace(one, results=[replace(one.results[0], hashes={"captions/test": data}) for data in "ab"]))
+    names = {row.dataset for run in find([tmp_path]) for row in run.results}
+    assert len(names) == 2 and all(name.startswith("test [data ") for name in names)
 
 
 def test_three_seeds_have_the_t_interval(tmp_path: Path) -> None:
