@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from itertools import product
 from typing import Any
@@ -51,7 +52,7 @@ from cli.settings.recipes import (
 from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import check_combinations
 from clipx.config.schema import ARM_PREFIX, RunConfig
-from clipx.config.setting import check, check_key, check_value, settings_of
+from clipx.config.setting import check, check_key, from_values, settings_of
 from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
@@ -73,7 +74,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     """
     messages.refuse_options(arguments)
     given, options = _split_options(arguments)
-    overrides, from_arm, arms = _expand(given)
+    overrides, from_arm, arms = _expand(_quoted(given))
     sys.argv = ["clipx train", *overrides, *options]
     _register(overrides)
     is_sweep = bool({"-m", "--multirun"} & set(options))
@@ -129,7 +130,7 @@ def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def compose_run(overrides: list[str]) -> RunConfig:
     """Compose the config of one run. Raises UserError: invalid overrides, or several values for a key."""
-    overrides, from_arm, arms = _expand(overrides)
+    overrides, from_arm, arms = _expand(_quoted(overrides))
     _register(overrides)
     _check_overrides(overrides)
     _refuse_several(_parse(overrides))
@@ -181,6 +182,7 @@ def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
     The runs are the arguments without a key, then the values of checkpoint=. Raises UserError: invalid overrides.
     """
     runs, overrides = split_positional(arguments)
+    overrides = _quoted(overrides)
     for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
         value = override.value()
         value = getattr(value, "list", value)  # checkpoint=a,b
@@ -198,7 +200,7 @@ def text_of(override: str) -> str:
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
-    overrides, _ = with_plugin_list(overrides)
+    overrides, _ = with_plugin_list(_quoted(overrides))
     load_plugins(permitted_plugins(overrides))
     _register([])
     refuse_duplicates(overrides)
@@ -255,6 +257,29 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
     return [prefixed[a] for a in given], set(map(key_of, from_arm)), found.arms if found else None
 
 
+def _quoted(overrides: list[str]) -> list[str]:
+    """Quote values that Hydra's grammar has no words for, such as paths with ü, spaces or brackets."""
+    return [_quoted_one(override) for override in overrides]
+
+
+def _quoted_one(override: str) -> str:
+    key, _, value = override.partition("=")
+    if not value or _is_parsed(override):
+        return override
+    is_list = value[0] == "[" and value[-1] == "]"
+    texts = value[1:-1].split(",") if is_list else [value]
+    texts = [text if _is_parsed(f"{key}={text}") else "'{}'".format(text.replace("'", r"\'")) for text in texts]
+    quoted = f"{key}=[{','.join(texts)}]" if is_list else f"{key}={texts[0]}"
+    return quoted if _is_parsed(quoted) else override
+
+
+def _is_parsed(override: str) -> bool:
+    try:
+        return bool(_parse_one(override))
+    except UserError:
+        return False
+
+
 def _parse(overrides: list[str]) -> list[Any]:
     return [parsed for override in overrides for parsed in _parse_one(override)]
 
@@ -264,8 +289,6 @@ def _parse_one(override: str) -> list[Any]:
     try:
         parsed: list[Any] = OverridesParser.create().parse_overrides([override])
     except HydraException as error:
-        if key_of(override) == "name":
-            check_value(RunConfig, "name", override.partition("=")[2])
         message = f"{override} is not of the form key=value"
         if "=" in override:
             message += "; put a value with = , : { } or [ ] in two kinds of quotes: \"key='value'\""
@@ -304,7 +327,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     except UserError:
         messages.refuse_missing(with_names, chosen)
         raise
-    assert isinstance(config, RunConfig)
+    config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
     # again, because a launcher of Hydra may have started this process
     permit("programs", _typed_programs(overrides))
     permitted_plugins(overrides)

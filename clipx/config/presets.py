@@ -35,13 +35,21 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
             "test_pairs": 500,
         },
     },
-    # the official split as shards: data.root contains train/, dev/ and test/, with five captions per image
+    # data.root is the data set as distributed, or contains train/, dev/ and test/ with shards; five captions per image
     "flickr8k": {
         "source": "shards",
         "captions": "random",
         "crop_scale": [0.5, 1.0],
         "flip": True,
         "evaluation": ["captions:test"],
+    },
+    # your own images, with captions in text files beside them or in folders of their classes: data.root=FOLDER
+    "folder": {
+        "source": "folder",
+        "captions": "random",
+        "crop_scale": [0.5, 1.0],
+        "held_out": 0.1,
+        "evaluation": ["held_out"],
     },
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},

@@ -28,7 +28,8 @@ from clipx.utils.registry import did_you_mean, lookup, one_of, suggest
 S = TypeVar("S")
 MISSING = "???"  # as in omegaconf, whose import would slow down completion
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
-WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false"}  # types in messages
+# types in messages
+WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
 

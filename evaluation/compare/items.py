@@ -107,6 +107,10 @@ def pair_up(a: Path, b: Path, limited: bool = False) -> list[Pair]:
     """
     first, second = (read_answers(path, limited) for path in (a, b))
     common = [Pair(answers, second[key]) for key, answers in first.items() if key in second]
+    if any(not np.array_equal(pair.a.item, pair.b.item) for pair in common):
+        raise UserError(
+            f"{a} and {b} have results on different items of one data set: evaluate both again with force=true"
+        )
     if not common:
         has = "; ".join(f"{path}: {_names(answers)}" for path, answers in ((a, first), (b, second)))
         raise UserError(f"no common items ({has}): evaluate both with the same datasets, prompts, protocol and limit")
@@ -132,7 +136,7 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
     found: dict[tuple[str, ...], Answers] = {}
     has_limited = False
     for key, table in _groups(items.read(run)):
-        one = _answers(table)
+        one = _answers(table, run / items.FILE)
         if digest not in ("", one.hashes.get("checkpoint")):
             continue
         if LIMIT in one.hashes and not limited:
@@ -165,8 +169,10 @@ def _groups(table: pa.Table) -> list[tuple[tuple[str, ...], pa.Table]]:
     return [(tuple(row[name] for name in KEY), table.filter(items.mask(words, row))) for row in rows]
 
 
-def _answers(table: pa.Table) -> Answers:
+def _answers(table: pa.Table, file: Path) -> Answers:
     table = table.sort_by("item")
+    if len(table) != len(set(table["item"].to_pylist())):
+        raise UserError(f"{file} is corrupt (items stored twice): delete it and evaluate again")
     word = {name: table[name][0].as_py() for name in ("task", "dataset", "split", "metric", "model", "source")}
     item, unit = (table[name].to_numpy().astype(np.int64) for name in ("item", "unit"))
     right: Bools = table["right"].to_numpy()

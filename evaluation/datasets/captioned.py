@@ -39,7 +39,6 @@ TEST = "test"  # Karpathy's split that is scored
 COCO = Path("mscoco") / "dataset_coco.json"
 # direction -> name of its files in eccv-caption
 DIRECTIONS = {"image_to_text": "image_to_caption", "text_to_image": "caption_to_image"}
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
 HELD_OUT = "held_out"
 SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses the first that exists
 
@@ -67,7 +66,7 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
 def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     """Open the test split of Karpathy's JSON at `path`.
 
-    An image is at FOLDER/`filepath`/`filename`; FOLDER is the JSON's folder or a subfolder listed in FOLDERS.
+    An image is at FOLDER/`filepath`/`filename`; FOLDER is the JSON's folder or a subfolder listed in files.FOLDERS.
 
     Raises UserError: the JSON is missing or corrupt or has no test split, or an image is missing.
     """
@@ -117,7 +116,7 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
     if pairs.problems:
         raise UserError(pairs.problems[0])
     images = FileImages(path.parent, [path.parent / pairs.where(i) for i in range(len(pairs))])
-    return Captioned(spec, path.stem, "all", images, _all_captions(pairs), settings)
+    return Captioned(spec, path.stem, "all", images, all_captions(pairs), settings)
 
 
 def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned:
@@ -135,7 +134,7 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
     split = split or _first_split(spec, folder)
     with _columns_of_eval():
         pairs = HFPairs(source_config(settings, source="hf", root=str(folder), split=split), folder)
-    return Captioned(spec, short, split, SourceImages(pairs, [*range(len(pairs))]), _all_captions(pairs), settings)
+    return Captioned(spec, short, split, SourceImages(pairs, [*range(len(pairs))]), all_captions(pairs), settings)
 
 
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
@@ -174,11 +173,8 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
 
 
 def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
-    names = [image.name for image in chosen]
-    folder = next((path.parent / name for name in FOLDERS if (path.parent / name / names[0]).is_file()), None)
-    if folder is None:
-        raise UserError(f"no image {names[0]} in {path.parent} or its folders {', '.join(FOLDERS[1:])}")
-    return FileImages(folder, [folder / name for name in names])
+    folder = files.find_images(path.parent, chosen[0].name)
+    return FileImages(folder, [folder / image.name for image in chosen])
 
 
 def _positives(path: Path, queries: dict[int, int], answers: dict[int, int], limited: bool) -> dict[int, list[int]]:
@@ -264,7 +260,8 @@ def _drawable(source: PairSource, sample_id: int) -> list[str]:
     return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
 
-def _all_captions(pairs: PairSource) -> list[list[str]]:
+def all_captions(pairs: PairSource) -> list[list[str]]:
+    """Return the captions of each sample. Raises UserError: a caption is unusable."""
     try:
         return [_drawable(pairs, i) for i in range(len(pairs))]
     except BadSample as error:

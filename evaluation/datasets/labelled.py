@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import torchvision.datasets as tv
 
-from clipx.data.sources.files import entries, read_json, read_text
-from clipx.errors import UserError
+from clipx.data.sources.files import SUFFIXES, entries, read_json, read_text
+from clipx.errors import UserError, one_line
 from evaluation.datasets import prompts
 from evaluation.datasets.files import ArrayImages, FileImages
 from evaluation.datasets.kinds import Labelled, Split
@@ -147,17 +147,52 @@ def _read(root: Path, name: str, part: str) -> Any:
 
 
 IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
 def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
 
+    The validation images may also lie in one folder, as published, with their ids in a file, see `_validation_ids`.
+
     Raises UserError: the number of folders differs from the number of classes.
     """
-    folders = _class_folders(root / "imagenet" / part, classes)
-    return _by_label(root, {label: _images(folder) for label, folder in enumerate(folders)})
+    folder = root / "imagenet" / part
+    if part == "val" and not any(path.is_dir() for path in folder.iterdir()):
+        images, ids = images_of(folder), _validation_ids(root / "imagenet")
+        if len(images) != len(ids) or len(set(ids)) != classes:
+            raise UserError(f"{folder} has {len(images)} images, the list of ids {len(ids)} of {len(set(ids))} classes")
+        order = {one: label for label, one in enumerate(sorted(set(ids)))}
+        return split_of_files(root, images, [order[one] for one in ids])
+    folders = _class_folders(folder, classes)
+    return _by_label(root, {label: images_of(folder) for label, folder in enumerate(folders)})
+
+
+SYNSETS, DEVKIT = "imagenet_2012_validation_synset_labels.txt", "ILSVRC2012_devkit_t12/data"
+
+
+def _validation_ids(folder: Path) -> list[str]:
+    """Return the WordNet id of each validation image in the order of their names.
+
+    They are in SYNSETS, an id a line, or in the devkit: class numbers in ILSVRC2012_validation_ground_truth.txt, and
+    the id of each number in meta.mat.
+
+    Raises UserError: neither is there, or a file is corrupt.
+    """
+    if (folder / SYNSETS).is_file():
+        return read_text(folder / SYNSETS, "WordNet ids").split()
+    truth = folder / DEVKIT / "ILSVRC2012_validation_ground_truth.txt"
+    if not truth.is_file():
+        known = f"{folder / SYNSETS}, or the devkit in {folder / DEVKIT}"
+        raise UserError(f"{folder / 'val'} has no class folders, and its classes are not known: add {known}")
+    from scipy.io import loadmat
+
+    try:
+        synsets = loadmat(folder / DEVKIT / "meta.mat", squeeze_me=True)["synsets"]
+        id_of = {int(one["ILSVRC2012_ID"]): str(one["WNID"]) for one in synsets}
+        return [id_of[int(number)] for number in truth.read_text().split()]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder / DEVKIT} does not hold the devkit as published ({one_line(error)})") from error
 
 
 def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
@@ -170,7 +205,7 @@ def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     for name in names:
         if not (name.isdecimal() and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
-    return _by_label(folder, {int(name): _images(folder / name) for name in sorted(names, key=int)})
+    return _by_label(folder, {int(name): images_of(folder / name) for name in sorted(names, key=int)})
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -192,7 +227,7 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
     # read on first use
-    readers = {"test": lambda: _by_label(folder, {label: _images(path) for label, path in enumerate(folders)})}
+    readers = {"test": lambda: _by_label(folder, {label: images_of(path) for label, path in enumerate(folders)})}
     return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
@@ -207,7 +242,7 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
     generator = torch.Generator().manual_seed(SEED)
     folders = _class_folders(root / "caltech101" / "101_ObjectCategories", classes)
     for label, folder in enumerate(folders):
-        found = _images(folder)
+        found = images_of(folder)
         if len(found) <= TRAIN_PER_CLASS:
             problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
             raise UserError(f"{folder} {problem}")
@@ -225,7 +260,8 @@ def _class_folders(folder: Path, classes: int) -> list[Path]:
     return found
 
 
-def _images(folder: Path) -> list[Path]:
+def images_of(folder: Path) -> list[Path]:
+    """Return the image files of a folder, sorted by name. Raises UserError: there are none."""
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not found:
         raise UserError(f"{folder} holds no images")

@@ -10,6 +10,7 @@ from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import HELD_OUT, open_coco, open_held_out, open_hub, open_karpathy, open_table
+from evaluation.datasets.folders import open_folder
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.named import NAMED
@@ -19,6 +20,7 @@ from evaluation.types import DEFAULTS, Settings
 LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "wds": open_wds,
     "hf": open_hub,
+    "folder": open_folder,
     "captions": open_captions,
     "pairs": open_pairs,
     "karpathy": open_karpathy,

@@ -20,11 +20,13 @@ from torch import Tensor
 
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
+from clipx.data.sources import flickr
 from clipx.data.sources.files import read_text
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.files import (
     SPLIT_NAMES,
+    FileImages,
     ShardImages,
     open_shards,
     refuse,
@@ -61,10 +63,14 @@ def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> L
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
-    """Open a folder of webdataset shards of images with captions.
+    """Open a folder of webdataset shards of images with captions; ROOT/SPLIT of Flickr8k or Flickr30k as distributed.
 
     Raises UserError: no folder, no caption, or "captions" is not a list of texts.
     """
+    if not folder.is_dir() and flickr.is_published(folder.parent):
+        place, captions_of = flickr.read_split(folder.parent, folder.name)
+        images = FileImages(place, [place / name for name in captions_of])
+        return Captioned(spec, short_name(folder), folder.name, images, [*captions_of.values()], settings)
     _require_folder(spec, folder)
     shards = open_shards(folder, ("image",))
     captions = [_captions_of(shards, i) for i in range(len(shards))]

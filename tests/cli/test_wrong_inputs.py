@@ -78,7 +78,6 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     f"train recipe=demo {' '.join(f'objective.clip.p{i}={i}' for i in range(20))}": "add a short name=NAME",
     "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
-    "eval checkpoint=runs/a=b": "checkpoint=runs/a=b is not of the form key=value",
     "eval runs/x wandb=online": "wandb=online needs an API key of W&B",
     "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[cifar10]",
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",

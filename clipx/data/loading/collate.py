@@ -30,6 +30,7 @@ class DecodedSample:
     label: int = 0  # keyword label, 0 = none
     error: str = ""  # location and reason; empty for a good sample
     negative_text: Tensor | None = None  # int64 [L], only for objectives that need it
+    lost: int = 0  # further samples lost with a bad one: the rest of a shard
 
 
 class HostBatch(NamedTuple):
@@ -44,6 +45,7 @@ class HostBatch(NamedTuple):
     label: Tensor  # int64 [b]
     bad: list[str]  # errors of the bad samples
     negative_text: Tensor | None = None  # int64 [b, L]
+    lost: int = 0  # samples lost besides the bad ones
 
 
 class SamplePreprocessor:
@@ -85,4 +87,5 @@ def collate(samples: list[DecodedSample]) -> HostBatch:
         label=torch.tensor([s.label for s in good], dtype=torch.int64),
         bad=[s.error for s in samples if s.error],
         negative_text=torch.stack(negatives) if negatives else None,
+        lost=sum(s.lost for s in samples),
     )

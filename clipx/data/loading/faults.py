@@ -73,10 +73,13 @@ class BadSampleCounter:
     bad: int = 0
     names: dict[str, None] = field(default_factory=dict)  # bad samples in order of occurrence, without repeats
 
-    def count(self, total: int, bad: list[str]) -> None:
-        """Add `total` samples, of which `bad` are bad. Raises TooManyBadSamples if the share exceeds `limit`."""
-        self.seen += total
-        self.bad += len(bad)
+    def count(self, total: int, bad: list[str], lost: int = 0) -> None:
+        """Add `total` samples, of which `bad` are bad, and `lost` more that were never read.
+
+        Raises TooManyBadSamples if the share of bad and lost samples exceeds `limit`.
+        """
+        self.seen += total + lost
+        self.bad += len(bad) + lost
         self.names.update(dict.fromkeys(bad))
         if self.seen >= self.min_seen:
             check_bad_rate(self.limit, self.bad, self.seen, self.names)

@@ -80,7 +80,7 @@ class BatchLoader(ABC):
                 raise TooManyBadSamples(
                     f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
-            self.bad.count(len(host.sample_id) + len(host.bad), host.bad)
+            self.bad.count(len(host.sample_id) + len(host.bad), host.bad, host.lost)
             move = partial(Tensor.to, device=device, non_blocking=True)
             image = move(host.pixels)
             batch = Batch(
@@ -213,7 +213,7 @@ class StreamDataset(IterableDataset[DecodedSample]):
         for pair in self.stream.pairs(generator):
             self.activity.record("")
             if pair.error:
-                yield DecodedSample(NO_ID, error=f"{pair.where}: {pair.error}")
+                yield DecodedSample(NO_ID, error=f"{pair.where}: {pair.error}", lost=pair.lost)
             else:
                 yield self.preprocess(NO_ID, pair.where, pair.image, pair.caption, generator)
             self.activity.record(f"the sample after {pair.where}")
@@ -239,12 +239,12 @@ def _drop_empty(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
 
     After MAX_REPLACEMENTS bad samples in dropped batches, yield an empty batch, which ends the run.
     """
-    bad: list[str] = []
+    bad, lost = list[str](), 0
     for batch in batches:
-        bad += batch.bad
+        bad, lost = bad + batch.bad, lost + batch.lost
         if len(batch.sample_id) or len(bad) >= MAX_REPLACEMENTS:
-            yield batch._replace(bad=bad)
-            bad = []
+            yield batch._replace(bad=bad, lost=lost)
+            bad, lost = [], 0
 
 
 def open_loader(

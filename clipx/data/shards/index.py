@@ -197,9 +197,9 @@ def load(folder: Path) -> Index | None:
         shards = [Shard(**s) for s in content["shards"]]
         arrays: Arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         index = Index(shards, arrays, str(content["digest"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        lengths = {name: int(index.key_starts[-1]) if name == "key_bytes" else len(index) for name in ARRAYS}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
-    lengths = {name: int(index.key_starts[-1]) if name == "key_bytes" else len(index) for name in ARRAYS}
     return index if all(len(arrays[name]) == n for name, n in lengths.items()) else None
 
 

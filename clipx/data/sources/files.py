@@ -1,4 +1,4 @@
-"""Pairs from lists of image files and captions: COCO annotations, Karpathy's splits, CSV and TSV tables.
+"""Pairs from image files: COCO annotations, Karpathy's splits, CSV and TSV tables, and folders of images.
 
 Evaluation sets read COCO's and Karpathy's files with the same functions.
 """
@@ -24,6 +24,7 @@ from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
 
@@ -62,6 +63,7 @@ def _size(path: Path) -> int:
         return -1
 
 
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
 OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 
 
@@ -197,6 +199,42 @@ def read_karpathy(path: Path, splits: tuple[str, ...], ids: bool = False) -> tup
         caption_ids = [sentence["sentid"] if ids else -1 for sentence in sentences]
         images.append(KarpathyImage(name, [s["raw"] for s in sentences], one["cocoid"] if ids else -1, caption_ids))
     return str(value.get("dataset", path.stem)).removeprefix("dataset_"), images
+
+
+def find_images(folder: Path, name: str) -> Path:
+    """Return the folder of images that holds the file `name`: `folder` itself, or one of FOLDERS in it.
+
+    Raises UserError: none of them does.
+    """
+    found = next((folder / place for place in FOLDERS if (folder / place / name).is_file()), None)
+    if found is None:
+        raise UserError(f"no image {name} in {folder} or its folders {', '.join(FOLDERS[1:])}")
+    return found
+
+
+def folder(images: Path, config: DataConfig) -> FilePairs:
+    """Return the pairs of a folder of images, whose captions are the lines of a text file beside each: 7.jpg, 7.txt.
+
+    An image without such a file, in a folder of its class, has the caption "a photo of a CLASS" (torchvision's
+    ImageFolder). Sub-folders are read, hidden files are not.
+
+    Raises UserError: no image has a caption.
+    """
+    if not images.is_dir():
+        raise UserError(f"no folder {images}")
+    rows, problems = list[Row](), list[str]()
+    for path in sorted(path for path in images.rglob("*") if path.suffix.lower() in SUFFIXES):
+        name = path.relative_to(images)
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        text = path.with_suffix(".txt")
+        if text.is_file():
+            captions = [line.strip() for line in read_text(text, "captions").splitlines() if line.strip()]
+        else:
+            captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if len(name.parts) > 1 else []
+        rows += [(str(name), caption) for caption in captions]
+        problems += [] if captions else [f"{name} has neither a caption ({text.name}) nor a folder of its class"]
+    return _file_pairs(images, images, rows, config.captions, problems)
 
 
 def read_json(path: Path, content: str, kind: type = dict) -> Any:

@@ -12,7 +12,7 @@ from clipx.data.preprocess import captions as texts
 from clipx.data.scenes.captions import negative_caption
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of
-from clipx.data.sources import files, hf, streams
+from clipx.data.sources import files, flickr, hf, streams
 from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
@@ -45,6 +45,22 @@ def _extensions(config: DataConfig) -> list[tuple[str, str]]:
     return [(name.lower().lstrip("."), column) for name, column in named if name not in ("image", "caption")]
 
 
+def _shards(config: DataConfig) -> PairSource:
+    """Open a folder of shards, or Flickr8k or Flickr30k as distributed."""
+    root = _root(config)
+    if flickr.is_published(root) and not (root / config.split).is_dir():
+        folder, captions = flickr.read_split(root, config.split)
+        rows = [(name, caption) for name, of_image in captions.items() for caption in of_image]
+        return files.FilePairs(folder, rows, config.captions, [])
+    return ShardPairs(root / config.split, config.captions, config.block, _extensions(config))
+
+
+def _folder(config: DataConfig) -> PairSource:
+    """Open data.root/data.split, or data.root itself if it has no such folder."""
+    split = _images(config)
+    return files.folder(split if split.is_dir() else _root(config), config)
+
+
 def _rendered(config: DataConfig) -> Path:
     return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
@@ -65,9 +81,8 @@ class ScenePairs(ShardPairs):
 
 SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "scenes": ScenePairs,
-    "shards": lambda config: ShardPairs(
-        _root(config) / config.split, config.captions, config.block, _extensions(config)
-    ),
+    "shards": _shards,
+    "folder": _folder,
     "coco": lambda config: files.coco(_images(config), _annotations(config), config),
     "karpathy": lambda config: files.karpathy(_images(config), _annotations(config), config),
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
@@ -80,6 +95,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
+    "folder": "the folder of images, each with its captions beside it (7.jpg, 7.txt) or in a folder of its class",
     **dict.fromkeys(("coco", "karpathy"), "the folder that holds the folder of images, {}/, and data.annotations"),
     **dict.fromkeys(("csv", "tsv"), "the folder that holds data.annotations"),
     **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),

@@ -35,6 +35,7 @@ class StreamedPair:
     image: bytes = b""
     caption: str = ""
     error: str = ""  # empty for a usable pair
+    lost: int = 0  # samples that are lost besides this one, in the rest of a shard
 
 
 class Stream(Protocol):
@@ -64,8 +65,6 @@ class ShardStream(Stream):
     max_workers = 1_000_000  # no limit
 
     def __init__(self, config: DataConfig) -> None:
-        from webdataset.shardlists import expand_urls
-
         urls = config.urls or ([config.root] if config.root else [])
         weights = config.url_weights or [1.0] * len(urls)
         if not urls:
@@ -74,10 +73,11 @@ class ShardStream(Stream):
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.at_random = config.captions == "random"
-        self.shards = [_checked(url, expand_urls(url)) for url in urls]
+        self.num_samples = samples_per_epoch(config)
+        self.shards, self.problems = _without_missing([_expanded(url) for url in urls], config.max_bad_rate)
         self.weights = weights
         self.buffer = config.shuffle_buffer
-        self.num_samples = samples_per_epoch(config)
+        self.shard_size = self.num_samples // sum(map(len, self.shards))  # samples of the last whole shard, or a guess
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
@@ -101,10 +101,11 @@ class ShardStream(Stream):
         except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
             if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 self.failures = _pause(self.failures, error)
-            yield StreamedPair(name, error=_unreadable(error))
+            yield StreamedPair(name, error=_unreadable(error), lost=max(0, self.shard_size - found - 1))
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
+            self.shard_size = found or self.shard_size
 
     def _pair(self, where: str, sample: dict[str, bytes], generator: random.Random) -> StreamedPair:
         columns = {COLUMN_OF[k.lower()]: v for k, v in sample.items() if k.lower() in COLUMN_OF}
@@ -119,8 +120,22 @@ class ShardStream(Stream):
         return StreamedPair(where, columns["image"], caption)
 
 
-def _checked(url: str, expanded: list[str]) -> list[str]:
-    """Return the expanded URLs. Raises UserError: one starts a program that the command line has not named."""
+def _expanded(url: str) -> list[str]:
+    """Return the shards that a URL stands for: A{00..99}.tar, or on a drive also a folder of *.tar, or a pattern.
+
+    Raises UserError: no shards, or one starts a program that the command line has not named.
+    """
+    from webdataset.shardlists import expand_urls
+
+    if urlsplit(url).scheme == "" and Path(url).is_dir():
+        expanded = sorted(map(str, Path(url).rglob("*.tar")))
+    elif urlsplit(url).scheme == "" and any(sign in url for sign in "*?["):
+        root = Path(Path(url).anchor)
+        expanded = sorted(map(str, root.glob(str(Path(url).relative_to(root)))))
+    else:
+        expanded = expand_urls(url)
+    if not expanded:
+        raise UserError(f"data.urls={url} has no shards (*.tar)")
     for one in expanded:
         scheme = urlsplit(one).scheme.lower()
         if scheme == "pipe" and not is_permitted("programs", url):
@@ -131,6 +146,22 @@ def _checked(url: str, expanded: list[str]) -> list[str]:
         if scheme not in ("", "file", "pipe") and UNSAFE.search(one):  # opened by curl or gsutil
             raise UserError(f"data.urls={one} has spaces, quotes or control characters; write them as %20, %27, ...")
     return expanded
+
+
+def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[str]], list[str]]:
+    """Return the shards of each URL without local files that are missing, and a message for each of these.
+
+    Raises UserError: a larger share than `limit`, or all of a URL, is missing.
+    """
+    paths = {one: Path(one.removeprefix("file:")) for urls in shards for one in urls}
+    missing = {one for one, path in paths.items() if urlsplit(one).scheme in ("", "file") and not path.is_file()}
+    kept = [[one for one in urls if one not in missing] for urls in shards]
+    if len(missing) > limit * len(paths) or not all(kept):
+        raise UserError(
+            f"data.urls: {len(missing)} of {len(paths)} shards are missing, more than data.max_bad_rate={limit}; the "
+            f"first is {min(missing)}"
+        )
+    return kept, [f"{one} is missing" for one in sorted(missing)]
 
 
 class HFStream(Stream):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run, run_command
+from cli.settings.compose import compose_eval, compose_run, run_command
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import earlier_runs
@@ -148,3 +148,16 @@ def test_the_order_of_overrides_is_not_in_a_runs_name() -> None:
 def test_the_objective_counting_needs_keyword_labels() -> None:
     with pytest.raises(UserError, match=r"objective.keyword needs labels, but data.keywords is empty"):
         compose_run(["recipe=demo", "objective=counting"])
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/データ", "Bilder für mich", "/a(1)/b", "x/{y}", "it's/a", "a\\b", "/tmp/é=1", "100%"]
+)
+def test_a_path_needs_no_quotes(path: str) -> None:
+    assert compose_run(["recipe=demo", f"data.root={path}"]).data.root == path
+    assert compose_eval(["model=m", f"root={path}"]).root == path
+
+
+def test_a_list_of_paths_needs_no_quotes() -> None:
+    config = compose_run(["recipe=demo", "data.urls=[/ü/{00..03}.tar,x y.tar]"])
+    assert config.data.urls == ["/ü/{00..03}.tar", "x y.tar"]

@@ -14,9 +14,11 @@ from PIL import Image, PngImagePlugin
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode, to_rgb
+from clipx.data.sources import flickr
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
+from evaluation.datasets.opening import open_dataset
 from tests.helpers.folder import add, jpeg
 
 N = 6
@@ -163,3 +165,77 @@ def test_captions_nested_too_deeply_are_a_bad_sample(tmp_path: Path) -> None:
     with pytest.raises(BadSample, match="too deeply"):
         source.captions(0)
     assert source.captions(1) == ["a"]
+
+
+def photographs(folder: Path, names: list[str]) -> None:
+    """Write files: images, or texts of two captions."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(jpeg("red") if name.endswith(("jpg", "PNG")) else b"a dog\n\na brown dog\n")
+
+
+def test_a_folder_of_images_has_the_captions_of_text_files_and_of_class_folders(tmp_path: Path) -> None:
+    photographs(tmp_path, ["7.jpg", "7.txt", "sub/8.v2.PNG", "sub/8.v2.txt", "big_cat/1.jpg", "9.jpg", ".trash/1.jpg"])
+    source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path), captions="random"))
+    found = {source.where(i): source.captions(i) for i in range(len(source))}
+    texts = ["a dog", "a brown dog"]
+    assert found == {"7.jpg": texts, "big_cat/1.jpg": ["a photo of a big cat"], "sub/8.v2.PNG": texts}
+    assert list(source.problems) == ["9.jpg has neither a caption (9.txt) nor a folder of its class"]
+    assert source.image(0) == jpeg("red")
+
+
+def test_a_split_of_a_folder_of_images_is_read_by_itself(tmp_path: Path) -> None:
+    photographs(tmp_path, ["train/cat/1.jpg", "test/dog/2.jpg"])
+    source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
+    assert [source.captions(i) for i in range(len(source))] == [["a photo of a cat"]]
+
+
+def official(split: str) -> list[str]:
+    """Return the names of all images of an official split of Flickr8k, with endings of our own."""
+    lines = Path(flickr.__file__).with_name("flickr8k_split.txt").read_text().splitlines()
+    (numbers,) = (line.split()[1:] for line in lines if line.startswith(f"{split} "))
+    return [f"{number}_x.jpg" for number in numbers]
+
+
+@pytest.mark.parametrize("table", ["captions.txt", "Flickr8k.token.txt"])
+def test_flickr8k_as_distributed_has_the_official_splits(tmp_path: Path, table: str) -> None:
+    """6,000, 1,000 and 1,000 of the 8,091 files (Hodosh et al. 2013); the others are in no split."""
+    names = {split: official(split) for split in ("train", "dev", "test")}
+    assert [len(of_split) for of_split in names.values()] == [6000, 1000, 1000]
+    listed = [*names["test"], "1_x.jpg", *names["dev"], *names["train"]]
+    (tmp_path / "Images").mkdir()
+    for name in (names["train"][0], names["test"][0]):
+        (tmp_path / "Images" / name).write_bytes(jpeg("red"))
+    if table == "captions.txt":
+        rows = [f"{name},{caption}" for name in listed for caption in ('"A dog , black ."', "Two dogs .")]
+        (tmp_path / table).write_text("\n".join(["image,caption", *rows]))
+    else:
+        rows = [
+            f"{name}#{i}\t{caption}" for name in listed for i, caption in enumerate(("A dog , black .", "Two dogs ."))
+        ]
+        (tmp_path / table).write_text("\n".join(rows))
+    settings = DataConfig(name="f", source="shards", root=str(tmp_path), captions="random")
+    source = open_pair_source(settings)
+    assert {source.where(i) for i in range(len(source))} == {*names["train"]}
+    first = next(i for i in range(len(source)) if source.where(i) == names["train"][0])
+    assert source.captions(first) == ["A dog , black .", "Two dogs ."]
+    assert source.image(first) == jpeg("red")
+
+
+def test_splits_of_flickr30k_need_karpathys_file(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_text("image,caption\n10_a.jpg,A dog .\n")
+    with pytest.raises(UserError, match=r"has 0 of the 6000 images of Flickr8k's train split; for Flickr30k, add Karp"):
+        open_pair_source(DataConfig(name="f", source="shards", root=str(tmp_path)))
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "val", "test"])
+def test_karpathys_splits_are_read_for_training_and_evaluation(tmp_path: Path, split: str) -> None:
+    names = {name: f"{number}.jpg" for number, name in enumerate(("train", "val", "test"))}
+    images = [{"split": s, "filename": name, "sentences": [{"raw": f"of {s}"}]} for s, name in names.items()]
+    (tmp_path / "dataset_flickr30k.json").write_text(json.dumps({"dataset": "flickr30k", "images": images}))
+    photographs(tmp_path / "flickr30k-images", [*names.values()])
+    expected = [f"of {'val' if split == 'dev' else split}"]
+    source = open_pair_source(DataConfig(name="f", source="shards", root=str(tmp_path), split=split))
+    assert [source.captions(i) for i in range(len(source))] == [expected]
+    opened = open_dataset(f"captions:{tmp_path / split}")
+    assert opened.texts(split, "captions") == expected and len(opened.images(split)) == 1

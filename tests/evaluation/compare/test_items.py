@@ -6,8 +6,10 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 
 from clipx.errors import UserError
 from evaluation.compare.items import Answers, Pair, pair_up
@@ -94,6 +96,18 @@ def test_only_equal_questions_are_compared_and_the_last_evaluation_counts(tmp_pa
     store(tmp_path / "b", spec, [1, 1], limit="2", split="test, limit 2")
     (pair,) = pair_up(tmp_path / "a", tmp_path / "b")
     assert pair.a.right.tolist() == [False, False, True] and pair.b.right.tolist() == [False, True, True]
+
+
+def test_items_that_are_stored_twice_or_on_one_side_only_are_refused(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    store(tmp_path / "a", spec, [1, 1, 0])
+    store(tmp_path / "b", spec, [0, 1])
+    with pytest.raises(UserError, match="different items of one data set"):
+        pair_up(tmp_path / "a", tmp_path / "b")
+    table = items.read(tmp_path / "a")
+    parquet.write_table(pa.concat_tables([table, table]), tmp_path / "a" / items.FILE)
+    with pytest.raises(UserError, match=r"a/results/items.parquet is corrupt \(items stored twice\): delete it"):
+        pair_up(tmp_path / "a", tmp_path / "b")
 
 
 def write_manifest(folder: Path, digest: str) -> None:

@@ -232,7 +232,7 @@ def test_images_larger_than_the_free_memory_are_refused(
     [
         ({"decode": "fast"}, r"data\.decode=fast.*allowed: data\.decode=exact"),
         (
-            {"source": "webdataset", "urls": ["{root}/train/0.tar"], "num_samples": 16},
+            {"source": "webdataset", "urls": ["https://example.org/0.tar"], "num_samples": 16},
             r"data\.cache=memory needs random access, which data\.source=webdataset does not have; allowed: none",
         ),
     ],

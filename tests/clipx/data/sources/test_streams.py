@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -75,14 +76,57 @@ def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_sample
     made.max_bad_rate = 0.5
     bad = [line for _, lines in loaded(made) for line in lines]
     assert bad and all("00000.tar: the rest cannot be read" in line for line in bad)
-    made.urls = [f"{tmp_path}/c/00000.tar"]
+    (tmp_path / "b" / "00000.tar").write_bytes(b"no tar file" * 100)
+    made.urls = [f"{tmp_path}/b/00000.tar"]
     with pytest.raises(UserError, match=r"as replacements: 00000.tar: the rest cannot be read"):
         loaded(made)
 
 
+def test_a_lost_shard_counts_as_many_bad_samples_as_a_shard_holds(tmp_path: Path) -> None:
+    """One of three shards cannot be read: a third of the samples is bad, and not one in a few hundred."""
+    write_shards(tmp_path / "a", samples=48, per_shard=16)
+    (tmp_path / "a" / "00001.tar").write_bytes(b"no tar file" * 100)
+    made = config(tmp_path)
+    made.urls, made.max_bad_rate = [f"{tmp_path}/a/{{00000..00002}}.tar"], 0.2
+    with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.2: 00001.tar: the rest"):
+        load(made, TrainConfig(samples=1600, batch_size=8))
+
+
+def test_missing_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
+    write_shards(tmp_path / "a", samples=32)
+    made = config(tmp_path)
+    made.urls = [f"{tmp_path}/a/{{00000..00009}}.tar"]
+    with pytest.raises(UserError, match=r"8 of 10 shards are missing.*max_bad_rate=0.05; the first is .*a/00002.tar"):
+        open_source(made)
+    made.max_bad_rate = 0.9
+    stream = open_source(made)
+    assert isinstance(stream, ShardStream) and len(stream.problems) == 8 and len(stream.shards[0]) == 2
+
+
+@pytest.mark.parametrize("url", ["a", "a/*.tar", "a/0000?.tar", "a/{00000..00001}.tar"])
+def test_a_folder_and_a_pattern_stand_for_their_shards(tmp_path: Path, url: str) -> None:
+    write_shards(tmp_path / "a", samples=32)
+    made = config(tmp_path)
+    made.urls = [f"{tmp_path}/{url}"]
+    stream = open_source(made)
+    assert isinstance(stream, ShardStream)
+    assert stream.shards == [[f"{tmp_path}/a/00000.tar", f"{tmp_path}/a/00001.tar"]]
+
+
+@pytest.mark.parametrize("url", ["empty", "a/*.tgz"])
+def test_a_url_without_shards_is_refused(tmp_path: Path, url: str) -> None:
+    (tmp_path / "empty").mkdir()
+    made = config(tmp_path)
+    made.urls = [f"{tmp_path}/{url}"]
+    with pytest.raises(UserError, match=rf"data.urls=.*{re.escape(url)} has no shards"):
+        open_source(made)
+
+
 def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: Path) -> None:
-    """Three of four shards are missing, so many batches of 2 have no good sample."""
+    """Three of four shards are empty, so many batches of 2 have no good sample."""
     write_shards(tmp_path, samples=4, per_shard=4)
+    for number in (1, 2, 3):
+        (tmp_path / f"0000{number}.tar").touch()
     made = config(tmp_path)
     made.urls, made.max_bad_rate, made.shuffle_buffer = [f"{tmp_path}/{{00000..00003}}.tar"], 1.0, 1
     batches = load(made, TrainConfig(samples=64, batch_size=2))
@@ -110,6 +154,7 @@ def test_the_error_of_a_wrong_setting_of_a_stream_names_it(
 
 
 def test_source_notes_refuse_per_sample_columns_and_report_inexact_resume(tmp_path: Path) -> None:
+    write_two_urls(tmp_path)
     stream = open_source(config(tmp_path))
     with pytest.raises(UserError, match="keeps u, zeta for every sample"):
         source_notes(stream, {"u": 0.0, "zeta": 0.0})

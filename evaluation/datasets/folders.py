@@ -1,0 +1,54 @@
+"""folder:DIR, images in folders, without an index: with classes (torchvision's ImageFolder), or with captions.
+
+Classes: DIR/SPLIT/CLASS/IMAGE for the splits train, val and test, or DIR/CLASS/IMAGE for test alone. A class has the
+name of its folder, with spaces for _, or that in DIR/classnames.txt, which has a line for each folder in their order.
+
+Captions: DIR/SPLIT or DIR holds images, each with a text file of its captions beside it: 7.jpg and 7.txt, a caption a
+line. Of several splits the test split is scored.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from clipx.data.sources import files
+from clipx.data.sources.files import SUFFIXES, read_text
+from clipx.errors import UserError
+from evaluation.datasets import prompts
+from evaluation.datasets.captioned import all_captions, source_config
+from evaluation.datasets.files import SPLIT_NAMES, FileImages, short_name
+from evaluation.datasets.kinds import Captioned, Labelled, Split
+from evaluation.datasets.labelled import images_of, split_of_files
+from evaluation.types import Settings
+
+TEST = "test"
+
+
+def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Captioned:
+    """Open a folder of images with classes or captions.
+
+    Raises UserError: no folder, no images, or another number of class names than folders.
+    """
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    splits = {name: folder / name for name in SPLIT_NAMES if (folder / name).is_dir()} or {TEST: folder}
+    scored = TEST if TEST in splits else next(reversed(splits))
+    if any(path.suffix.lower() in SUFFIXES and path.with_suffix(".txt").is_file() for path in splits[scored].iterdir()):
+        pairs = files.folder(splits[scored], source_config(settings, "folder"))
+        images = FileImages(splits[scored], [splits[scored] / pairs.where(i) for i in range(len(pairs))])
+        return Captioned(spec, short_name(folder), scored, images, all_captions(pairs), settings)
+    classes = sorted(path.name for path in splits[scored].iterdir() if path.is_dir() and path.name[0] != ".")
+    names = [name.replace("_", " ") for name in classes]
+    own = folder / "classnames.txt"
+    if own.is_file():
+        names = [line.strip() for line in read_text(own, "a class name a line").splitlines() if line.strip()]
+    if len(names) != len(classes) or not classes:
+        raise UserError(f"{splits[scored]} has {len(classes)} folders of classes, {own.name} {len(names)} names")
+    readers = {name: partial(_split, path, classes) for name, path in splits.items()}
+    return Labelled(spec, short_name(folder), names, prompts.templates_of("imagenet1k"), readers, settings)
+
+
+def _split(folder: Path, classes: list[str]) -> Split:
+    if others := {path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "."} - {*classes}:
+        raise UserError(f"{folder / min(others)} is no class of the scored split")
+    found = [(path, label) for label, name in enumerate(classes) for path in images_of(folder / name)]
+    return split_of_files(folder, [path for path, _ in found], [label for _, label in found])

@@ -1,0 +1,69 @@
+"""folder:DIR, and ImageNet's validation images in one folder."""
+
+from pathlib import Path
+
+import pytest
+from scipy.io import savemat
+
+from clipx.errors import UserError
+from evaluation.datasets.kinds import Captioned, Labelled
+from evaluation.datasets.labelled import DEVKIT, SYNSETS
+from evaluation.datasets.opening import open_dataset
+from tests.helpers import replicas
+from tests.helpers.folder import jpeg
+
+
+def write(folder: Path, names: list[str]) -> None:
+    for name in names:
+        replicas.write(folder / name, jpeg("red") if name.endswith("jpg") else "a dog\na brown dog\n")
+
+
+def labelled(spec: str) -> Labelled:
+    opened = open_dataset(spec)
+    assert isinstance(opened, Labelled)
+    return opened
+
+
+def test_class_folders_are_a_labelled_set(tmp_path: Path) -> None:
+    write(tmp_path, ["cat/1.jpg", "cat/2.jpg", "sea_lion/1.jpg", ".git/x.jpg"])
+    opened = labelled(f"folder:{tmp_path}")
+    assert opened.classnames == ["cat", "sea lion"] and opened.splits == ("test",)
+    assert opened.labels("test").tolist() == [0, 0, 1] and len(opened.images("test")) == 3
+    assert "a photo of a sea lion." in opened.texts("test", "prompts")
+
+
+def test_splits_share_their_classes_and_names_can_be_given(tmp_path: Path) -> None:
+    write(tmp_path, ["train/n01/1.jpg", "train/n02/1.jpg", "test/n01/2.jpg", "test/n02/1.jpg"])
+    (tmp_path / "classnames.txt").write_text("cat\nsea lion\n")
+    opened = labelled(f"folder:{tmp_path}")
+    assert opened.classnames == ["cat", "sea lion"] and opened.labels("train").tolist() == [0, 1]
+    (tmp_path / "classnames.txt").write_text("cat\n")
+    with pytest.raises(UserError, match=r"has 2 folders of classes, classnames.txt 1 names"):
+        open_dataset(f"folder:{tmp_path}")
+
+
+def test_images_with_text_files_are_a_set_with_captions(tmp_path: Path) -> None:
+    write(tmp_path, ["test/1.jpg", "test/1.txt", "test/2.jpg", "test/2.txt"])
+    opened = open_dataset(f"folder:{tmp_path}")
+    assert isinstance(opened, Captioned) and opened.splits == ("test",)
+    assert opened.texts("test", "captions") == ["a dog", "a brown dog"] * 2
+
+
+@pytest.mark.parametrize("layout", ["synsets", "devkit"])
+def test_imagenets_validation_images_in_one_folder_have_the_labels_of_the_list(tmp_path: Path, layout: str) -> None:
+    ids = replicas.imagenet(tmp_path)
+    val, order = tmp_path / "imagenet" / "val", ids[::-1]
+    for number, one in enumerate(order):
+        (val / one / f"{one}_0.JPEG").rename(val / f"ILSVRC2012_val_{number + 1:08d}.JPEG")
+        (val / one).rmdir()
+    with pytest.raises(UserError, match=rf"has no class folders, and its classes are not known: add .*{SYNSETS}"):
+        labelled(f"imagenet:{tmp_path}").labels("test")
+    if layout == "synsets":
+        (tmp_path / "imagenet" / SYNSETS).write_text("\n".join(order))
+    else:
+        folder = tmp_path / "imagenet" / DEVKIT
+        folder.mkdir(parents=True)
+        savemat(folder / "meta.mat", {"synsets": [{"ILSVRC2012_ID": n, "WNID": one} for n, one in enumerate(order, 1)]})
+        numbers = "\n".join(str(n) for n in range(1, len(order) + 1))
+        (folder / "ILSVRC2012_validation_ground_truth.txt").write_text(numbers)
+    assert labelled(f"imagenet:{tmp_path}").labels("test").tolist() == list(range(len(ids)))[::-1]
