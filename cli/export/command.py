@@ -1,5 +1,7 @@
 """`clipx export`: write a run's weights and model configuration for open_clip, or push them to the Hugging Face hub.
 
+A model that open_clip cannot hold (other towers, heads) becomes one file of safetensors, which clipx loads.
+
 open_clip's own `push_to_hf_hub` would also push a tokenizer, which it first fetches from the hub, and a second copy of
 the weights; and it keeps the model card of an earlier push.
 """
@@ -8,7 +10,7 @@ import json
 import re
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,7 +23,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
 from safetensors.torch import save_file
 
-from cli.export.weights import OpenClipModel, convert
+from cli.export.weights import OpenClipModel, convert, fits_open_clip, whole_model
 from cli.settings.arguments import parse_options
 from clipx.config.schema import RunConfig
 from clipx.config.setting import Rule, setting
@@ -73,6 +75,10 @@ def export(arguments: list[str]) -> None:
             print(f"exporting {checkpoint} of a run that is not finished: {progress}", file=sys.stderr)
     found = [checkpoint for checkpoint, _ in chosen]
     title = Path(options.out).stem if options.out else str(options.hub).replace("/", "--")
+    whole = [place for place in found if not fits_open_clip(RunFolder.of_checkpoint(place).load_config())]
+    if whole and options.out and options.out.endswith(".safetensors") and len(found) == 1:
+        _write_whole(found[0], options.ema, Path(options.out))
+        return
     if options.out and SIGLIP in title.lower():
         raise UserError(f"out={options.out}: open_clip gives every model with {SIGLIP} in its name SigLIP's tokenizer")
     model = convert(found, options.ema, title, own_preprocessing=bool(options.hub))
@@ -102,6 +108,14 @@ def _write(model: OpenClipModel, out: Path) -> None:
     print(f"open_clip.add_model_config({str(config_file)!r})  # once, then:")
     print(f"open_clip.create_model({config_file.stem!r}, {weights}")
     print(f"open_clip.get_tokenizer({config_file.stem!r})")
+
+
+def _write_whole(place: Path, averaged: bool, out: Path) -> None:
+    """Write a model that open_clip cannot hold: towers with their heads, and in the metadata the settings."""
+    weights, config = whole_model(place, averaged)
+    with new_file(out) as temporary:
+        save_file(weights, temporary, {"clipx": json.dumps(asdict(config))})
+    print(f"{out}\nfrom evaluation.embedding.encoder import from_file\nencoder = from_file({str(out)!r})")
 
 
 def _check_target(repository: str, options: Options) -> str:

@@ -6,7 +6,7 @@ A soup is the uniform mean of the weights of several runs (Wortsman et al. 2022,
 import json
 import math
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clipx.config.schema import RunConfig
+from clipx.config.schema import DataConfig, RunConfig, TowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
@@ -70,11 +70,6 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     name = _model_name(config)
     manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
-    if model.frozen_towers:
-        raise UserError(
-            f"{run} trained only heads on features of frozen towers (data.features=true), which open_clip cannot hold; "
-            "docs/frozen.md shows how to embed images and texts with it"
-        )
     _load_mean(model, places, averaged)
     model.eval()
 
@@ -98,6 +93,69 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
         module=_module_of_tower(model_config),
         runs=len(places),
     )
+
+
+def fits_open_clip(config: RunConfig) -> bool:
+    """Return True if both towers are those of one open_clip model, and all that clipx adds to them is a temperature."""
+    image, text = config.model.image, config.model.text
+    heads = any(tower.head != "tower" or tower.standardise for tower in (image, text))
+    return image.name == text.name and image.name.startswith("open_clip:") and not (heads or config.data.features)
+
+
+def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConfig]:
+    """Return the weights of a checkpoint, with those of frozen towers, and the settings that build the model.
+
+    They are those of clipx.models.clip.ClipModel: towers with their heads, temperature and bias.
+
+    Raises UserError: point sets, or a frozen tower has changed since the run.
+    """
+    config = RunFolder.of_checkpoint(place).load_config()
+    if config.model.points.kernel != "none":
+        raise UserError(f"model.points.kernel={config.model.points.kernel} cannot be exported")
+    trained = clip.build_model(config)
+    checkpoints.load_weights(trained, place, checkpoints.chosen_weights(place, averaged))
+    image, text = config.model.image, config.model.text
+    settings = RunConfig(
+        name=config.name,
+        recipe=config.recipe,
+        data=DataConfig(name=config.data.name, source=config.data.source, clean=config.data.clean),
+        model=replace(
+            config.model,
+            image=replace(image, pretrained=_published(image)),
+            text=replace(text, pretrained=_published(text)),
+        ),
+        temperature=config.temperature,
+        train=TrainConfig(batch_size=config.train.batch_size),
+    )
+    whole = clip.build_model(settings, pretrained=False)
+    frozen = [side for side, tower in (("image", image), ("text", text)) if tower.frozen]
+    for side, body in zip(frozen, whole.frozen, strict=True):
+        if side in trained.frozen_towers:
+            body.load_state_dict(trained.frozen_towers[side].body.state_dict())
+    weights = whole.state_dict() | trained.state_dict()
+    whole.load_state_dict(weights)
+    _check_whole(trained.eval(), whole.eval())
+    return {name: tensor.detach().contiguous() for name, tensor in weights.items()}, settings
+
+
+def _published(tower: TowerConfig) -> str | None:
+    """Return the published tag of a tower's weights, which may set its activation; None for a local file."""
+    return None if tower.pretrained is None or Path(tower.pretrained).exists() else tower.pretrained
+
+
+@torch.no_grad()
+def _check_whole(trained: clip.ClipModel, whole: clip.ClipModel) -> None:
+    """Check that both models embed a random image and text alike."""
+    inputs, generator = whole.inputs, torch.Generator().manual_seed(0)
+    given = {
+        "image": torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator),
+        "text": torch.randint(1, 1000, (2, inputs.context_length), generator=generator),
+    }
+    for side, batch in given.items():
+        tower = trained.frozen_towers.get(side)
+        features = batch if tower is None else tower(batch, torch.device("cpu"))
+        ours, theirs = (getattr(model, f"encode_{side}") for model in (trained, whole))
+        assert torch.allclose(ours(features), theirs(batch), atol=CLOSE), side
 
 
 def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None:

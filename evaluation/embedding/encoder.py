@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from clipx.config.schema import RunConfig
+from clipx.config.setting import check, from_values
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.models import clip
 from clipx.models.frozen import weights_digest
 from clipx.models.towers import open_clip_towers
@@ -24,8 +27,10 @@ from clipx.run.initial_weights import KEY, build_initial_model, weights_source
 from clipx.types import Inputs
 from clipx.utils.device import PRECISIONS, autocast
 from clipx.utils.registry import one_of
+from clipx.utils.trust import load_json
 from evaluation.types import Encoder
 
+CPU = torch.device("cpu")
 INTERPOLATE = "interpolate="  # the option, in messages
 Encode = Callable[[Tensor], Tensor]
 
@@ -89,6 +94,25 @@ def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: t
     encoder.provenance |= {f"frozen {side}": digest for side, digest in model.tower_digests().items()}
     encoder.frozen_towers = model.frozen_towers
     return encoder
+
+
+def from_file(file: str | Path, device: torch.device = CPU, precision: str = "fp32") -> Encoder:
+    """Return the encoder of a file that `clipx export` wrote for a model that open_clip cannot hold.
+
+    Raises UserError: not such a file, or a tower's configuration or tokenizer is not on this machine.
+    """
+    try:
+        with safe_open(file, "pt") as opened:
+            settings = (opened.metadata() or {})["clipx"]
+        weights = load_file(file)
+    except Exception as error:  # a missing file or entry, or the error type of safetensors
+        raise UserError(f"{file} is no model that `clipx export` wrote ({one_line(error)})") from error
+    config = from_values(RunConfig, load_json(settings))
+    check(config)
+    model = clip.build_model(config, pretrained=False)
+    checkpoints.set_weights(model, weights, Path(file))
+    model.to(device).to(memory_format=torch.channels_last).eval()
+    return of_model(model, Path(file).stem, weights_digest(model), config.seed, device, precision)
 
 
 def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> Encoder:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from clipx.data.preprocess.images import decode
+from clipx.errors import UserError
 from clipx.models.frozen import FrozenTower
-from evaluation.embedding.encoder import from_checkpoint
+from evaluation.embedding.encoder import from_checkpoint, from_file
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import jpeg, write_shards
 
@@ -50,14 +52,24 @@ def test_arms_and_evaluations_share_one_pass_an_item(folder: Path, monkeypatch: 
     for name, arm in (("b", "objective=clip_reg"), ("c", "objective=sogclr"), ("d", "seed=1")):
         clipx_here("train", *ARGUMENTS, f"name={name}", arm, cwd=folder)
     assert sum(counted) == 6 + 32 + 8 + 8
-    done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder, code=2)
-    assert "cannot be exported" in done.stderr
 
 
-def test_an_own_image_is_embedded_as_the_page_shows(folder: Path) -> None:
-    clipx_here("train", *ARGUMENTS, "name=a", cwd=folder)
-    cpu = torch.device("cpu")
-    encoder, _ = from_checkpoint(folder / "runs/a/s0", cpu)
-    pixels = encoder.preprocess(decode(jpeg("red")))[None]
-    image = encoder.image(encoder.frozen_towers["image"](pixels, cpu))
+def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:
+    heads = ["model.image.head=mlp", "model.image.standardise=true", "model.text.head=linear", "model.embed_dim=16"]
+    clipx_here("train", *ARGUMENTS, *heads, "name=a", cwd=folder)
+    done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
+    assert "encoder = from_file('x.safetensors')" in done.stdout
+    encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
+    image, text = encoder.image(encoder.preprocess(decode(jpeg("red")))[None]), encoder.tokenize(["a red square"])
+    stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
+    features = stored.frozen_towers["image"](stored.preprocess(decode(jpeg("red")))[None], cpu)
+    torch.testing.assert_close(image, stored.image(features))
+    torch.testing.assert_close(encoder.text(text), stored.text(stored.frozen_towers["text"](text, cpu)))
     assert torch.allclose(image.norm(dim=1), torch.ones(1))
+
+
+def test_another_file_is_no_exported_model(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors")
+    for name in ("x.safetensors", "missing.safetensors"):
+        with pytest.raises(UserError, match=rf"{name} is no model that `clipx export` wrote"):
+            from_file(tmp_path / name)
