@@ -11,19 +11,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Verdict = Literal["holds", "does not hold", "equivalent", "undecided", "not run"]
-REFUTED: tuple[Verdict, ...] = ("does not hold", "equivalent")
+Verdict = Literal["holds", "does not hold", "equivalent", "refuted", "undecided", "not run"]
+REFUTED: tuple[Verdict, ...] = ("does not hold", "equivalent", "refuted")
 DECIDED: tuple[Verdict, ...] = ("holds", *REFUTED)
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on a claim from the verdicts on its parts."""
+    """Return the verdict on a claim from the verdicts on its parts; `refuted` if some of several are equivalent."""
     if all(verdict == "not run" for verdict in verdicts):
         return "not run"
     if "does not hold" in verdicts:
         return "does not hold"
     if "equivalent" in verdicts:
-        return "equivalent"
+        return "equivalent" if len(set(verdicts)) == 1 else "refuted"
     return "holds" if all(verdict == "holds" for verdict in verdicts) else "undecided"
 
 

@@ -16,7 +16,7 @@ from cli.settings.arguments import NoOptions, parse_arguments
 from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
-from clipx.verdict import DECIDED
+from clipx.verdict import DECIDED, REFUTED
 from evaluation.claims.assess import looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.table import CLAIMS
@@ -26,7 +26,7 @@ from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
 from evaluation.runs.reader import Run
 
-COLOURS = {"holds": "green", "does not hold": "red", "equivalent": "red", "undecided": "yellow", "not run": "dim"}
+COLOURS = dict.fromkeys(REFUTED, "red") | {"holds": "green", "undecided": "yellow", "not run": "dim"}
 INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
 LEGEND = (
     "A larger effect supports the claim; s is the smallest effect of interest. Claims are judged at 3, 5, 8, 12 and 20 "

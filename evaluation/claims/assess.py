@@ -23,7 +23,7 @@ from evaluation.claims.verdict import (
     rank_estimate,
     reliability,
     share_estimate,
-    variance_estimate,
+    spread_estimate,
 )
 
 FEWEST_ARMS = 20  # for a rank correlation over arms: with few arms, the sign can depend on which ones are chosen
@@ -137,7 +137,11 @@ class _Part:
     def _means(self, seeds: Iterable[int]) -> list[list[tuple[float, ...]]]:
         """Return [seed][arm][measure]: means over the data sets."""
         readings = [self._read(self.arms, seed) for seed in seeds]
-        return [[tuple(fmean(values.values()) for values in of_arm) for of_arm in of_seed] for of_seed in readings]
+        measures = self.comparison.measures
+        return [
+            [tuple(m.mean(values) for m, values in zip(measures, of_arm, strict=True)) for of_arm in of_seed]
+            for of_seed in readings
+        ]
 
     def _seeds_with_numbers(self, arms: dict[str, Seeds]) -> list[int]:
         """Return the seeds in which each of these arms has a number for every measure."""
@@ -205,11 +209,11 @@ class _Part:
             if comparison.kind == "weak_rank" and min(shares) < RELIABLE:
                 return f"the arms differ too little from each other: {1 - min(shares):.0%} of their variance is noise"
             return rank_estimate(comparison, rho, len(self.arms), self.error, math.sqrt(math.prod(shares)))
-        if comparison.kind == "variance":
+        if comparison.kind == "spread":
             table = values[:, :, 0].T
             if (np.ptp(table, axis=1) == 0).any():
                 return "an arm has the same value in all seeds"
-            return variance_estimate(comparison, table, self.error)
+            return spread_estimate(comparison, table, self.error)
         effects = [comparison.effect([tuple(of_arm) for of_arm in of_seed]) for of_seed in values]
         if not all(map(math.isfinite, effects)):
             return NO_NUMBER

@@ -6,6 +6,7 @@ The functions at the end make comparisons; the docstring of each says which effe
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Literal, Protocol
 
 from clipx.verdict import Verdict
@@ -23,8 +24,12 @@ class Measure(Protocol):
     def read(self, run: Run) -> dict[str, float]:
         """Return the values by name, usually one per data set; {} if the run lacks them.
 
-        The quantity is the mean of the values. A comparison is undecided if the names differ between its runs.
+        The quantity is the `mean` of the values. A comparison is undecided if the names differ between its runs.
         """
+
+    def mean(self, values: dict[str, float]) -> float:
+        """Return the quantity from the values of `read`."""
+        return fmean(values.values())
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,15 @@ class Comparison:
         share: the share of seeds with an effect above 0 is judged.
         rank: the effect is a rank correlation over arms, computed from the arms' means; the arm is the unit.
         weak_rank: as `rank`, but the effect is minus the absolute correlation.
-        variance: the effect is log(variance of the second arm / variance of the first arm), variances over seeds.
+        spread: the effect is log(spread of the second arm / spread of the first arm)^2, spreads over seeds.
     """
 
     label: str
     arms: tuple[str, ...]  # arms of the recipe, or `ANY`
     measures: tuple[Measure, ...]
-    effect: Callable[[Values], float]  # not used for the kind `variance`
+    effect: Callable[[Values], float]  # not used for the kind `spread`
     least: float  # smallest effect of interest, see evaluation.claims.verdict
-    kind: Literal["mean", "share", "rank", "weak_rank", "variance"] = "mean"
+    kind: Literal["mean", "share", "rank", "weak_rank", "spread"] = "mean"
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
@@ -197,9 +202,9 @@ def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: flo
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:
-    """Effect: log(variance of `other` / variance of `stable`), both over the seeds; must exceed 0."""
-    label = f"log variance ratio {other} / {stable}, {label}"
-    return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], 0.0, "variance")
+    """Effect: log(spread of `other` / spread of `stable`)^2, both over the seeds; must exceed 0."""
+    label = f"log squared ratio of spreads {other} / {stable}, {label}"
+    return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], 0.0, "spread")
 
 
 def _rank_correlation(values: Values) -> float:

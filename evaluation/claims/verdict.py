@@ -53,6 +53,7 @@ PERMUTATIONS = 100_000  # of the arms, for the p-value of a rank correlation
 RELIABLE = 0.8  # least reliability of both measures for testing whether their correlation is weak
 POWER = 0.8  # for the number of seeds needed and the distance from s that seeds detect
 MOST_SEEDS = 10_000
+FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
 
 
 def judge(
@@ -310,18 +311,35 @@ def reliability(values: Array) -> float:
     return max(0.0, 1 - noise / between) if between else 0.0
 
 
-def variance_estimate(comparison: Comparison, values: Array, error: float) -> Estimate:
-    """Estimate log(variance of the second arm / variance of the first arm), variances over seeds.
+def spread_estimate(comparison: Comparison, values: Array, error: float) -> Estimate:
+    """Estimate log(spread of the second arm / spread of the first arm)^2 over seeds, by Brown and Forsythe (1974).
 
-    The F test is exact for independent arms. It is conservative here, because arms with the same seeds vary together.
+    The spread is the mean absolute deviation from the median. With an odd number of seeds, one deviation of each arm is
+    always 0 and is left out (Hines and Hines 2000). The arms count as independent (Welch's t), which is conservative,
+    because arms with the same seeds vary together. An F test would be wrong if the values have heavy tails.
+
     `values` are [2, n], by arm and seed.
     """
-    from scipy import special
+    from scipy import optimize, special
 
-    df = values.shape[1] - 1
-    first, second = values.var(axis=1, ddof=1)
-    ratio = float(second / first)
-    quantile = float(special.fdtri(df, df, 1 - error))
-    scaled = ratio / math.exp(comparison.least)
-    p_above, p_below = float(special.fdtrc(df, df, scaled)), float(special.fdtr(df, df, scaled))
-    return Estimate(math.log(ratio), math.log(ratio / quantile), math.log(ratio * quantile), p_above, p_below)
+    deviations = np.sort(np.abs(values - np.median(values, axis=1, keepdims=True)), axis=1)[:, values.shape[1] % 2 :]
+    n, (first, second) = deviations.shape[1], deviations.mean(axis=1)
+    variances = deviations.var(axis=1, ddof=1) / n
+
+    def p_at_most(bound: float) -> float:
+        """Return the p-value of "the true effect is at most `bound`"."""
+        scale = math.exp(bound / 2)
+        terms = np.array([scale**2 * variances[0], variances[1]])
+        df = (n - 1) * terms.sum() ** 2 / (terms**2).sum()
+        return float(special.stdtr(df, (scale * first - second) / math.sqrt(terms.sum())))
+
+    def bound_at(p: float) -> float:
+        """Return the effect whose p-value is `p`; infinite if the seeds exclude no effect on this side."""
+        low, high = (p_at_most(sign * FARTHEST) - p for sign in (-1, 1))
+        if low > 0 or high < 0:
+            return math.copysign(math.inf, p - 0.5)
+        return float(optimize.brentq(lambda bound: p_at_most(bound) - p, -FARTHEST, FARTHEST))
+
+    p_above = p_at_most(comparison.least)
+    effect = 2 * math.log(second / first)
+    return Estimate(effect, bound_at(error), bound_at(1 - error), p_above, 1 - p_above)

@@ -33,8 +33,8 @@ from evaluation.claims.verdict import (
     rank_estimate,
     reliability,
     share_estimate,
+    spread_estimate,
     t_test,
-    variance_estimate,
     verdict_of,
 )
 from evaluation.statistics import spearman
@@ -167,11 +167,39 @@ def of_shares(share: float) -> Simulation:
     return simulate
 
 
-def of_variances(generator: np.random.Generator) -> Verdicts:
-    """Simulate two arms with the same variance over seeds; judge the ratio of their variances at every look."""
-    values = generator.standard_normal((2, LOOKS[-1]))
+def of_spreads(draw: Callable[[np.random.Generator, int], Array]) -> Simulation:
+    """Return the simulation of two arms with the same spread over seeds; the ratio is judged at every look."""
     comparison = less_variable("a", "b", GAP, "v")
-    return [verdict_of(variance_estimate(comparison, values[:, :n], EACH), EACH) for n in LOOKS]
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        values = np.stack([draw(generator, LOOKS[-1]) for _ in range(2)])
+        return [verdict_of(spread_estimate(comparison, values[:, :n], EACH), EACH) for n in LOOKS]
+
+    return simulate
+
+
+def of_seeds(draw: Callable[[np.random.Generator, int], Array]) -> Simulation:
+    """Return the simulation of one effect per seed whose true mean is s = 1, judged at every look."""
+
+    def simulate(generator: np.random.Generator) -> Verdicts:
+        effects = list(1 + draw(generator, LOOKS[-1]))
+        return [verdict_of(mean_estimate(DIFFERENCE, effects[:n], EACH), EACH) for n in LOOKS]
+
+    return simulate
+
+
+def two_groups(generator: np.random.Generator, n: int) -> Array:
+    """Draw n values with mean 0, of which a fifth lies 8 standard deviations above the others."""
+    values: Array = generator.standard_normal(n) + 8.0 * (generator.random(n) < 0.2) - 1.6
+    return values
+
+
+SEEDS: dict[str, Callable[[np.random.Generator, int], Array]] = {  # name -> draws n values with mean 0
+    "normal": lambda generator, n: generator.standard_normal(n),
+    "t with 5 degrees": lambda generator, n: generator.standard_t(5, n),
+    "t with 3 degrees": lambda generator, n: generator.standard_t(3, n),
+    "two groups": two_groups,
+}
 
 
 def noisy(arms: int, variance: float, compared: int = 2) -> Array:
@@ -205,7 +233,9 @@ def cases() -> Iterator[Case]:
         yield Case(f'"rank correlation below 0.7", true value 0.7, 26 arms, noise {noise:g}', of_ranks(0.7, noise))
     yield Case('"positive rank correlation", true value 0, 26 arms in 5 families', of_ranks(0.0, 0.5, families=0.5))
     yield Case("share of 100 seeds, 0.9", of_shares(0.9))
-    yield Case("variance ratio, 1", of_variances)
+    for name, draw in SEEDS.items():
+        yield Case(f"2 arms, seeds: {name}", of_seeds(draw))
+        yield Case(f"ratio of spreads, 1, seeds: {name}", of_spreads(draw))
 
 
 def rates(simulate: Simulation, experiments: int) -> dict[Verdict, float]:

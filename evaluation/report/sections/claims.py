@@ -17,6 +17,7 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
     "holds": ("▲ ", "good"),
     "does not hold": ("▼ ", "bad"),
     "equivalent": ("▬ ", "bad"),
+    "refuted": ("▼ ", "bad"),
     "undecided": ("● ", "neutral"),
     "not run": ("", "muted"),
 }
@@ -26,14 +27,15 @@ RULE = (
     "below s refutes the claim: the claim is equivalent if the interval lies above -s, else it does not hold. By "
     "default claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals: these looks share an error rate of 2.5% "
     "per direction. "
-    'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5%, else '
-    '"lost".'
+    'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5% a '
+    'direction, else "lost".'
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the forest plot
     "holds": (GREEN, "o"),
     "does not hold": (RED, "X"),
     "equivalent": (ORANGE, "D"),
+    "refuted": (RED, "X"),
     "undecided": (INK, "o"),
 }
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01

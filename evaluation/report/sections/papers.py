@@ -83,7 +83,7 @@ def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[f
         complete = all(len(values) == len(seeds) for values in others)
         return [fmean(values) for values in zip(*others, strict=True)] if complete else []
     scores = [column.reader.read(run) for run in seeds.values()]
-    return [column.scale * fmean(by_dataset.values()) for by_dataset in scores if by_dataset]
+    return [column.scale * column.reader.mean(by_dataset) for by_dataset in scores if by_dataset]
 
 
 def _cell(values: list[float], published: str) -> Cell:
@@ -180,7 +180,7 @@ def _scores_against_geometry(evidence: Evidence) -> list[Figure]:
 
 
 def _mean_over_seeds(measure: Measure, seeds: Seeds) -> float:
-    values = [fmean(by_dataset.values()) for run in seeds.values() if (by_dataset := measure.read(run))]
+    values = [measure.mean(by_dataset) for run in seeds.values() if (by_dataset := measure.read(run))]
     return fmean(values) if values else math.nan
 
 

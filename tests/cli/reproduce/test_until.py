@@ -15,7 +15,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from evaluation.claims.design import LOOKS, Design, describe_claims
 from evaluation.claims.measures import GAP, ZEROSHOT
-from evaluation.claims.types import ANY, Claim, Comparison, more, rises_over_arms
+from evaluation.claims.types import ANY, Claim, Comparison, Measure, more, rises_over_arms
 from tests.helpers import synthetic
 
 RECIPE, S = "gap_mini", 0.01  # s: smallest effect of interest
@@ -206,7 +206,7 @@ def test_a_trend_over_arms_gets_no_seeds_after_the_first_look(experiment: Make, 
     assert "undecided (more seeds do not help: its unit is the arm): 9.2" in ending
 
 
-class ConstantScore:
+class ConstantScore(Measure):
     """A measure that is unrelated to the gap, and the same for all seeds of an arm."""
 
     def read(self, run: object) -> dict[str, float]:

@@ -33,8 +33,8 @@ from evaluation.claims.verdict import (
     rank_estimate,
     reliability,
     share_estimate,
+    spread_estimate,
     survives_holm,
-    variance_estimate,
 )
 from evaluation.runs.reader import Run
 from tests.helpers.synthetic import claim, evidence, run
@@ -106,7 +106,8 @@ def test_holm_agrees_with_an_example_by_hand() -> None:
         (["holds", "holds"], "holds"),
         (["holds", "undecided"], "undecided"),
         (["holds", "not run"], "undecided"),
-        (["holds", "equivalent"], "equivalent"),
+        (["holds", "equivalent"], "refuted"),
+        (["equivalent", "equivalent"], "equivalent"),
         (["equivalent", "undecided", "does not hold"], "does not hold"),
         (["does not hold", "not run", "undecided"], "does not hold"),
         (["not run", "not run"], "not run"),
@@ -208,13 +209,24 @@ def rate_of_holds(effect: float, spread: float, seeds: int) -> float:
     return fmean(mean_estimate(comparison, list(effects), EACH).p_above <= EACH for effects in draws)
 
 
-def test_a_spread_between_seeds_is_compared_by_the_ratio_of_variances() -> None:
+@pytest.mark.parametrize("n", [19, 20])
+def test_spreads_between_seeds_are_compared_by_brown_and_forsythe(n: int) -> None:
     draw = np.random.default_rng(0)
-    values = {"a": draw.normal(0, 0.001, 20), "b": draw.normal(0, 0.01, 20)}
-    found = variance_estimate(less_variable("a", "b", GAP, "v"), np.array(list(values.values())), EACH)
-    expected = np.log(values["b"].var(ddof=1) / values["a"].var(ddof=1))
-    assert found.effect == pytest.approx(expected) and found.p_above < EACH
-    assert found.low < found.effect < found.high
+    values = np.stack([draw.normal(0, 0.001, n), draw.normal(0, 0.01, n)])
+    found = spread_estimate(less_variable("a", "b", GAP, "v"), values, EACH)
+    deviations = np.sort(np.abs(values - np.median(values, axis=1, keepdims=True)), axis=1)[:, n % 2 :]
+    expected = stats.ttest_ind(deviations[1], deviations[0], equal_var=False, alternative="greater")
+    assert found.p_above == pytest.approx(expected.pvalue) and found.p_above < EACH
+    assert found.effect == pytest.approx(2 * np.log(deviations[1].mean() / deviations[0].mean()))
+    for bound, side in ((found.low, "greater"), (found.high, "less")):  # a test of the bound has the p-value EACH
+        scaled = deviations[0] * np.exp(bound / 2)
+        assert stats.ttest_ind(deviations[1], scaled, equal_var=False, alternative=side).pvalue == pytest.approx(EACH)
+
+
+def test_three_seeds_exclude_no_large_ratio_of_spreads() -> None:
+    values = np.array([[0.0, 1.0, 3.0], [0.0, 0.1, 0.5]])
+    found = spread_estimate(less_variable("a", "b", GAP, "v"), values, EACH)
+    assert found.low == -np.inf and found.high == np.inf and found.p_above > EACH and found.p_below > EACH
 
 
 def test_paired_t_agrees_with_scipy() -> None:
