@@ -131,7 +131,8 @@ def _design(name: str, looks: tuple[int, ...], settings: list[str]) -> Design:
     found, config = recipe(name), compose_run([f"recipe={name}", *settings])
     values = {key: attrgetter(key)(config) for key in identity_keys() if key not in OF_A_RUN}
     hashed = hash_of({"settings": values, "arms": found.arms, "evaluations": found.evaluations})
-    return Design(name, hashed, tuple(found.arms), looks, describe_claims(name), tuple(config.data.evaluation))
+    sets = tuple(config.data.evaluation)
+    return Design(name, hashed, tuple(found.arms), looks, describe_claims(name), sets, found.failed_loss)
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
@@ -233,13 +234,13 @@ def _check_until(options: Options, looks: dict[str, tuple[int, ...]]) -> None:
             raise UserError(f"max_seeds={options.max_seeds} is below the first look, at {of_recipe[0]} seeds")
 
 
-def _looks(given: list[int], runs: Path, recipe: str) -> tuple[int, ...]:
-    """Return the looks of a recipe: looks= if given, else those of the stored design, else the default."""
-    design = stored(runs, recipe)
+def _looks(given: list[int], runs: Path, name: str) -> tuple[int, ...]:
+    """Return the looks of a recipe: looks= if given, else those of the stored design, of the recipe, or the default."""
+    design = stored(runs, name)
     if not given:
-        return design.looks if design else LOOKS
+        return design.looks if design else check_looks(recipe(name).looks or LOOKS)
     looks = check_looks(tuple(given))
-    found = sorted(path for folder in (recipe, f"{recipe}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
+    found = sorted(path for folder in (name, f"{name}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
     if design is None and looks != LOOKS and found:
         text = ",".join(map(str, looks))
         raise UserError(

@@ -6,6 +6,8 @@ arms:                                  # NAME: overrides of this arm
   clip: []
   clip_reg: [objective=clip_reg]
 seeds: 3                               # runs of each arm by `clipx reproduce`
+looks: [20]                            # numbers of seeds at which claims are judged; default: 3, 5, 8, 12, 20
+failed_loss: 3.0                       # a run whose final loss is above it has failed; claims are about the others
 evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; default: one call without overrides
 scale:                                 # ladders of `clipx reproduce scale=AXIS`: axis -> values, ascending
   samples: [20000, 80000, 320000, 1280000]
@@ -52,6 +54,8 @@ class Recipe:
     evaluations: list[list[str]]  # overrides of each call of `clipx eval`
     plugins: list[str]
     scale: dict[str, list[list[str]]]  # axis -> overrides of each point
+    looks: tuple[int, ...]  # () for the default
+    failed_loss: float | None
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -88,6 +92,11 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     evaluations = content.pop("evaluations", [[]])
     if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
         raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
+    looks, failed_loss = content.pop("looks", []), content.pop("failed_loss", None)
+    if not isinstance(looks, list) or not all(type(look) is int for look in looks):
+        raise UserError(f"recipe {path}: looks={looks} must be a list of numbers of seeds")
+    if failed_loss is not None and (isinstance(failed_loss, bool) or not isinstance(failed_loss, int | float)):
+        raise UserError(f"recipe {path}: failed_loss={failed_loss} must be a number")
     scale = _scale(path, content.pop("scale", {}))
     plugins = content.get("plugins", [])
     if not isinstance(plugins, list):
@@ -101,6 +110,8 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         evaluations,
         [str(name) for name in plugins],
         scale,
+        tuple(looks),
+        failed_loss,
     )
 
 

@@ -118,7 +118,7 @@ def measured_conditions(runs: list[Run]) -> list[Conditions]:
 
 
 def _measure(run: Run, counted: dict[str, Values]) -> Values:
-    logged = {"steps": last(run, "step"), "tau": last(run, "tau"), "loss": _final_loss(run)}
+    logged = {"steps": last(run, "step"), "tau": last(run, "tau"), "loss": final_loss(run)}
     values = {row: value for row, value in logged.items() if value is not None}
     data, train = run.config.data, run.config.train
     scenes = data.source == "scenes"
@@ -134,7 +134,7 @@ def _measure(run: Run, counted: dict[str, Values]) -> Values:
     return values
 
 
-def _final_loss(run: Run) -> float | None:
+def final_loss(run: Run) -> float | None:
     """Return the mean loss over the last tenth of the logged steps; only the term `clip` if the objective has it."""
     losses = [value for line in run.log if (value := _contrastive(line)) is not None]
     return fmean(losses[-math.ceil(len(losses) / 10) :]) if losses else None

@@ -54,12 +54,17 @@ class Design:
     looks: tuple[int, ...]  # numbers of seeds at which the claims are judged
     claims: Mapping[str, Mapping[str, str]]  # claim id -> label of each part -> its arms, measures and bound as text
     sets: tuple[str, ...] = ()  # KIND:FOLDER or NAME:FOLDER; results on other sets do not count; empty: all count
+    # a run has failed if it diverged, or if its loss, the mean of the last tenth of the steps, is above this value; the
+    # claims are about the seeds that trained. None: no run counts as failed, and one that diverged blocks its claims
+    failed_loss: float | None = None
 
     def changes(self, other: "Design") -> list[str]:
         """Return one text per difference of `other` from this design."""
         found = []
         if self.recipe_hash != other.recipe_hash:
             found.append("the recipe or the overrides changed")
+        if self.failed_loss != other.failed_loss:
+            found.append(f"failed_loss: {self.failed_loss} -> {other.failed_loss}")
         for name in ("looks", "arms", "sets"):
             old, new = getattr(self, name), getattr(other, name)
             if old != new:

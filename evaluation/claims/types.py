@@ -14,7 +14,6 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
-OVER_ARMS = ("rank", "weak_rank")  # kinds of comparison whose unit is the arm: more seeds hardly help
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -39,8 +38,8 @@ class Comparison:
     Kinds:
         mean: the effect is computed per seed; its mean over the seeds is judged.
         share: the share of seeds with an effect above 0 is judged.
-        rank: the effect is a rank correlation over arms, computed from the arms' means; the arm is the unit.
-        weak_rank: as `rank`, but the effect is minus the absolute correlation.
+        rank: the effect is a rank correlation over arms, computed from the arms' means. It is shown, but not judged:
+            the arms come in a few families with one knob each, whose trends are not independent (`families`).
         spread: the effect is log(spread of the second arm / spread of the first arm)^2, spreads over seeds.
     """
 
@@ -49,7 +48,8 @@ class Comparison:
     measures: tuple[Measure, ...]
     effect: Callable[[Values], float]  # not used for the kind `spread`
     least: float  # smallest effect of interest, see evaluation.claims.verdict
-    kind: Literal["mean", "share", "rank", "weak_rank", "spread"] = "mean"
+    kind: Literal["mean", "share", "rank", "spread"] = "mean"
+    families: tuple[tuple[str, ...], ...] = ()  # for the kind `rank`: the arms that differ in one knob
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
@@ -189,16 +189,20 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
     return Comparison(label, (arm,), (measure,), lambda v: v[0][0], share, kind="share")
 
 
-def rises_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, label: str, sign: int = 1) -> Comparison:
-    """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0."""
-    label = f"rank correlation of {label}"
-    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, "rank")
+def rises_over_arms(
+    families: tuple[tuple[str, ...], ...], x: Measure, y: Measure, label: str, sign: int = 1
+) -> Comparison:
+    """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0. It is not judged."""
+    label, arms = f"rank correlation of {label}", tuple(arm for family in families for arm in family)
+    return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, kind="rank", families=families)
 
 
-def unrelated_over_arms(arms: tuple[str, ...], x: Measure, y: Measure, most: float, label: str) -> Comparison:
-    """Effect: minus the absolute rank correlation of x and y over the means of the arms; must exceed -`most`."""
-    label = f"−|rank correlation| of {label}"
-    return Comparison(label, arms, (x, y), _rank_correlation, -most, "weak_rank")
+def unrelated_over_arms(
+    families: tuple[tuple[str, ...], ...], x: Measure, y: Measure, most: float, label: str
+) -> Comparison:
+    """Effect: minus the absolute rank correlation over the arms; must exceed -`most`. It is not judged."""
+    label, arms = f"−|rank correlation| of {label}", tuple(arm for family in families for arm in family)
+    return Comparison(label, arms, (x, y), lambda v: -abs(_rank_correlation(v)), -most, kind="rank", families=families)
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:

@@ -22,28 +22,22 @@ from scipy import special
 
 from clipx.verdict import Verdict
 from evaluation.claims.design import ERROR, LOOKS, error_of_each_look
-from evaluation.claims.measures import GAP, RECALL_1
+from evaluation.claims.measures import GAP
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Comparison, Estimate, less_variable, more, rises_over_arms, unrelated_over_arms
+from evaluation.claims.types import Comparison, Estimate, less_variable, more
 from evaluation.claims.verdict import (
-    RELIABLE,
     holm,
     mean_estimate,
-    rank_estimate,
-    reliability,
     share_estimate,
     spread_estimate,
     t_test,
     verdict_of,
 )
-from evaluation.statistics import spearman
 
 Array = NDArray[np.float64]
 EACH = error_of_each_look(LOOKS)  # one-sided error rate of one look
 DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one seed's difference a - b
-FAMILIES = (5, 8, 6, 6, 1)  # arms of each method in paper 4's Tables 2 to 5
-ARMS = sum(FAMILIES)
 Verdicts = list[Verdict]  # one per look
 Simulation = Callable[[np.random.Generator], Verdicts]
 
@@ -124,39 +118,6 @@ def of_parts(parts: int) -> Simulation:
     return simulate
 
 
-def of_ranks(most: float, noise: float, families: float = 0.0) -> Simulation:
-    """Return the simulation of a rank correlation of two measures over 26 arms, with three seeds, judged once.
-
-    Args:
-        most: true rank correlation. With 0 the claim is that it is positive, otherwise that it is weaker than `most`.
-        noise: standard deviation over the seeds of an arm; that of the arms' true values is 1.
-        families: share of the arms' variance that the arms of one method have in common.
-    """
-    names = tuple(map(str, range(ARMS)))
-    comparison = rises_over_arms(names, GAP, RECALL_1, "r")
-    if most:
-        comparison = unrelated_over_arms(names, GAP, RECALL_1, most, "r")
-    pearson = 2 * math.sin(math.pi * most / 6)  # of a bivariate normal distribution with this rank correlation
-    family = np.repeat(range(len(FAMILIES)), FAMILIES)
-
-    def normal(generator: np.random.Generator) -> Array:
-        common = generator.standard_normal(len(FAMILIES))[family]
-        result: Array = math.sqrt(families) * common + math.sqrt(1 - families) * generator.standard_normal(ARMS)
-        return result
-
-    def simulate(generator: np.random.Generator) -> Verdicts:
-        x, other = normal(generator), normal(generator)
-        true = np.stack([x, pearson * x + math.sqrt(1 - pearson**2) * other])
-        values = true[:, :, None] + noise * generator.standard_normal((2, ARMS, 3))
-        shares = reliability(values[0]), reliability(values[1])
-        if most and min(shares) < RELIABLE:
-            return ["undecided"]
-        rho = spearman(list(values[0].mean(1)), list(values[1].mean(1)))
-        return [verdict_of(rank_estimate(comparison, rho, ARMS, ERROR, math.sqrt(math.prod(shares))), ERROR)]
-
-    return simulate
-
-
 def of_shares(share: float) -> Simulation:
     """Return the simulation of a claim about the share of seeds with an event, judged once, at 100 seeds."""
 
@@ -228,10 +189,6 @@ def cases() -> Iterator[Case]:
             yield Case(f"{arms} arms, {kind}", *judged)
     for parts in (2, 4, 6):
         yield Case(f"claim of {parts} parts, one baseline", of_parts(parts))
-    for noise in (0.25, 0.5, 1.0, 4.0):
-        yield Case(f'"positive rank correlation", true value 0, 26 arms, noise {noise:g}', of_ranks(0.0, noise))
-        yield Case(f'"rank correlation below 0.7", true value 0.7, 26 arms, noise {noise:g}', of_ranks(0.7, noise))
-    yield Case('"positive rank correlation", true value 0, 26 arms in 5 families', of_ranks(0.0, 0.5, families=0.5))
     yield Case("share of 100 seeds, 0.9", of_shares(0.9))
     for name, draw in SEEDS.items():
         yield Case(f"2 arms, seeds: {name}", of_seeds(draw))

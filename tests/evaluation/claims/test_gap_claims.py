@@ -73,8 +73,8 @@ def test_early_growth_is_judged_by_its_share_and_its_mean() -> None:
     assert [f.verdict for f in outcome("4.2", "gap_init_mini", runs(80)).findings] == ["does not hold", "holds"]
 
 
-UP = [float(at) for at in range(len(TABLES_2_TO_5))]
-DOWN = UP[::-1]
+ARMS = tuple(arm for family in TABLES_2_TO_5 for arm in family)
+UP = [float(at) for at in range(len(ARMS))]
 MIXED = [7.0 * at % len(UP) for at in range(len(UP))]  # has a rank correlation of 0.18 with UP
 
 
@@ -86,33 +86,27 @@ def over_arms(gap: list[float], uniformity: list[float], score: list[float]) -> 
         scores |= {("pairs", "s", "pair_accuracy"): score[at]}
         return geometry(gap=gap[at], uniformity=uniformity[at]) | scores
 
-    return seeds("gap_mini", {arm: values(at) for at, arm in enumerate(TABLES_2_TO_5)})
+    return seeds("gap_mini", {arm: values(at) for at, arm in enumerate(ARMS)})
 
 
-@pytest.mark.parametrize(
-    ("number", "gap", "uniformity", "expected"),
-    [
-        ("4.5", DOWN, MIXED, "holds"),
-        ("4.5", UP, MIXED, "does not hold"),
-        ("4.6", MIXED, UP, "holds"),
-        ("4.6", DOWN, UP, "does not hold"),  # the scores have rank correlation -1 with the gap
-        ("4.6", UP, UP, "does not hold"),  # the scores have rank correlation 1 with the gap
-        ("4.6", MIXED, DOWN, "does not hold"),  # the scores fall as uniformity rises
-        ("4.7", MIXED, MIXED, "holds"),
-        ("4.7", UP, MIXED, "does not hold"),
-        ("4.7", MIXED, DOWN, "does not hold"),
-        ("4.10", UP, MIXED, "holds"),
-        ("4.10", MIXED, UP, "does not hold"),
-    ],
-)
-def test_statements_over_arms_follow_the_order_of_all_arms(
-    number: str, gap: list[float], uniformity: list[float], expected: str
-) -> None:
-    assert outcome(number, "gap_mini", over_arms(gap, uniformity, UP)).verdict == expected
+@pytest.mark.parametrize("number", ["4.5", "4.6", "4.7", "4.10"])
+@pytest.mark.parametrize("gap", [UP, UP[::-1], MIXED])
+def test_statements_over_arms_are_shown_but_not_judged(number: str, gap: list[float]) -> None:
+    """The arms are five families with one knob each: a test that counts 26 arms is wrong in 14% of experiments."""
+    found = outcome(number, "gap_mini", over_arms(gap, MIXED, UP))
+    assert found.verdict == "undecided"
+    for part in found.findings:
+        assert "more seeds do not help: the arms are 4 families with one knob each, a test needs 6" in part.note
+        assert part.effect is not None and -1 <= part.effect <= 1
+
+
+def test_the_correlations_over_all_arms_and_within_the_families_are_stated() -> None:
+    (part,) = outcome("4.5", "gap_mini", over_arms(UP[::-1], MIXED, UP)).findings
+    assert part.effect == pytest.approx(1.0) and "within the families: +1.00, +1.00, +1.00, +1.00" in part.note
 
 
 def test_statements_over_arms_use_every_row_of_tables_2_to_5() -> None:
     rows = [set(table.rows) for table in TABLES if table.recipe == "gap_mscoco" and "Tables 2 to 5" in table.source]
-    assert rows == [set(TABLES_2_TO_5)]
+    assert rows == [set(ARMS)]
     for number in ("4.5", "4.6", "4.7", "4.10"):
-        assert {comparison.arms for comparison in claim(number).comparisons} == {TABLES_2_TO_5}
+        assert {comparison.arms for comparison in claim(number).comparisons} == {ARMS}

@@ -1,6 +1,6 @@
 """Estimates against textbook formulas, verdicts on single comparisons and on claims with several parts."""
 
-import itertools
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -19,19 +19,14 @@ from evaluation.claims.types import (
     level,
     more,
     often,
-    rises_over_arms,
     trend,
-    unrelated_over_arms,
 )
 from evaluation.claims.verdict import (
     adjust,
     holm,
     judge,
     mean_estimate,
-    null_correlations,
     p_value,
-    rank_estimate,
-    reliability,
     share_estimate,
     spread_estimate,
     survives_holm,
@@ -40,7 +35,6 @@ from evaluation.runs.reader import Run
 from tests.helpers.synthetic import claim, evidence, run
 
 EACH = 0.005  # error rate of each of five looks
-MANY = tuple(map(str, range(26)))  # arms
 
 
 def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
@@ -240,15 +234,6 @@ def test_paired_t_agrees_with_scipy() -> None:
     assert found.p_inside == pytest.approx(max(found.p_below, above_minus_least))
 
 
-def test_noise_of_the_seeds_lowers_the_reliability_of_arms() -> None:
-    draw = np.random.default_rng(0)
-    arms, seeds = draw.normal(0, 1, (2000, 1)), 10 * draw.normal(0, 1, (1, 3))  # effects of arms and of seeds
-    noise = draw.normal(0, 1, (2000, 3))
-    assert reliability(arms + seeds + 0.1 * noise) == pytest.approx(1 / (1 + 0.01 / 3), abs=0.01)
-    assert reliability(arms + seeds + 2.0 * noise) == pytest.approx(1 / (1 + 4 / 3), abs=0.05)
-    assert reliability(np.zeros((5, 3))) == 0.0
-
-
 def test_a_trend_is_the_least_squares_slope() -> None:
     positions, values = {"a": -2.0, "b": -1.0, "c": 0.5}, [0.7, 0.4, 0.1]
     comparison = trend(positions, GAP, "gap", sign=-1)
@@ -257,21 +242,42 @@ def test_a_trend_is_the_least_squares_slope() -> None:
     assert sum(comparison.contrast) == pytest.approx(0.0)
 
 
-def test_the_null_distribution_is_that_of_permuted_arms() -> None:
-    ranks = np.arange(5) - 2.0
-    exact = [float(ranks @ np.array(order) / (ranks @ ranks)) for order in itertools.permutations(ranks)]
-    sampled = null_correlations(5)
-    for value in (-0.9, 0.0, 0.5, 0.9, 1.0):
-        assert np.mean(sampled >= value - 1e-9) == pytest.approx(np.mean(np.array(exact) >= value - 1e-9), abs=0.006)
+def trained_to(losses: list[float], effects: list[float], failed_loss: float | None, looks: tuple[int, ...]) -> Outcome:
+    """Return the outcome of "clip_reg exceeds clip"; runs of `clip_reg` end at `losses` and exceed by `effects`."""
+    runs = []
+    for seed, (loss, effect) in enumerate(zip(losses, effects, strict=True)):
+        for arm, value, end in (("clip", 0.5, 1.0), ("clip_reg", 0.5 + effect, loss)):
+            log = [{"step": step, "loss": end} for step in range(1, 11)]
+            scores = {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
+            runs.append(run("clip_reg_mini", arm, seed, scores, log))
+    tested = replace(claim("1.7"), comparisons=(more("clip_reg", "clip", RECALL_1, 0.01),), recipes=("clip_reg_mini",))
+    found = evidence(runs)
+    found.designs["clip_reg_mini"] = Design("clip_reg_mini", "", ("clip", "clip_reg"), looks, {}, (), failed_loss)
+    return assess(tested, "clip_reg_mini", found)
 
 
-def test_rank_statements_need_enough_arms_and_a_clear_order() -> None:
-    rises = rises_over_arms(MANY, GAP, RECALL_1, "r")
-    perfect, none, against = (rank_estimate(rises, rho, 26, 0.025) for rho in (1.0, 0.1, -1.0))
-    assert perfect.p_above < 0.001 and against.p_below < 0.001 and min(none.p_above, none.p_below) > 0.3
-    weak = unrelated_over_arms(MANY, GAP, RECALL_1, 0.7, "r")
-    assert rank_estimate(weak, 0.0, 8, 0.025).p_above > 0.025, "eight arms cannot exclude 0.7"
-    wide = rank_estimate(weak, 0.0, 26, 0.025)
-    assert wide.p_above < 0.025 and wide.low > -0.7 and wide.high == 0.0
-    assert rank_estimate(weak, -0.98, 26, 0.025).p_below < 0.025
-    assert rank_estimate(weak, 0.7, 26, 0.025).p_above == pytest.approx(0.5)
+GOOD, JITTER = 0.05, [0.0, 0.002, -0.001, 0.001, -0.002, 0.001, 0.0, -0.001]
+
+
+def test_a_claim_is_about_the_seeds_that_trained_and_the_failures_are_counted() -> None:
+    losses, effects = [1.0] * 7 + [4.0], [GOOD + jitter for jitter in JITTER[:7]] + [-0.4]
+    (part,) = trained_to(losses, effects, 3.0, (8,)).findings
+    assert (part.verdict, part.seeds) == ("holds", 7) and part.effect == pytest.approx(GOOD, abs=1e-3)
+    assert "clip_reg failed in 1 of 8 seeds (95% interval 0% to 53%)" in part.note
+    (without_definition,) = trained_to(losses, effects, None, (8,)).findings
+    assert without_definition.verdict == "undecided"
+
+
+def test_no_claim_holds_while_the_seeds_are_visibly_two_groups() -> None:
+    effects = [GOOD + jitter for jitter in JITTER[:6]] + [0.15, 0.151]
+    (part,) = trained_to([1.0] * 8, effects, 3.0, (8,)).findings
+    assert part.verdict == "undecided" and "the seeds fall into two groups" in part.note
+    (alike,) = trained_to([1.0] * 8, [GOOD + jitter for jitter in JITTER], 3.0, (8,)).findings
+    assert alike.verdict == "holds"
+
+
+def test_too_few_trained_seeds_give_no_verdict() -> None:
+    (part,) = trained_to([4.0, 4.0, 1.0, 1.0], [GOOD] * 4, 3.0, (4,)).findings
+    assert part.verdict == "undecided" and "only 2 of 4 seeds trained" in part.note
+    (none,) = trained_to([4.0] * 4, [GOOD] * 4, 3.0, (4,)).findings
+    assert none.verdict == "not run" and "clip_reg failed in 4 of 4 seeds" in none.note
