@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Verdict = Literal["holds", "does not hold", "equivalent", "refuted", "undecided", "not run"]
+Verdict = Literal["holds", "does not hold", "equivalent", "refuted", "depends", "undecided", "not run"]
 REFUTED: tuple[Verdict, ...] = ("does not hold", "equivalent", "refuted")
-DECIDED: tuple[Verdict, ...] = ("holds", *REFUTED)
+DECIDED: tuple[Verdict, ...] = ("holds", *REFUTED, "depends")
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

@@ -26,7 +26,8 @@ from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
 from evaluation.runs.reader import Run
 
-COLOURS = dict.fromkeys(REFUTED, "red") | {"holds": "green", "undecided": "yellow", "not run": "dim"}
+COLOURS = dict.fromkeys(REFUTED, "red") | dict.fromkeys(("undecided", "depends"), "yellow")
+COLOURS |= {"holds": "green", "not run": "dim"}
 INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
 LEGEND = (
     "A larger effect supports the claim; s is the smallest effect of interest. Claims are judged at 3, 5, 8, 12 and 20 "
@@ -80,11 +81,11 @@ def _commands(found: list[Outcome]) -> list[str]:
 
 def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
     """Print the verdict and the statement of a claim, and each finding; rich wraps lines at the terminal's width."""
-    title = Text.assemble((f"{outcome.claim.id} {outcome.verdict}", COLOURS[outcome.verdict]))
+    title = Text.assemble((f"{outcome.claim.id} {outcome.words}", COLOURS[outcome.verdict]))
     title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
-    if outcome.note:
-        console.print(Padding(Text(outcome.note, "yellow"), INDENT, expand=False))
+    for note in filter(None, (outcome.note, *(f"checked by {text}" for text in outcome.checked_by))):
+        console.print(Padding(Text(note, "yellow"), INDENT, expand=False))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]
         if len(outcome.findings) > 1:

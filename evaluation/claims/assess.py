@@ -8,11 +8,11 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.verdict import overall
+from clipx.verdict import REFUTED, Verdict, overall
 from evaluation.claims.conditions import final_loss
 from evaluation.claims.design import LOOKS, changed_claims, describe_claims, error_of_each_look, look_after, look_at
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.types import ANY, Claim, Comparison, Estimate, Finding, Outcome
+from evaluation.claims.types import ANY, REVERSED, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
     adjust,
     are_two_groups,
@@ -48,11 +48,39 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
 
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     """Return the outcome of the claim from the runs of one recipe."""
-    looks = looks_of(claim, recipe, evidence)
-    error = error_of_each_look(looks)
-    findings = adjust([_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)], error)
+    error = error_of_each_look(looks_of(claim, recipe, evidence))
+    findings = _findings(claim, recipe, evidence)
     verdict = overall([finding.verdict for finding in findings])
-    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), _changes(claim, recipe, evidence))
+    checked_by = _controls(claim, recipe, evidence, verdict)
+    if any(REVERSED in text for text in checked_by):
+        verdict = "depends"
+    changes = _changes(claim, recipe, evidence)
+    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), changes, checked_by)
+
+
+def _findings(claim: Claim, recipe: str, evidence: Evidence) -> list[Finding]:
+    looks = looks_of(claim, recipe, evidence)
+    found = [_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)]
+    return adjust(found, error_of_each_look(looks))
+
+
+def _controls(claim: Claim, recipe: str, evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
+    """Return a text for each control with runs: the verdict under its condition, and whether it reverses `verdict`."""
+    texts = []
+    for control in claim.controls:
+        arms: dict[str, Seeds] = {}
+        for run in evidence.others.get(recipe, ()):
+            if control.fits(run) and (run.config.arm in evidence.runs.get(recipe, {}) or not run.config.arm):
+                arms.setdefault(run.config.arm, {})[run.seed] = run
+        if arms:
+            runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
+            found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}))
+            under = overall([finding.verdict for finding in found])
+            both = {verdict, under}
+            reverses = REVERSED if "holds" in both and both & set(REFUTED) else ""
+            of_arms = f" for {', '.join(filter(None, arms))}" if any(arms) else ""
+            texts.append(f"{control.condition}: {under} with {control.text}{of_arms}{reverses}")
+    return tuple(texts)
 
 
 def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:

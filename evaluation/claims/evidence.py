@@ -38,6 +38,7 @@ class Evidence:
     missing_objects: list[int] | None = None  # [k]: pairs with k missing object categories (paper 1, Fig. 4)
     drawn: list[Path] = field(default_factory=list)  # SVG files next to a claims.json
     designs: dict[str, Design] = field(default_factory=dict)  # recipe -> design stored before the first seed
+    others: dict[str, list[Run]] = field(default_factory=dict)  # recipe -> runs under the conditions of a control
     _known: dict[tuple[Measure, int], dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def read(self, measure: Measure, run: Run) -> dict[str, float]:
@@ -65,11 +66,16 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
     for run in runs:
         experiments.setdefault(run.config.recipe, {}).setdefault(_overrides(run), []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
+    others: dict[str, list[Run]] = {}
     left_out = list[str]()
     for recipe, by_overrides in experiments.items():
         # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
+        controls = [control for claim in CLAIMS if recipe in claim.recipes for control in claim.controls]
         for overrides, same in by_overrides.items():
+            if overrides != chosen and any(control.fits(run) for control in controls for run in same):
+                others.setdefault(recipe, []).extend(_comparable(recipe, same, designs.get(recipe), left_out))
+                continue
             for run in _comparable(recipe, same, designs.get(recipe), left_out) if overrides == chosen else ():
                 seeds = found.setdefault(recipe, {}).setdefault(run.config.arm, {})
                 if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
@@ -81,7 +87,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
         left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
-    return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs)
+    return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs, others)
 
 
 def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: list[str]) -> list[Run]:

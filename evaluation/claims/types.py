@@ -6,6 +6,7 @@ The functions at the end make comparisons; the docstring of each says which effe
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Literal, Protocol
 
@@ -14,6 +15,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
+REVERSED = "; this reverses it"
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -56,6 +58,27 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Control:
+    """A condition that a verdict may depend on, and the settings of runs under another one.
+
+    The runs are those of `clipx reproduce recipe=R arms=[...] KEY=VALUE ...`. They take the place of the same arms; the
+    other arms stay as they are.
+    """
+
+    condition: str  # "the learning rate"
+    settings: tuple[tuple[str, float | str], ...]  # key, value
+
+    @property
+    def text(self) -> str:
+        """The settings as one types them."""
+        return " ".join(f"{key}={value}" for key, value in self.settings)
+
+    def fits(self, run: Run) -> bool:
+        """Return True if a run has these settings."""
+        return all(attrgetter(key)(run.config) == value for key, value in self.settings)
+
+
+@dataclass(frozen=True)
 class Claim:
     """A statement of a paper. It holds if all of its comparisons hold."""
 
@@ -66,6 +89,7 @@ class Claim:
     comparisons: tuple[Comparison, ...] = ()  # empty if a program checks the claim
     program: str = ""  # command that writes a claims.json with the findings
     looks: tuple[int, ...] = ()  # numbers of seeds at which the claim is judged; () for those of the stored design
+    controls: tuple[Control, ...] = ()  # a control that reverses the verdict makes it `depends`
 
     @property
     def paper(self) -> int:
@@ -121,6 +145,14 @@ class Outcome:
     error: float = 0.025  # one-sided error rate of this look
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
+    checked_by: tuple[str, ...] = ()  # "the learning rate: holds with optimizer.lr=0.016 for base", one text a control
+
+    @property
+    def words(self) -> str:
+        """The verdict, with its condition: `depends on the learning rate`."""
+        if self.verdict != "depends":
+            return self.verdict
+        return "depends on " + " and ".join(text.partition(":")[0] for text in self.checked_by if REVERSED in text)
 
 
 def contrast(

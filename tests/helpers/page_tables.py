@@ -162,11 +162,11 @@ def _cells(first: Outcome, last: Outcome) -> list[list[str]]:
     parts = list(zip(first.findings, last.findings, strict=True))
     if len(parts) == 1:
         ((before, after),) = parts
-        return [[*claim, _bound(after), _cell(before), f"**{after.verdict}**{_numbers(after)}{_seeds(after)}"]]
+        return [[*claim, _bound(after), _cell(before), f"**{last.words}**{_numbers(after)}{_seeds(after)}"]]
     of_parts = [
         ["", after.label, _bound(after), _cell(before), _cell(after) + _seeds(after)] for before, after in parts
     ]
-    return [[*claim, "", first.verdict, f"**{last.verdict}**"], *of_parts]
+    return [[*claim, "", first.words, f"**{last.words}**"], *of_parts]
 
 
 def _bound(finding: Finding) -> str:
@@ -180,6 +180,8 @@ def _cell(finding: Finding) -> str:
 def _numbers(finding: Finding) -> str:
     """Return ` 0.0120 [0.0100, 0.0140]`."""
     estimate = finding.estimate
+    if estimate is not None and math.isnan(estimate.low) and finding.blocked:
+        return f" {four_decimals(estimate.effect)}"  # a correlation over arms, which is shown but not judged
     if estimate is None or math.isnan(estimate.low):
         return ""
     effect, low, high = map(four_decimals, (estimate.effect, estimate.low, estimate.high))

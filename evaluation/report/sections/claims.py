@@ -18,6 +18,7 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
     "does not hold": ("▼ ", "bad"),
     "equivalent": ("▬ ", "bad"),
     "refuted": ("▼ ", "bad"),
+    "depends": ("◆ ", "neutral"),
     "undecided": ("● ", "neutral"),
     "not run": ("", "muted"),
 }
@@ -36,6 +37,7 @@ MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the fo
     "does not hold": (RED, "X"),
     "equivalent": (ORANGE, "D"),
     "refuted": (RED, "X"),
+    "depends": (INK, "D"),
     "undecided": (INK, "o"),
 }
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
@@ -65,7 +67,7 @@ def claims_summary(outcomes: list[Outcome]) -> str:
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
-    columns = ["Claim", "Verdict", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
+    columns = ["Claim", "Verdict", "Checked by", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
     stays = survives_holm(outcomes)
     rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
     blocks: list[Block] = [Text(RULE, "muted"), Table(columns, rows)]
@@ -148,8 +150,9 @@ def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
         numbers = [Cell("")] * len(NUMBERS)
         note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
     statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
-    names = [_id(claim.id), _verdict(outcome.verdict), Cell({True: "stays", False: "lost", None: ""}[stays]), statement]
-    return [*names, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+    verdict, checked_by = _verdict(outcome.verdict, outcome.words), Cell("; ".join(outcome.checked_by))
+    holm = Cell({True: "stays", False: "lost", None: ""}[stays])
+    return [_id(claim.id), verdict, checked_by, holm, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 
 
 def _fits_one_row(outcome: Outcome) -> bool:
@@ -161,9 +164,9 @@ def _id(claim_id: str) -> Cell:
     return Cell(claim_id, int(paper) + int(number) / 100)
 
 
-def _verdict(verdict: Verdict) -> Cell:
+def _verdict(verdict: Verdict, words: str = "") -> Cell:
     sign, tone = SIGNS[verdict]
-    return Cell(sign + verdict, tone=tone)
+    return Cell(sign + (words or verdict), tone=tone)
 
 
 def _numbers(finding: Finding) -> list[Cell]:

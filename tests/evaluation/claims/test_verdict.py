@@ -1,7 +1,9 @@
 """Estimates against textbook formulas, verdicts on single comparisons and on claims with several parts."""
 
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from scipy import stats
 from clipx.verdict import Verdict, overall
 from evaluation.claims.assess import assess
 from evaluation.claims.design import Design, describe_claims
+from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.measures import GAP, RECALL_1
 from evaluation.claims.types import (
     Estimate,
@@ -281,3 +284,36 @@ def test_too_few_trained_seeds_give_no_verdict() -> None:
     assert part.verdict == "undecided" and "only 2 of 4 seeds trained" in part.note
     (none,) = trained_to([4.0] * 4, [GOOD] * 4, 3.0, (4,)).findings
     assert none.verdict == "not run" and "clip_reg failed in 4 of 4 seeds" in none.note
+
+
+def gap_runs(base: float, swapped: float, **settings: Any) -> list[Run]:
+    """Return three seeds of `base` and `hs_1e-3` with these gaps; `settings` are those of the runs of `base`."""
+    runs = []
+    for seed in range(3):
+        for arm, gap in (("base", base), ("hs_1e-3", swapped)):
+            values = {("geometry", "s", "gap"): gap + 0.001 * seed}
+            runs.append(run("gap_mini", arm, seed, values, settings=settings if arm == "base" else None))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("of_control", "expected", "words"),
+    [
+        (0.33, "depends", "depends on the learning rate"),  # the baseline at the rate of the other arm has a larger gap
+        (0.29, "does not hold", "does not hold"),
+    ],
+)
+def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
+    of_control: float, expected: Verdict, words: str, tmp_path: Path
+) -> None:
+    smaller = more("base", "hs_1e-3", GAP)
+    tested = replace(claim("4.4"), comparisons=(smaller,), recipes=("gap_mini",))
+    control, rate = gap_runs(of_control, 0.3, optimizer={"lr": 0.016})[::2], "-optimizer.lr_0.016"
+    runs = gap_runs(0.28, 0.3) + [replace(one, name=one.name + rate) for one in control]
+    found = collect_evidence(runs, [tmp_path], {})
+    outcome = assess(tested, "gap_mini", found)
+    under = "holds" if expected == "depends" else "does not hold"
+    assert (outcome.verdict, outcome.words) == (expected, words)
+    assert outcome.checked_by[0].startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
+    assert not any("other settings" in text for text in found.left_out)
+    assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
