@@ -86,7 +86,7 @@ def read_metrics(checkpoint: Path) -> dict[str, float]:
     try:
         metrics = load_json((checkpoint / MANIFEST).read_text()).get("metrics", {})
         return {str(name): float(value) for name, value in metrics.items()}
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError, OverflowError):
         return {}
 
 
@@ -137,7 +137,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         int(manifest["step"]), manifest["data"], digests[WEIGHTS], digests[TRAINING]  # raises if one is missing
         if outside := [name for name in digests if Path(name).name != name]:
             raise ValueError(f"{outside[0]} is outside the checkpoint")
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path / MANIFEST} cannot be read: {one_line(error)}") from error
     return manifest
 

@@ -115,6 +115,7 @@ def test_a_probe_without_pairs_or_with_an_unknown_source_is_refused_at_the_start
 
 
 def test_a_probe_of_a_stream_is_refused(tmp_path: Path) -> None:
+    write_shards(tmp_path, samples=16)
     config = probed_config(tmp_path)
     config.data.source, config.data.num_samples, config.data.held_out = "webdataset", 16, 0.0
     message = r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not have"
