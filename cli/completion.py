@@ -53,7 +53,7 @@ FOLDERS = ("cli", "clipx", "evaluation", "recipes")  # if one of their files cha
 FLAGS = ["true", "false"]
 BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-WITH_SETTINGS = ("train", "check", "reproduce", "bench")  # commands that take the settings of a run
+WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench")  # commands that take the settings of a run
 EXAMPLES = {  # values to offer for options that allow others too
     "licence": ["apache-2.0", "mit", "other"],
     "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
@@ -165,7 +165,7 @@ def _write_table_in_background() -> None:
 
 def options() -> dict[str, type]:
     """Return command -> its options. Slow, because it imports torch."""
-    from cli import bench, data
+    from cli import bench, data, tune
     from cli.export import command as export
     from cli.report import command as report
     from cli.reproduce import plan
@@ -175,6 +175,7 @@ def options() -> dict[str, type]:
         "bench": bench.Options,
         "export": export.Options,
         "reproduce": plan.Options,
+        "tune": tune.Options,
         **{f"data {name}": schema for name, schema in data.OPTIONS.items()},
         **{f"report {name}".rstrip(): schema for name, schema in report.OPTIONS.items()},
     }

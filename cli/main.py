@@ -29,6 +29,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
+  clipx tune recipe=NAME                     the learning rate of every arm, on held-out pairs, with equal budgets
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
   clipx bench NAME                           time the steps of several arms: the papers' claims on cost
@@ -156,6 +157,20 @@ def reproduce(arguments: list[str]) -> None:
     H200, L40S, RTX4090) at share=0.35 of its peak FLOP/s.
     """
     from cli.reproduce.command import reproduce as start
+
+    start(arguments)
+
+
+def tune(arguments: list[str]) -> None:
+    """clipx tune recipe=NAME [arms=a,b] [lr=1e-3,2e-3] [tau=0.01,0.03] [seeds=3] [on=held_out] [jobs=N] [out=DIR] [...]
+
+    Finds the learning rate of every arm, with the same budget for each: every value trains seeds=N runs, from seed 1000
+    on, and R@1 on held-out pairs (or on=captions:dev) scores them. A grid is extended while its best value lies at the
+    edge. An arm keeps the shared rate unless its own is better by more than the noise. tau= is tuned after lr, for arms
+    with a fixed temperature. Prints the table, the noise of one run and the recipe's lines, and writes them to
+    DIR (default runs/tuning/NAME). Run the same command again to resume.
+    """
+    from cli.tune import tune as start
 
     start(arguments)
 
@@ -304,6 +319,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "eval": evaluate,
     "report": report,
     "reproduce": reproduce,
+    "tune": tune,
     "ls": ls,
     "check": check,
     "export": export,
@@ -314,7 +330,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "init": init,
     "cp": cp,
 }
-COMPOSED = (train, evaluate, reproduce, check, bench)  # commands that take settings; plugins= is one of them
+COMPOSED = (train, evaluate, reproduce, tune, check, bench)  # commands that take settings; plugins= is one of them
 
 
 def main() -> None:

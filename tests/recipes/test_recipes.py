@@ -13,14 +13,13 @@ from cli.settings.recipes import recipe, recipes
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.models import temperature
-from clipx.run.folder import RunFolder, earlier_runs
+from clipx.run.folder import earlier_runs
 from clipx.training import modality_mixing, optimizer
 from clipx.types import Progress
 from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY
-from tests.bench.tune import GRIDS, RUNS, SEED
 from tests.helpers.arms import ARMS, ARMS_OF_OTHERS, GAP_TABLES
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
@@ -301,14 +300,3 @@ def test_a_recipe_of_objectives_has_every_term_with_its_teacher_and_bias(name: s
     published = name == "objectives_cc3m"
     taught = [] if published else [Path(f"runs/{name}-clip/s0")]
     assert earlier_runs(configs["drrho"]) == taught
-
-
-def test_every_arm_of_the_objective_recipes_has_three_learning_rates() -> None:
-    for name in ("objectives_mini", "objectives_photos"):
-        rates = {arm: grid[-1] for arms, grid in GRIDS[name] for arm in arms.split(",")}
-        assert set(rates) == set(recipe(name).arms)
-        assert all(len(found) == 3 for found in rates.values())
-        runs = [[f"recipe={name}", "arm=clip", f"seed={SEED}", f"runs={RUNS}", rate] for rate in rates["clip"]]
-        (_, (_, (teacher,), _)) = GRIDS[name][1]
-        trained = [RunFolder.of(compose_run(arguments)).path for arguments in runs]
-        assert Path(teacher.removeprefix("model.teacher=")) in trained

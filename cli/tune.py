@@ -1,0 +1,281 @@
+"""`clipx tune`: the learning rate (and tau) of every arm of a recipe, with the same budget for each.
+
+Each value of a setting trains `seeds` runs, from seed 1000 on: no verdict and no replication uses these seeds. The
+score is R@1, the mean of both directions, on held-out pairs or another set that no claim reads. While the best value
+of an arm lies at the edge of its grid, the grid is extended. An arm keeps the shared value, which is the best one over
+all arms, unless its own is better by more than the standard error of the difference.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterable
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from cli.eval.one import evaluate
+from cli.launcher.process_pool import Pool
+from cli.settings.arguments import take_options
+from cli.settings.compose import compose_eval, compose_run
+from cli.settings.recipes import recipe
+from cli.train import train
+from clipx.config.schema import ARM_PREFIX, RunConfig
+from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
+from clipx.data.sources.opening import open_pair_source
+from clipx.errors import RunDiverged, UserError
+from clipx.run.folder import RunFolder
+from clipx.utils.files import write_text
+from clipx.utils.terminal import stdout_console
+from evaluation.datasets.captioned import HELD_OUT
+from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.opening import open_dataset
+from evaluation.during_training import own_datasets
+from evaluation.types import csv_text
+
+FIRST_SEED = 1000
+FEWEST_SEEDS = 3
+FEWEST_PAIRS = 1000  # of the set that scores: with fewer, noise decides
+EXTENSIONS = 4  # largest number of values added on either side of a grid
+LR, TAU = "optimizer.lr", "temperature.tau"
+RATES: Rule = (lambda values: all(0 < v < math.inf for v in values), "numbers above 0, ascending")
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx tune`; all other arguments are settings of every run."""
+
+    recipe: str = setting("", "recipe to tune")
+    arms: list[str] = setting([], "some of its arms; empty: all")
+    lr: list[float] = setting([], "learning rates to try; empty: half, once and twice the recipe's", RATES)
+    tau: list[float] = setting([], "temperatures to try, after lr, for arms with a fixed tau; empty: none", RATES)
+    seeds: int = setting(FEWEST_SEEDS, "seeds of each value, from 1000 on", at_least(FEWEST_SEEDS))
+    on: str = setting(HELD_OUT, "set that scores: held_out, or KIND:FOLDER below data.root, such as captions:dev")
+    jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
+    out: str = setting("", "folder of the tables; default: runs/tuning/RECIPE")
+
+
+@dataclass
+class Grid:
+    """The scores of the arms at the values of one setting."""
+
+    key: str  # the setting
+    scores: dict[tuple[str, float], list[float]] = field(default_factory=dict)  # arm, value -> R@1 in percent by seed
+
+    def values(self, arm: str) -> list[float]:
+        """Return the values tried for an arm, ascending."""
+        return sorted(value for of_arm, value in self.scores if of_arm == arm)
+
+    def mean(self, arm: str, value: float) -> float:
+        """Return the mean score over the seeds; -inf if a seed diverged."""
+        scores = self.scores[arm, value]
+        return fmean(scores) if all(map(math.isfinite, scores)) else -math.inf
+
+    def best(self, arm: str) -> float:
+        """Return the value with the best mean score."""
+        return max(self.values(arm), key=lambda value: self.mean(arm, value))
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms, in the order of the recipe."""
+        return list(dict.fromkeys(arm for arm, _ in self.scores))
+
+    def beyond(self, arm: str) -> float | None:
+        """Return the next value outside of the grid if one at its edge is better than its neighbour, and the best."""
+        values, best = self.values(arm), self.best(arm)
+        for edge, neighbour in ((values[-1], values[-2]), (values[0], values[1])):
+            if best == edge and self.mean(arm, edge) > self.mean(arm, neighbour):
+                return rounded(edge * edge / neighbour)
+        return None
+
+    def shared(self) -> float:
+        """Return the value, of those that all arms have, with the best mean score over the arms."""
+        common = set.intersection(*(set(self.values(arm)) for arm in self.arms))
+        return max(sorted(common), key=lambda value: fmean(self.mean(arm, value) for arm in self.arms))
+
+    def chosen(self, arm: str) -> float:
+        """Return the shared value, or the arm's own best one if it is better by more than one standard error."""
+        own, shared = self.best(arm), self.shared()
+        pairs = zip(self.scores[arm, own], self.scores[arm, shared], strict=True)
+        gains = [a - b for a, b in pairs if math.isfinite(a - b)]
+        if own == shared or (len(gains) > 1 and fmean(gains) <= stdev(gains) / math.sqrt(len(gains))):
+            return shared
+        return own
+
+    def noise(self) -> float:
+        """Return the standard deviation of one run's score between seeds, pooled over arms and values."""
+        spreads = [stdev(scores) ** 2 for scores in self.scores.values() if all(map(math.isfinite, scores))]
+        return math.sqrt(fmean(spreads)) if spreads else math.nan
+
+
+def rounded(value: float) -> float:
+    """Round to three significant digits, so that settings and names of runs stay short."""
+    return float(f"{value:.2e}")
+
+
+def tune(arguments: list[str]) -> None:
+    """Run `clipx tune`: train and score all values, then write and print the tables and the recipe's lines."""
+    options, settings = take_options(arguments, Options, "tune")
+    if not options.recipe:
+        raise UserError("recipe= is missing: clipx tune recipe=NAME")
+    found = recipe(options.recipe)
+    arms = options.arms or [*found.arms] or [""]
+    if unknown := [arm for arm in arms if arm and arm not in found.arms]:
+        raise UserError(f"arms={unknown[0]} is no arm of recipe={options.recipe}; allowed: {', '.join(found.arms)}")
+    out = Path(options.out or f"runs/tuning/{options.recipe}")
+    trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings], found.arms)
+    trial.check(arms[0])
+    rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.5, 1, 2)]
+    fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
+    with Pool([""] * options.jobs) as pool:
+        grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
+        chosen = {arm: [f"{LR}={grids[0].chosen(arm):g}"] for arm in arms}
+        if fixed:
+            grids.append(trial.search(Grid(TAU), fixed, options.tau, chosen, pool))
+            chosen |= {arm: [*chosen[arm], f"{TAU}={grids[1].chosen(arm):g}"] for arm in fixed}
+    _report(grids, chosen, out)
+
+
+@dataclass
+class Trial:
+    """Trains and scores runs of a recipe."""
+
+    options: Options
+    settings: list[str]  # of all runs
+    arms: dict[str, list[str]]  # of the recipe
+
+    def config(self, arm: str, *overrides: str, seed: int = FIRST_SEED) -> RunConfig:
+        """Compose a run."""
+        return compose_run(self._arguments(arm, overrides, seed))
+
+    def _arguments(self, arm: str, overrides: Iterable[str], seed: int) -> list[str]:
+        return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]
+
+    def check(self, arm: str) -> None:
+        """Raise UserError if the set that scores is missing or has fewer than FEWEST_PAIRS images."""
+        config = self.config(arm)
+        if self.options.on == HELD_OUT:
+            if not config.data.held_out:
+                raise UserError("on=held_out needs data.held_out=SHARE; or score another set: on=captions:dev")
+            count = int(config.data.held_out * len(open_pair_source(config.data)))
+        else:
+            opened = open_dataset(self.spec(config))
+            if not isinstance(opened, Captioned):
+                raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
+            count = len(opened.images(opened.splits[0]))
+        if count < FEWEST_PAIRS:
+            raise UserError(f"on={self.options.on} has {count} images; at least {FEWEST_PAIRS:,} are needed")
+
+    def spec(self, config: RunConfig) -> str:
+        """Return the set that scores, as `clipx eval` takes it."""
+        if self.options.on == HELD_OUT:
+            return HELD_OUT
+        config.data.evaluation = [self.options.on]
+        return own_datasets(config)[0]
+
+    def search(self, grid: Grid, arms: list[str], values: list[float], fixed: dict[str, list[str]], pool: Pool) -> Grid:
+        """Score all arms at all values, and extend the grid of an arm while its best value lies at the edge.
+
+        `fixed`: settings of each arm that were chosen before.
+        """
+        if len(values) < 2 or values != sorted(set(values)):
+            raise UserError(f"{grid.key}: {values} must be at least two different values, ascending")
+        wanted = [(arm, value) for arm in arms for value in values]
+        for _ in range(EXTENSIONS + 1):
+            self.score(grid, wanted, fixed, pool)
+            beyond = {arm: grid.beyond(arm) for arm in arms}
+            wanted = [(arm, value) for arm, value in beyond.items() if value is not None]
+            if not wanted:
+                break
+        self.score(grid, [(arm, value) for arm in arms for value in values_of_all(grid)], fixed, pool)
+        return grid
+
+    def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: dict[str, list[str]], pool: Pool) -> None:
+        """Train the runs of these arms and values that have no score yet, after the runs that they start from."""
+        seeds = range(FIRST_SEED, FIRST_SEED + self.options.seeds)
+        new = [one for one in wanted if one not in grid.scores]
+        earlier: dict[tuple[str, int], Future[Any]] = {
+            (parent, seed): pool.submit(_train, self._arguments(parent, (), seed))
+            for parent, seed in product(self._parents(arm for arm, _ in new), seeds)
+        }
+        futures: dict[Future[float], tuple[str, float, int]] = {}
+        for (arm, value), seed in product(new, seeds):
+            overrides = [*fixed.get(arm, ()), f"{grid.key}={value:g}"]
+            call = self._arguments(arm, overrides, seed), self.spec(self.config(arm))
+            after = [earlier[parent, seed] for parent in self._parents([arm])]
+            futures[pool.submit(_train_and_score, call, after)] = (arm, value, seed)
+        for number, future in enumerate(as_completed(futures), 1):
+            arm, value, seed = futures[future]
+            scores = grid.scores.setdefault((arm, value), [math.nan] * self.options.seeds)
+            scores[seed - FIRST_SEED] = future.result()
+            line = f"{number}/{len(futures)} {arm} {grid.key}={value:g} seed {seed}: {future.result():.2f}"
+            print(line, file=sys.stderr, flush=True)
+
+    def _parents(self, arms: Iterable[str]) -> list[str]:
+        """Return the arms from which these arms start, or which teach them."""
+        overrides = (override for arm in arms for override in self.arms.get(arm, ()))
+        return list(dict.fromkeys(o.partition(ARM_PREFIX)[2] for o in overrides if f"={ARM_PREFIX}" in o))
+
+
+def values_of_all(grid: Grid) -> list[float]:
+    """Return the best value of each arm: a shared value must be known for all of them."""
+    return sorted({grid.best(arm) for arm in grid.arms})
+
+
+def _train(arguments: list[str]) -> Path:
+    config = compose_run(arguments)
+    run = RunFolder.of(config).path
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / "output.log").open("a") as output:
+        sys.stdout = sys.stderr = output
+        train(config)
+    return run
+
+
+def _train_and_score(call: tuple[list[str], str]) -> float:
+    """Train a run with these arguments and score it; return R@1 in percent, NaN if it diverged."""
+    arguments, spec = call
+    try:
+        run = _train(arguments)
+    except RunDiverged:
+        return math.nan
+    with (run / "output.log").open("a") as output:
+        sys.stdout = sys.stderr = output
+        rows = evaluate(compose_eval([f"checkpoint={run}", f"datasets=[{spec}]", "tasks=[retrieval]", "workers=0"]))
+    return 100 * fmean(row.value for row in rows if row.metric.endswith("recall@1"))
+
+
+def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
+    """Print the tables, the noise and the recipe's lines; write them to tuning.csv and tuning.json."""
+    console = stdout_console()
+    rows: list[list[object]] = []
+    for grid in grids:
+        table = Table(box=box.SIMPLE, title=Text(f"R@1 (%), mean of the seeds; one run's noise: {grid.noise():.2f}"))
+        values = sorted({value for _, value in grid.scores})
+        for column in ("arm", *(f"{value:g}" for value in values), "chosen"):
+            table.add_column(column, justify="left" if column == "arm" else "right")
+        for arm in grid.arms:
+            known = [f"{grid.mean(arm, v):.2f}" if (arm, v) in grid.scores else "" for v in values]
+            table.add_row(arm or "-", *known, f"{grid.chosen(arm):g}")
+            rows += [[grid.key, arm, value, *grid.scores[arm, value]] for value in grid.values(arm)]
+            if grid.beyond(arm) is not None:
+                print(f"{arm}: the best {grid.key} lies at the edge of its grid after {EXTENSIONS} extensions")
+        console.print(table)
+    print(
+        "the recipe's lines:",
+        *(f"  {arm or 'recipe'}: [{', '.join(lines)}]" for arm, lines in chosen.items()),
+        sep="\n",
+    )
+    seeds = max(len(row) for row in rows) - 3
+    header = ["setting", "arm", "value", *(f"seed {FIRST_SEED + k}" for k in range(seeds))]
+    write_text(out / "tuning.csv", csv_text([header, *rows]))
+    noise = {grid.key: grid.noise() for grid in grids}
+    write_text(out / "tuning.json", json.dumps({"chosen": chosen, "noise": noise}, indent=1) + "\n")
+    print(out / "tuning.csv", out / "tuning.json", sep="\n")

@@ -1,0 +1,102 @@
+"""`clipx tune`: the grid grows at its edge, the shared value is kept within the noise, and killed commands resume."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import tune
+from cli.tune import EXTENSIONS, Grid, Options, Trial
+from clipx.run.folder import RunFolder
+from tests.helpers.commands import clipx, clipx_here
+from tests.helpers.folder import write_shards
+
+VALUES = [1.0, 2.0, 4.0]
+
+
+class FakeTrial(Trial):
+    """Scores without training: a peak per arm, on a logarithmic scale, and the same noise for all arms of a seed."""
+
+    def __init__(self, **peaks: float) -> None:
+        super().__init__(Options(recipe="r"), [], {})
+        self.peaks, self.calls = peaks, 0
+
+    def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: Any, pool: Any) -> None:
+        for arm, value in wanted:
+            if (arm, value) not in grid.scores:
+                self.calls += 1
+                of_mean = 50 - abs(math.log2(value / self.peaks[arm]))
+                grid.scores[arm, value] = [of_mean - 0.2, of_mean, of_mean + 0.2]
+
+
+def searched(trial: FakeTrial) -> Grid:
+    return trial.search(Grid("optimizer.lr"), list(trial.peaks), VALUES, {}, None)  # type: ignore[arg-type]
+
+
+def test_a_grid_grows_until_the_best_value_is_inside() -> None:
+    grid = searched(FakeTrial(low=0.5, high=8.0, middle=2.0))
+    assert {arm: grid.best(arm) for arm in grid.arms} == {"low": 0.5, "high": 8.0, "middle": 2.0}
+    assert all(grid.beyond(arm) is None for arm in grid.arms)
+    assert min(grid.values("low")) == 0.25 and max(grid.values("high")) == 16.0
+
+
+def test_a_grid_stops_growing_after_some_extensions_or_if_the_score_does_not_change() -> None:
+    grid = searched(FakeTrial(a=1e9))
+    assert max(grid.values("a")) == 4.0 * 2**EXTENSIONS and grid.beyond("a") is not None
+    flat = Grid("optimizer.lr", {("a", value): [5.0, 5.0, 5.0] for value in VALUES})
+    assert flat.beyond("a") is None
+
+
+def test_an_arm_keeps_the_shared_value_unless_its_own_is_better_than_the_noise() -> None:
+    scores = {("a", 1.0): [10.0, 11.0, 12.0], ("a", 2.0): [13.0, 14.0, 15.0], ("a", 4.0): [9.0, 9.0, 9.0]}
+    near = {("b", 1.0): [10.0, 10.5, 11.0], ("b", 2.0): [10.4, 9.9, 11.0], ("b", 4.0): [9.0, 9.0, 9.0]}
+    far = {("c", 1.0): [30.0, 30.5, 31.0], ("c", 2.0): [29.0, 29.4, 29.9], ("c", 4.0): [9.0, 9.0, 9.0]}
+    grid = Grid("optimizer.lr", scores | near | far)
+    assert grid.shared() == 2.0
+    assert (grid.best("b"), grid.chosen("b")) == (1.0, 2.0), "better by .07, with a standard error of .3"
+    assert grid.chosen("c") == 1.0 and grid.chosen("a") == 2.0
+    assert grid.noise() == pytest.approx(math.sqrt(sum([1, 1, 0, 0.25, 0.3033, 0, 0.25, 0.2033, 0]) / 9), abs=1e-3)
+
+
+def test_a_value_whose_seed_diverged_is_never_chosen() -> None:
+    grid = Grid("optimizer.lr", {("a", 1.0): [1.0, 1.0, 1.0], ("a", 2.0): [99.0, math.nan, 99.0]})
+    assert grid.best("a") == grid.chosen("a") == 1.0
+
+
+RECIPE = """
+data: {name: test, source: shards, root: data, workers: 0, held_out: 0.5, evaluation: [], crop_scale: [1.0, 1.0]}
+model: {image: {name: "small:conv"}, text: {name: "small:bag"}, embed_dim: 16}
+train: {samples: 32, batch_size: 16}
+schedule: {warmup_steps: 0}
+arms:
+  clip: []
+  distill: [objective=clip_distill, "model.teacher=arm:clip"]
+"""
+
+
+def test_too_few_pairs_are_refused_before_training(tmp_path: Path) -> None:
+    write_shards(tmp_path / "data/train", 32)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    done = clipx_here("tune", "recipe=tiny", "--config-dir=.", cwd=tmp_path, code=2)
+    assert "on=held_out has 16 images; at least 1,000 are needed" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.long
+def test_every_arm_is_tuned_with_seeds_from_1000_and_a_second_call_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_PAIRS + 100)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3", "jobs=2"]
+    printed = clipx(*command, cwd=tmp_path).stdout
+    out = tmp_path / "runs/tuning/tiny"
+    chosen = json.loads((out / "tuning.json").read_text())["chosen"]
+    assert chosen.keys() == {"clip", "distill"} and f"  clip: [{chosen['clip'][0]}]" in printed
+    runs = sorted(path.parent for path in out.glob("runs/*/s*/config.yaml"))
+    assert {RunFolder(run).config.seed for run in runs} == {1000, 1001, 1002}
+    before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
+    assert clipx(*command, cwd=tmp_path).stdout == printed
+    assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before
