@@ -140,7 +140,7 @@ def report(arguments: list[str]) -> None:
 
 
 def reproduce(arguments: list[str]) -> None:
-    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [jobs=N] [dry=true] [out=DIR] [key=value ...]
+    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [first_seed=0|100] [jobs=N] [dry=true] [out=DIR] [...]
     clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
     clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
 
@@ -149,6 +149,7 @@ def reproduce(arguments: list[str]) -> None:
     set: cc3m=DIR mscoco=DIR.
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
+    Seeds 0 to 19 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them; 1000 on are for tuning.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms

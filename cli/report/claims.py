@@ -84,7 +84,8 @@ def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
     title = Text.assemble((f"{outcome.claim.id} {outcome.words}", COLOURS[outcome.verdict]))
     title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
-    for note in filter(None, (outcome.note, *(f"checked by {text}" for text in outcome.checked_by))):
+    replication = (f"replication {text}" for text in outcome.replication)
+    for note in filter(None, (outcome.note, *replication, *(f"checked by {text}" for text in outcome.checked_by))):
         console.print(Padding(Text(note, "yellow"), INDENT, expand=False))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]

@@ -13,17 +13,20 @@ from cli.settings.compose import compose_run, text_of
 from cli.settings.recipes import recipe
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
-from clipx.config.setting import AT_LEAST_1, between, setting
+from clipx.config.setting import AT_LEAST_1, Rule, between, setting
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, earlier_runs, identity_keys
 from clipx.training.devices import DEVICES
 from clipx.utils.registry import one_of
-from evaluation.claims.design import LOOKS, Design, check_looks, describe_claims, hash_of, stored
+from evaluation.claims.design import LOOKS, REPLICATION, Design, check_looks, describe_claims, hash_of, stored
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
 DEVICE = "H100"  # default of device=
 OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
+
+
+FIRST_SEEDS: Rule = (lambda seed: seed in (0, REPLICATION.start), "0 (verdicts), 100 (replication); 1000: clipx tune")
 
 
 @dataclass(kw_only=True)
@@ -33,6 +36,7 @@ class Options:
     recipe: list[str] = setting([], "recipes to run")
     arms: list[str] = setting([], "some of their arms; empty: all")
     seeds: int | None = setting(None, "seeds of each arm", AT_LEAST_1)
+    first_seed: int = setting(0, "first of them: 0 for verdicts, 100 for a replication", FIRST_SEEDS)
     scale: list[str] = setting([], "axes of the ladders to run; empty: every run once, as the recipe says")
     jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
     dry: bool = setting(False, "only list the runs and their cost")
@@ -103,10 +107,12 @@ def make_plan(arguments: list[str]) -> Plan:
     looks = {name: _looks(options.looks, folder, name) for name in options.recipe}
     if options.until:
         _check_until(options, looks)
+    if options.first_seed and (options.seeds or 0) > len(REPLICATION):
+        raise UserError(f"seeds={options.seeds}: a replication has {len(REPLICATION)} seeds, 100 to 107")
     overrides = []
     for name in options.recipe:
         of_all = [*data_roots.get(name, []), *settings]
-        seeds = _seeds(name, options, looks[name])
+        seeds = range(options.first_seed, options.first_seed + _seeds(name, options, looks[name]))
         points = [point for axis in options.scale for point in recipe(name).scale[axis]] or [[]]
         overrides += [run for point in points for run in _runs_of_recipe(name, options.arms, seeds, of_all, point)]
     command = shlex.join(["clipx", "reproduce", *arguments])
@@ -224,6 +230,8 @@ def _check(options: Options, settings: list[str]) -> None:
 
 
 def _check_until(options: Options, looks: dict[str, tuple[int, ...]]) -> None:
+    if options.first_seed:
+        raise UserError(f"first_seed={options.first_seed} does not work with until=decided: use seeds=N")
     if options.seeds:
         raise UserError(f"seeds={options.seeds} contradicts until=decided, which adds seeds: use max_seeds=N")
     for name, of_recipe in looks.items():
@@ -253,10 +261,12 @@ def _seeds(name: str, options: Options, looks: tuple[int, ...]) -> int:
     """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's."""
     if options.until:
         return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
+    if options.first_seed:
+        return options.seeds or len(REPLICATION)
     return options.seeds or max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
 
 
-def _runs_of_recipe(name: str, chosen: list[str], seeds: int, of_all: list[str], point: list[str]) -> list[list[str]]:
+def _runs_of_recipe(name: str, chosen: list[str], seeds: range, of_all: list[str], point: list[str]) -> list[list[str]]:
     """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale)."""
     settings = [*of_all, *point]
     found = recipe(name)
@@ -270,4 +280,4 @@ def _runs_of_recipe(name: str, chosen: list[str], seeds: int, of_all: list[str],
                     f"clipx train recipe={name} arm={arm} {key}=..."
                 )
     by_arm = [[f"arm={arm}"] for arm in arms] or [[]]
-    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in range(seeds) for arm in by_arm]
+    return [[f"recipe={name}", *arm, f"seed={seed}", *settings] for seed in seeds for arm in by_arm]

@@ -8,9 +8,17 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.verdict import REFUTED, Verdict, overall
+from clipx.verdict import DECIDED, REFUTED, Verdict, overall
 from evaluation.claims.conditions import final_loss
-from evaluation.claims.design import LOOKS, changed_claims, describe_claims, error_of_each_look, look_after, look_at
+from evaluation.claims.design import (
+    LOOKS,
+    REPLICATION,
+    changed_claims,
+    describe_claims,
+    error_of_each_look,
+    look_after,
+    look_at,
+)
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, REVERSED, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
@@ -55,7 +63,35 @@ def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     if any(REVERSED in text for text in checked_by):
         verdict = "depends"
     changes = _changes(claim, recipe, evidence)
-    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), changes, checked_by)
+    replication = _replication(claim, recipe, evidence, findings)
+    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), changes, replication, checked_by)
+
+
+def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[str, ...]:
+    """Return the effect of each part on the seeds of a replication, judged once; () without such seeds."""
+    arms = {
+        arm: {seed - REPLICATION.start: run for seed, run in seeds.items() if seed in REPLICATION}
+        for arm, seeds in evidence.runs.get(recipe, {}).items()
+    }
+    again = replace(evidence, runs={recipe: {arm: seeds for arm, seeds in arms.items() if seeds}}, _known={})
+    texts = []
+    for part, found in zip(claim.parts(recipe), findings, strict=True):
+        known = [set(seeds) for arm, seeds in again.runs[recipe].items() if arm in part.arms or part.arms == (ANY,)]
+        common = _first_missing(set.intersection(*known)) if known else 0
+        if common < LOOKS[0]:
+            continue
+        estimate = _Part(part, recipe, again, (common,)).finding().estimate
+        if estimate is not None and math.isfinite(estimate.low):
+            numbers = f"{estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {common} seeds"
+            texts.append(f"{numbers}: {_agreement(found, estimate)}")
+    return tuple(texts)
+
+
+def _agreement(found: Finding, again: Estimate) -> str:
+    """Return whether a replication lies on the same side of s as a decided part; "" for an undecided one."""
+    if found.verdict not in DECIDED or found.least is None:
+        return "the part is undecided"
+    return "agrees" if (again.effect > found.least) == (found.verdict == "holds") else "does not agree"
 
 
 def _findings(claim: Claim, recipe: str, evidence: Evidence) -> list[Finding]:

@@ -145,6 +145,7 @@ class Outcome:
     error: float = 0.025  # one-sided error rate of this look
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
+    replication: tuple[str, ...] = ()  # of each part: the effect on seeds of their own, and whether it agrees
     checked_by: tuple[str, ...] = ()  # "the learning rate: holds with optimizer.lr=0.016 for base", one text a control
 
     @property

@@ -67,7 +67,7 @@ def claims_summary(outcomes: list[Outcome]) -> str:
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
-    columns = ["Claim", "Verdict", "Checked by", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
+    columns = ["Claim", "Verdict", "Replication", "Checked by", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
     stays = survives_holm(outcomes)
     rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
     blocks: list[Block] = [Text(RULE, "muted"), Table(columns, rows)]
@@ -151,8 +151,8 @@ def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
         note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
     statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
     verdict, checked_by = _verdict(outcome.verdict, outcome.words), Cell("; ".join(outcome.checked_by))
-    holm = Cell({True: "stays", False: "lost", None: ""}[stays])
-    return [_id(claim.id), verdict, checked_by, holm, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+    checks = [Cell("; ".join(outcome.replication)), checked_by, Cell({True: "stays", False: "lost", None: ""}[stays])]
+    return [_id(claim.id), verdict, *checks, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 
 
 def _fits_one_row(outcome: Outcome) -> bool:

@@ -317,3 +317,19 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     assert outcome.checked_by[0].startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
     assert not any("other settings" in text for text in found.left_out)
     assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
+
+
+@pytest.mark.parametrize(("again", "agreement"), [(0.05, "agrees"), (-0.02, "does not agree")])
+def test_a_replication_stands_beside_the_verdict_and_does_not_change_it(again: float, agreement: str) -> None:
+    effects = {seed: GOOD + JITTER[seed] for seed in range(8)}
+    effects |= {100 + seed: again + JITTER[seed] for seed in range(8)}
+    runs = []
+    for seed, effect in effects.items():
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + effect)):
+            scores = {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
+            runs.append(run("clip_reg_mini", arm, seed, scores))
+    tested = replace(claim("1.7"), comparisons=(more("clip_reg", "clip", RECALL_1, 0.01),), recipes=("clip_reg_mini",))
+    outcome = assess(tested, "clip_reg_mini", evidence(runs))
+    assert outcome.verdict == "holds" and outcome.findings[0].effect == pytest.approx(GOOD, abs=1e-3)
+    (text,) = outcome.replication
+    assert text.startswith(f"{again + np.mean(JITTER):.4f} [") and text.endswith(f"8 seeds: {agreement}")
