@@ -73,7 +73,7 @@ def counts(text: str) -> dict[str, int]:
 
 
 def summary(found: Counter[str]) -> dict[str, int]:
-    refuted = found["does not hold"] + found["equivalent"]
+    refuted = found["does not hold"] + found["equivalent"] + found["refuted"]
     return {"hold": found["holds"], "do not hold": refuted, "are undecided": found["undecided"]}
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.verdict import DECIDED, REFUTED, Verdict, overall
+from clipx.verdict import DECIDED, REFUTED, overall
 from evaluation.claims.conditions import final_loss
 from evaluation.claims.design import (
     LOOKS,
@@ -57,9 +57,9 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     """Return the outcome of the claim from the runs of one recipe."""
     error = error_of_each_look(looks_of(claim, recipe, evidence))
-    findings = _findings(claim, recipe, evidence)
+    findings = _findings(claim, recipe, evidence, looks_of(claim, recipe, evidence))
     verdict = overall([finding.verdict for finding in findings])
-    checked_by = _controls(claim, recipe, evidence, verdict)
+    checked_by = _controls(claim, recipe, evidence, findings)
     if any(REVERSED in text for text in checked_by):
         verdict = "depends"
     changes = _changes(claim, recipe, evidence)
@@ -94,29 +94,42 @@ def _agreement(found: Finding, again: Estimate) -> str:
     return "agrees" if (again.effect > found.least) == (found.verdict == "holds") else "does not agree"
 
 
-def _findings(claim: Claim, recipe: str, evidence: Evidence) -> list[Finding]:
-    looks = looks_of(claim, recipe, evidence)
+def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: tuple[int, ...]) -> list[Finding]:
     found = [_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)]
     return adjust(found, error_of_each_look(looks))
 
 
-def _controls(claim: Claim, recipe: str, evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
-    """Return a text for each control with runs: the verdict under its condition, and whether it reverses `verdict`."""
+def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[str, ...]:
+    """Return a text for each control with runs: the verdict under its condition, and whether it reverses the verdict.
+
+    A control is judged once, at the number of seeds that it has.
+    """
     texts = []
     for control in claim.controls:
         arms: dict[str, Seeds] = {}
         for run in evidence.others.get(recipe, ()):
             if control.fits(run) and (run.config.arm in evidence.runs.get(recipe, {}) or not run.config.arm):
                 arms.setdefault(run.config.arm, {})[run.seed] = run
-        if arms:
+        seeds = min((_first_missing(set(of_arm)) for of_arm in arms.values()), default=0)
+        if seeds >= LOOKS[0]:
             runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
-            found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}))
+            found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), (seeds,))
             under = overall([finding.verdict for finding in found])
-            both = {verdict, under}
-            reverses = REVERSED if "holds" in both and both & set(REFUTED) else ""
+            reverses = REVERSED if _reverses(findings, found) else ""
             of_arms = f" for {', '.join(filter(None, arms))}" if any(arms) else ""
             texts.append(f"{control.condition}: {under} with {control.text}{of_arms}{reverses}")
     return tuple(texts)
+
+
+def _reverses(findings: list[Finding], control: list[Finding]) -> bool:
+    """Return True if a control reverses a verdict.
+
+    It refutes a part of a claim that holds; or it refutes no part of a refuted claim, and one of them holds instead.
+    """
+    if all(finding.verdict == "holds" for finding in findings):
+        return any(finding.verdict in REFUTED for finding in control)
+    pairs = [(a.verdict, b.verdict) for a, b in zip(findings, control, strict=True)]
+    return all(after not in REFUTED for _, after in pairs) and any(a in REFUTED and b == "holds" for a, b in pairs)
 
 
 def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:

@@ -89,7 +89,8 @@ def of_pages(folder: Path) -> dict[int, list[list[str]]]:
     """Return paper -> its tables, each a list of lines: verdicts, then conditions."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
-    conditions = {found.recipe: found for found in measured_conditions(runs)}
+    counted = [run for arms in evidence.runs.values() for seeds in arms.values() for run in seeds.values()]  # no controls
+    conditions = {found.recipe: found for found in measured_conditions(counted)}
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
     for paper in sorted(set(PHOTOGRAPHS.values())):
         tables[paper].append(_verdicts_on_photographs(paper, evidence))
