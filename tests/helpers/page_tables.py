@@ -89,7 +89,8 @@ def of_pages(folder: Path) -> dict[int, list[list[str]]]:
     """Return paper -> its tables, each a list of lines: verdicts, then conditions."""
     runs = reader.find([folder])
     evidence = collect_evidence(runs, [folder])
-    counted = [run for arms in evidence.runs.values() for seeds in arms.values() for run in seeds.values()]  # no controls
+    # without the runs of controls
+    counted = [run for arms in evidence.runs.values() for seeds in arms.values() for run in seeds.values()]
     conditions = {found.recipe: found for found in measured_conditions(counted)}
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
     for paper in sorted(set(PHOTOGRAPHS.values())):
