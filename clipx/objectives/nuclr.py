@@ -20,8 +20,9 @@ popularity of j, but how well the model separates pair j, which is best where fe
               - 1/n [1/(u_j + exp(-zeta_j/tau)/(n-1))] exp(-zeta_j/tau) / (n-1)
 
 `variant: code` follows the authors' script. It updates xi at the end of each epoch, and moves zeta_j against a moving
-average of n G_j with weight 0.9 on the new value. The step size eta (times 0.1 for images) follows a cosine over the
-run and changes once per epoch; it is also divided by 10 after half and by 100 after three quarters of the run. In the
+average of n G_j with weight 0.9 on the new value; the first update of a sample takes the whole gradient. The step size
+eta (times 0.1 for images) follows a cosine from the end of the freeze period to the last epoch and changes once per
+epoch; it is also divided by 10 after half and by 100 after three quarters of the run. In the
 script, u averages sums over j instead of means; after scaling the result is equal. On several processes, the script
 divides the gradient by their number once too often; clipx does not reproduce this error.
 """
@@ -136,8 +137,9 @@ class NuclrTerm(Term):
         column, zeta = f"nuclr_gradient_{side}", rows[f"nuclr_zeta_{side}"]
         if not self.code:
             return {f"nuclr_zeta_{side}": zeta - self.eta * G}
-        gradient = (1 - NEW_GRADIENT_WEIGHT) * rows[column] + NEW_GRADIENT_WEIGHT * self.n * G
-        step = self.eta * eta_factor(progress) * (IMAGE_FACTOR if side == "image" else 1.0)
+        average = (1 - NEW_GRADIENT_WEIGHT) * rows[column] + NEW_GRADIENT_WEIGHT * self.n * G
+        gradient = torch.where(rows[column] == 0, self.n * G, average)  # 0: the sample had no update yet
+        step = self.eta * eta_factor(progress, self.freeze_epochs) * (IMAGE_FACTOR if side == "image" else 1.0)
         return {f"nuclr_zeta_{side}": zeta - step * gradient, column: gradient}
 
     def end_step(self, table: SampleTable) -> None:
@@ -159,8 +161,12 @@ class NuclrTerm(Term):
         return lines
 
 
-def eta_factor(progress: Progress) -> float:
-    """Return the factor on eta in variant code: a cosine, divided by 10 after half and by 100 after 3/4 of the run."""
+def eta_factor(progress: Progress, start: int) -> float:
+    """Return the factor on eta in variant code; `start`: epochs of the freeze period.
+
+    A cosine from epoch `start` to the last one, divided by 10 after half and by 100 after 3/4 of the run.
+    """
     done = progress.epoch / progress.total_epochs
     divisor = 100 if done >= 0.75 else 10 if done >= 0.5 else 1
-    return 0.5 * (1 + math.cos(math.pi * done)) / divisor
+    turned = (progress.epoch - start) / max(progress.total_epochs - 1 - start, 1)
+    return 0.5 * (1 + math.cos(math.pi * turned)) / divisor

@@ -143,7 +143,7 @@ def test_the_default_eta_is_that_of_the_authors() -> None:
 
 
 def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
-    """zeta moves against a moving average of its gradient n G, in which the new n G has weight 0.9.
+    """zeta moves against a moving average of its gradient n G: the first is n G, then the new n G has weight 0.9.
 
     The images' zeta takes steps a tenth as large as the texts' zeta.
     """
@@ -153,12 +153,12 @@ def test_variant_code_updates_zeta_as_the_authors_script_does() -> None:
     code, code_table = fresh({"nuclr": {"eta": eta, "variant": "code"}}, n)
     step(paper, paper_table, embeddings(image, text, ids, 0.1), progress())
     step(code, code_table, embeddings(image, text, ids, 0.1), progress(epoch=3, epochs=10))
-    cosine = 0.5 * (1 + math.cos(0.3 * math.pi))
+    cosine = 0.5 * (1 + math.cos(math.pi * 3 / 9))  # the last of ten epochs is epoch 9
     for side, factor in (("image", 0.1), ("text", 1.0)):
         G = -0.05 - paper_table.whole()[f"nuclr_zeta_{side}"]
         columns = code_table.whole()
         average = columns[f"nuclr_gradient_{side}"]
-        assert torch.allclose(average, 0.9 * n * G, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(average, n * G, rtol=1e-9, atol=1e-12)
         assert torch.allclose(columns[f"nuclr_zeta_{side}"], -0.05 - eta * factor * cosine * average, rtol=1e-12)
     before = code_table.whole()["nuclr_gradient_text"]
     zeta = code_table.whole()["nuclr_zeta_text"]
@@ -197,9 +197,17 @@ def test_only_variant_unbiased_gives_the_gradient_of_the_objective_on_average(va
 
 
 def test_eta_of_variant_code_drops_at_half_and_three_quarters_of_the_run() -> None:
-    cosine = [0.5 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
-    expected = [1.0, cosine[1], cosine[2] / 10, cosine[3] / 100]
-    assert [eta_factor(progress(epoch=epoch, epochs=4)) for epoch in range(4)] == pytest.approx(expected)
+    cosine = [0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(4)]
+    expected = [1.0, cosine[1], cosine[2] / 10, 0.0]
+    found = [eta_factor(progress(epoch=epoch, epochs=4), 0) for epoch in range(4)]
+    assert found == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_cosine_of_variant_code_starts_after_the_freeze_period_as_in_the_authors_script() -> None:
+    """Their models/losses.py has (epoch - start) / (max_epoch - 1 - start) with 30 epochs, of which 5 are frozen."""
+    factors = [eta_factor(progress(epoch=epoch, epochs=30), 5) for epoch in (5, 10, 15, 20)]
+    assert factors == pytest.approx([1.0, 0.897, 0.0629, 0.0309], abs=5e-4)  # 0.629 and 0.309, divided by 10 after half
+    assert eta_factor(progress(epoch=5, epochs=6), 5) == pytest.approx(0.01)  # a single epoch after the freeze
 
 
 @pytest.mark.parametrize(("variant", "after_step"), [("paper", True), ("code", False)])
