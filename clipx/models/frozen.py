@@ -29,6 +29,7 @@ from clipx.utils.files import cache_home, content_hash, write_text
 
 LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes the outputs
 SIDES = ("image", "text")
+FORMAT = 1  # to be increased when the files that keep digests change
 IDENTITY = ("name", "pretrained", "size", "context_length", "pooling")  # settings of a tower that change its outputs
 
 
@@ -168,7 +169,7 @@ def _memory(model: ModelConfig, side: str) -> Path:
     settings = [getattr(tower, key, None) for key in IDENTITY]
     local = [path for path in (tower.name.partition(":")[2], tower.pretrained or "") if Path(path).exists()]
     versions = [version("clipx"), _versions()]  # a new version of clipx may build a tower in another way
-    key = [side, *settings, model.embed_dim, model.points.kernel != "none", versions, [_stamps(p) for p in local]]
+    key = [FORMAT, side, *settings, model.embed_dim, model.points.kernel != "none", versions, [_stamps(p) for p in local]]
     return cache_home() / "frozen" / "towers" / f"{content_hash(key)}.json"
 
 
