@@ -169,7 +169,15 @@ def _memory(model: ModelConfig, side: str) -> Path:
     settings = [getattr(tower, key, None) for key in IDENTITY]
     local = [path for path in (tower.name.partition(":")[2], tower.pretrained or "") if Path(path).exists()]
     versions = [version("clipx"), _versions()]  # a new version of clipx may build a tower in another way
-    key = [FORMAT, side, *settings, model.embed_dim, model.points.kernel != "none", versions, [_stamps(p) for p in local]]
+    key = [
+        FORMAT,
+        side,
+        *settings,
+        model.embed_dim,
+        model.points.kernel != "none",
+        versions,
+        [_stamps(p) for p in local],
+    ]
     return cache_home() / "frozen" / "towers" / f"{content_hash(key)}.json"
 
 
