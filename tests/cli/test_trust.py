@@ -161,6 +161,8 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_and_keeps_its_log
     assert (run / "log.earlier.jsonl").read_text() == before
 
 
+# the same examples in every run; the deadline finds values that expand or repeat without end
+FUZZ = settings(deadline=20_000, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.just(10**38), st.just("\x1b[2J"),
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
@@ -234,9 +236,7 @@ def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return run, found
 
 
-@settings(
-    max_examples=150, deadline=20_000, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(FUZZ, max_examples=150)
 @given(data=st.data())
 def test_random_values_in_the_files_of_a_run_give_no_traceback(
     contents: tuple[Path, dict[str, Any]], data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -268,9 +268,7 @@ GIVEN: dict[str, Any] = {  # a recipe with each of its kinds of content
 }
 
 
-@settings(
-    max_examples=1500, deadline=20_000, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(FUZZ, max_examples=40)
 @given(data=st.data())
 def test_random_values_in_a_recipe_give_no_traceback(
     data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
