@@ -105,8 +105,8 @@ def test_fine_tuning_takes_ten_commands_from_installation_to_the_report() -> Non
     assert len(lines) == 10 and "pip install" in lines[1] and lines[-1].startswith("clipx report ")
 
 
-def test_readme_has_at_most_200_lines() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+def test_readme_has_at_most_100_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
 
 def test_files_that_a_page_or_recipe_names_exist() -> None:
