@@ -22,6 +22,8 @@ from evaluation.statistics import binomial_interval, mcnemar
 from evaluation.types import Settings, first_names
 
 KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
+FEWEST_SEEDS = 3
+RESAMPLES = 2000
 SHOWN = 4  # runs listed in an error message
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -178,6 +180,56 @@ def _answers(table: pa.Table, file: Path) -> Answers:
     right: Bools = table["right"].to_numpy()
     hashes = load_json(table["hashes"][0].as_py())
     return Answers(**word, hashes=hashes, item=item, unit=unit, right=right, rank=table["rank"].to_pylist())
+
+
+def over_seeds_and_items(
+    a: dict[int, Path], b: dict[int, Path], task: str, metrics: tuple[str, ...]
+) -> tuple[float, float] | None:
+    """Return the 95% interval of the mean difference a - b over seeds and test items together.
+
+    A crossed bootstrap (Owen 2007): a resample draws seeds, and units (images, with all their captions) of every set.
+    The sets count alike. The interval over seeds alone says nothing about other test images.
+
+    Args:
+        a, b: seed -> run directory of each method; the seeds of both count.
+        metrics: of the task; their mean over a unit is its score.
+
+    None: fewer than three common seeds, or a run has no items of its last evaluation.
+    """
+    seeds = sorted(a.keys() & b.keys())
+    if len(seeds) < FEWEST_SEEDS:
+        return None
+    try:
+        of_seeds = [(_scores(a[seed], task, metrics), _scores(b[seed], task, metrics)) for seed in seeds]
+    except UserError:
+        return None
+    shared = set.intersection(*(set(one.keys() & other.keys()) for one, other in of_seeds))
+    by_set = [np.stack([one[key] - other[key] for one, other in of_seeds]) for key in sorted(shared)]
+    return crossed_interval(by_set) if by_set else None
+
+
+def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the 95% interval of the mean over sets of [seeds, units], from a bootstrap over seeds and over units."""
+    draw = np.random.default_rng(0)
+    count = by_set[0].shape[0]
+    of_seeds = draw.multinomial(count, np.full(count, 1 / count), RESAMPLES) / count
+    total = np.zeros(RESAMPLES)
+    for differences in by_set:
+        units = differences.shape[1]
+        of_units = draw.multinomial(units, np.full(units, 1 / units), RESAMPLES) / units
+        total += ((of_seeds @ differences) * of_units).sum(axis=1) / len(by_set)
+    low, high = np.quantile(total, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _scores(run: Path, task: str, metrics: tuple[str, ...]) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """Return (data set, questions) -> score of each unit, the mean over `metrics` of its items, float64 [units]."""
+    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    for (of_task, dataset, split, metric, questions), answers in read_answers(run).items():
+        if of_task == task and metric in metrics:
+            right = np.bincount(answers.unit, answers.right) / np.maximum(np.bincount(answers.unit), 1)
+            found.setdefault((f"{dataset} {split}", questions), []).append(right)
+    return {key: np.mean(scores, axis=0) for key, scores in found.items() if len(scores) == len(metrics)}
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from evaluation.claims.measures import (
 )
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
+from evaluation.compare.items import over_seeds_and_items
 from evaluation.runs.description import differing, digits, settings_of_method, training_conditions, unfinished
 from evaluation.runs.groups import RunGroup, describe_methods, short_names
 from evaluation.runs.reader import Run
@@ -142,6 +143,13 @@ class MethodComparison:
     def difference(self, a: Method, b: Method) -> SeedMean | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
         return seed_mean(paired(a.values[self.by], b.values[self.by]))
+
+    def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
+        """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items."""
+        if (reader := SCORES.get(self.by)) is None:
+            return None
+        of_a, of_b = ({run.seed: run.path for run in method.runs} for method in (a, b))
+        return over_seeds_and_items(of_a, of_b, self.by, reader.metrics)
 
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.

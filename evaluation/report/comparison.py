@@ -61,8 +61,9 @@ RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
     "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
-    "table in twenty excludes any rank. A method ranked 1–3 may be the best. Methods are sorted by their mean, those "
-    "with other seeds by their paired differences; methods with one seed come last."
+    "table in twenty excludes any rank. The intervals over seeds and test items come from a bootstrap that also draws "
+    "the test images; the others hold for these images only. A method ranked 1–3 may be the best. Methods are sorted by "
+    "their mean, those with other seeds by their paired differences; methods with one seed come last."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
@@ -194,12 +195,16 @@ def ranking(comparison: MethodComparison) -> Table:
         for name in (*SCORES, *GEOMETRY)
         if name != by and any(method.values.get(name) for method in comparison.ranked)
     ]
+    others_than_reference = [method for method in comparison.ranked if method is not reference]
+    over_items = {method.label: comparison.over_items(method, reference) for method in others_than_reference}
+    with_items = any(over_items.values())
     rows = [
         [
             rank(comparison, method, place),
             Cell(method.label, note=_description(method)),
             *_score(seed_mean(method.values[by])),
             difference_cell(None if method is reference else comparison.difference(method, reference)),
+            *([_over_items(over_items.get(method.label))] if with_items else []),
             *(_score(seed_mean(method.values.get(name, {})))[0] for name in others),
             Cell(str(len(method.values[by])), len(method.values[by])),
         ]
@@ -208,7 +213,12 @@ def ranking(comparison: MethodComparison) -> Table:
     short = "the reference" if comparison.reference_label == reference.label else "the first"
     difference = f"Difference to {reference.label if len(reference.label) <= MAX_IN_HEADER else short}"
     columns = ["Rank", "Method", _name(by), "95% interval", difference]
+    columns += ["Over seeds and test items"] if with_items else []
     return Table([*columns, *(_name(name) for name in others), "Seeds"], rows)
+
+
+def _over_items(found: tuple[float, float] | None) -> Cell:
+    return Cell(MISSING) if found is None else Cell(f"[{digits(found[0], '+')}, {digits(found[1], '+')}]", found[0])
 
 
 def _values(comparison: MethodComparison) -> Table:

@@ -12,7 +12,7 @@ import torch
 from pyarrow import parquet
 
 from clipx.errors import UserError
-from evaluation.compare.items import Answers, Pair, pair_up
+from evaluation.compare.items import Answers, Pair, crossed_interval, over_seeds_and_items, pair_up
 from evaluation.datasets.opening import open_dataset
 from evaluation.runs import items, results
 from evaluation.statistics import mcnemar
@@ -148,3 +148,30 @@ def test_runs_that_cannot_be_compared_are_refused_with_the_reason(tmp_path: Path
     ):
         with pytest.raises(UserError, match=message):
             pair_up(a, tmp_path / "runs" / b)
+
+
+def test_the_interval_over_seeds_and_items_has_the_spread_of_both() -> None:
+    """Simulated: effects of seeds and of items have standard deviations 1 and 2, over 8 seeds and 100 items."""
+    draw = np.random.default_rng(0)
+    misses, widths = 0, []
+    for _ in range(100):
+        seeds, items_ = draw.normal(0, 1, (8, 1)), draw.normal(0, 2, (1, 100))
+        low, high = crossed_interval([seeds + items_ + draw.normal(0, 1, (8, 100))])
+        misses += not low <= 0 <= high
+        widths.append(high - low)
+    assert misses <= 12  # of 100, at 95%; few seeds make the bootstrap a little narrow
+    expected = 2 * 1.96 * math.sqrt(1 / 8 + 4 / 100 + 1 / 800)
+    assert expected * 0.8 < np.mean(widths) < expected * 1.1
+
+
+def test_runs_are_compared_over_seeds_and_items_if_all_have_items(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    for seed in range(3):
+        store(tmp_path / "a" / f"s{seed}", spec, [1, 1, 1, 0])
+        store(tmp_path / "b" / f"s{seed}", spec, [1, 0, 0, 0])
+    a, b = ({seed: tmp_path / name / f"s{seed}" for seed in range(3)} for name in "ab")
+    found = over_seeds_and_items(a, b, "zeroshot", ("top1",))
+    assert found is not None and found[0] == pytest.approx(0.0, abs=0.26) and found[1] == pytest.approx(1.0, abs=0.26)
+    (tmp_path / "b" / "s2" / items.FILE).unlink()
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",)) is None
+    assert over_seeds_and_items({0: a[0]}, {0: b[0]}, "zeroshot", ("top1",)) is None
