@@ -62,8 +62,8 @@ RULE = (
     "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
     "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
     "table in twenty excludes any rank. The intervals over seeds and test items come from a bootstrap that also draws "
-    "the test images; the others hold for these images only. A method ranked 1–3 may be the best. Methods are sorted by "
-    "their mean, those with other seeds by their paired differences; methods with one seed come last."
+    "the test images; the others hold for these images only. A method ranked 1–3 may be the best. Methods are sorted "
+    "by their mean, those with other seeds by their paired differences; methods with one seed come last."
 )
 FOOTER = (
     "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
