@@ -229,11 +229,12 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
             continue
         text = path.with_suffix(".txt")
         if text.is_file():
-            captions = [line.strip() for line in read_text(text, "captions").splitlines() if line.strip()]
+            lines = text.read_bytes().decode("utf-8-sig", "replace").splitlines()
+            captions = [line.strip() for line in lines if line.strip() and "\ufffd" not in line]
         else:
             captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if len(name.parts) > 1 else []
         rows += [(str(name), caption) for caption in captions]
-        problems += [] if captions else [f"{name} has neither a caption ({text.name}) nor a folder of its class"]
+        problems += [] if captions else [f"{name} has no caption in UTF-8 ({text.name}) and no folder of its class"]
     return _file_pairs(images, images, rows, config.captions, problems)
 
 

@@ -56,9 +56,12 @@ def _shards(config: DataConfig) -> PairSource:
 
 
 def _folder(config: DataConfig) -> PairSource:
-    """Open data.root/data.split, or data.root itself if it has no such folder."""
-    split = _images(config)
-    return files.folder(split if split.is_dir() else _root(config), config)
+    """Open data.root/data.split, or data.root itself if it is not divided into splits."""
+    root, split = _root(config), _images(config)
+    others = [name for name in ("train", "val", "dev", "test") if (root / name).is_dir()]
+    if others and not split.is_dir():
+        raise UserError(f"no folder {split}; data.split={config.split} allowed: {', '.join(others)}")
+    return files.folder(split if split.is_dir() else root, config)
 
 
 def _rendered(config: DataConfig) -> Path:

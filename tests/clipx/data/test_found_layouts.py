@@ -180,8 +180,23 @@ def test_a_folder_of_images_has_the_captions_of_text_files_and_of_class_folders(
     found = {source.where(i): source.captions(i) for i in range(len(source))}
     texts = ["a dog", "a brown dog"]
     assert found == {"7.jpg": texts, "big_cat/1.jpg": ["a photo of a big cat"], "sub/8.v2.PNG": texts}
-    assert list(source.problems) == ["9.jpg has neither a caption (9.txt) nor a folder of its class"]
+    assert list(source.problems) == ["9.jpg has no caption in UTF-8 (9.txt) and no folder of its class"]
     assert source.image(0) == jpeg("red")
+
+
+def test_a_text_that_is_not_utf_8_leaves_out_its_image_only(tmp_path: Path) -> None:
+    photographs(tmp_path, ["7.jpg", "7.txt", "8.jpg"])
+    (tmp_path / "8.txt").write_bytes("ein Hund für mich".encode("latin-1"))
+    source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
+    assert len(source) == 1 and list(source.problems) == [
+        "8.jpg has no caption in UTF-8 (8.txt) and no folder of its class"
+    ]
+
+
+def test_a_missing_split_is_not_read_as_a_class(tmp_path: Path) -> None:
+    photographs(tmp_path, ["val/cat/1.jpg", "test/dog/2.jpg"])
+    with pytest.raises(UserError, match=r"no folder .*train; data.split=train allowed: val, test"):
+        open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
 
 
 def test_a_split_of_a_folder_of_images_is_read_by_itself(tmp_path: Path) -> None:
