@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -54,6 +55,7 @@ from clipx.config.presets import check_combinations
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, from_values, settings_of
 from clipx.errors import Fault, UserError, most_severe
+from clipx.utils.files import content_hash
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
 from clipx.utils.trust import permit
@@ -64,6 +66,7 @@ UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
 CHOICES = ("arm", "data", "objective")  # only their values are in the name, not their keys
 LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
+SHORT = 60  # characters of settings in the name of a run
 
 
 def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
@@ -321,7 +324,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     if OmegaConf.is_missing(with_names, "name"):
         in_name = [o for o in overrides if key_of(o) not in from_arm]
-        with_names.name = _run_name(chosen, in_name, with_names.objective)
+        with_names.name = _run_name(chosen, in_name, with_names.objective, Path(with_names.runs))
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
@@ -368,15 +371,17 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
         raise UserError(messages.message_of(error, schema)) from error
 
 
-def _run_name(recipe: str, overrides: list[str], terms: Iterable[Any]) -> str:
-    """Return the name of a run; `terms` are those of its objective. Raises UserError: the name is too long."""
-    name = "-".join([recipe, *_parts_of_name(overrides, terms)])
-    if len(name) > LONGEST_NAME:
-        raise UserError(
-            f"the overrides give the run a name of {len(name)} characters; a folder name may have {LONGEST_NAME}: "
-            "add a short name=NAME"
-        )
-    return name
+def _run_name(recipe: str, overrides: list[str], terms: Iterable[Any], runs: Path) -> str:
+    """Return RECIPE-ARM-SETTINGS; more than SHORT characters of settings are cut, and a hash of all settings added.
+
+    `terms` are those of the run's objective. If `runs` has a run with the uncut name, of an earlier version, its name.
+    """
+    parts = _parts_of_name(overrides, terms)
+    arm = parts[:1] if any(key_of(override) == "arm" for override in overrides) else []
+    settings, whole = "-".join(parts[len(arm) :]), "-".join([recipe, *parts])
+    if len(settings) <= SHORT or (len(whole) <= LONGEST_NAME and (runs / whole).is_dir()):
+        return whole
+    return "-".join([recipe, *arm, settings[:SHORT].rstrip("-_."), content_hash(settings)[:8]])
 
 
 def _parts_of_name(overrides: list[str], terms: Iterable[Any]) -> list[str]:

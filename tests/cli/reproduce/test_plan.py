@@ -77,9 +77,7 @@ def test_two_axes_are_two_ladders_and_towers_change_together() -> None:
     assert [c.model.image.name for c in configs[:5]] == ["open_clip:ViT-B-32"] * 5
     widths = configs[5:]
     assert [c.model.image.name for c in widths] == [c.model.text.name for c in widths]
-    assert widths[0].name == "scaling_datacomp-clip-model.image.name_open_clip_ViT-S-32-alt-model.text.name_" + (
-        "open_clip_ViT-S-32-alt"
-    )
+    assert len({config.name for config in widths}) == 5
 
 
 def test_without_scale_the_recipe_runs_once() -> None:

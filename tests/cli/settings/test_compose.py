@@ -161,3 +161,26 @@ def test_a_path_needs_no_quotes(path: str) -> None:
 def test_a_list_of_paths_needs_no_quotes() -> None:
     config = compose_run(["recipe=demo", "data.urls=[/ü/{00..03}.tar,x y.tar]"])
     assert config.data.urls == ["/ü/{00..03}.tar", "x y.tar"]
+
+
+LONG = [
+    "recipe=gap_mini", "arm=flt_4e-2", "train.batch_size=32", "optimizer.lr=0.02", "schedule.warmup_steps=7",
+    "data.scenes.noise=0.1",
+]  # fmt: skip
+
+
+def test_long_names_are_cut_and_end_in_a_hash_of_all_settings(tmp_path: Path) -> None:
+    name = compose_run([*LONG, f"runs={tmp_path}"]).name
+    settings = name.removeprefix("gap_mini-flt_4e-2-")
+    assert len(settings) <= 60 + 9 and settings.startswith("data.scenes.noise_0.1-optimizer.lr_0.02-schedule.warmup")
+    assert compose_run([*LONG, f"runs={tmp_path}", "seed=3"]).name == name
+    others = {compose_run([*LONG[:5], f"data.scenes.noise={noise}"]).name for noise in (0.1, 0.2)}
+    assert len(others) == 2 and name in others
+    other_arm = compose_run(["recipe=gap_mini", "arm=base", *LONG[2:]]).name
+    assert other_arm == name.replace("flt_4e-2", "base"), "arms differ in their part only"
+
+
+def test_a_run_under_its_uncut_name_keeps_it(tmp_path: Path) -> None:
+    whole = "gap_mini-flt_4e-2-data.scenes.noise_0.1-optimizer.lr_0.02-schedule.warmup_steps_7-train.batch_size_32"
+    (tmp_path / whole / "s0").mkdir(parents=True)
+    assert compose_run([*LONG, f"runs={tmp_path}"]).name == whole
