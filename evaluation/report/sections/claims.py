@@ -31,6 +31,7 @@ RULE = (
     'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5% a '
     'direction, else "lost".'
 )
+OPTIONAL = ("Replication", "Checked by")
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the forest plot
     "holds": (GREEN, "o"),
@@ -70,7 +71,10 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
     columns = ["Claim", "Verdict", "Replication", "Checked by", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
     stays = survives_holm(outcomes)
     rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
-    blocks: list[Block] = [Text(RULE, "muted"), Table(columns, rows)]
+    # without controls and replications, their columns would be empty
+    shown = [at for at, name in enumerate(columns) if name not in OPTIONAL or any(row[at].text for row in rows)]
+    table = Table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows])
+    blocks: list[Block] = [Text(RULE, "muted"), table]
     parts = [
         [_id(outcome.claim.id), _verdict(part.verdict), Cell(part.label, note=part.note), *_numbers(part)]
         for outcome in outcomes
