@@ -88,7 +88,7 @@ def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[F
 
 
 def _agreement(found: Finding, again: Estimate) -> str:
-    """Return whether a replication lies on the same side of s as a decided part; "" for an undecided one."""
+    """Return in words whether a replication lies on the same side of s as a decided part."""
     if found.verdict not in DECIDED or found.least is None:
         return "the part is undecided"
     return "agrees" if (again.effect > found.least) == (found.verdict == "holds") else "does not agree"
@@ -153,7 +153,10 @@ class _Part:
     def __init__(self, comparison: Comparison, recipe: str, evidence: Evidence, looks: tuple[int, ...]) -> None:
         self.comparison, self.recipe, self.evidence, self.looks = comparison, recipe, evidence, looks
         self.error = error_of_each_look(looks)
-        arms = evidence.runs.get(recipe, {})
+        every_seed = evidence.runs.get(recipe, {})
+        first = REPLICATION.start  # seeds from here on decide no verdict
+        arms = {arm: {s: run for s, run in seeds.items() if s < first} for arm, seeds in every_seed.items()}
+        arms = {arm: seeds for arm, seeds in arms.items() if seeds}
         if comparison.arms == (ANY,):
             every = {seed: run for seeds in arms.values() for seed, run in seeds.items()}
             arms = {ANY: every} if every else {}

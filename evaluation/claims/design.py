@@ -18,8 +18,7 @@ from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 
 LOOKS = (3, 5, 8, 12, 20)  # default numbers of seeds
-VERDICTS = range(20)  # seeds that decide verdicts
-REPLICATION = range(100, 108)  # seeds that only replicate them; from 1000 on, seeds are for tuning
+REPLICATION = range(100, 108)  # seeds that replicate verdicts; those below decide them, from 1000 on they tune
 ERROR = 0.025  # rate of false verdicts in one direction, over all looks together
 FOLDER = "designs"  # in the folder of the runs; one file per recipe
 
