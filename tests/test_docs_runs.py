@@ -88,6 +88,30 @@ def test_the_table_of_objectives_on_skewed_scenes_is_that_of_its_runs(tmp_path: 
     assert [line for line in table.splitlines() if "| `" in line] == [row(found, at) for at in range(len(found.ranked))]
 
 
+def row_on_photographs(comparison: MethodComparison, at: int) -> str:
+    """Return a method's row of the table of photographs, without the interval over seeds and test items."""
+    method, (first, last) = comparison.ranked[at], comparison.ranks(comparison.ranked[at])
+    score, gain = seed_mean(method.values["retrieval"]), comparison.difference(method, comparison.reference)
+    assert score and score.low and score.high and gain and gain.low is not None and gain.high is not None
+    mean = f"{100 * score.value:.2f} [{100 * score.low:.2f}, {100 * score.high:.2f}]"
+    minus = f"{100 * gain.value:+.2f} [{100 * gain.low:.2f}, {100 * gain.high:.2f}]"
+    minus = "-" if method is comparison.reference else minus
+    return f"| {f'{first}–{last}' if first < last else first} | `{method.label}` | {mean} | {minus} |"
+
+
+def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(tmp_path: Path) -> None:
+    with tarfile.open(DOCS / "runs" / "objectives_photos.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    comparisons, _ = compare(group_runs(reader.find([tmp_path])), by="retrieval")
+    (found,) = [replace(one, reference_label="clip") for one in comparisons]
+    assert {len(method.values["retrieval"]) for method in found.ranked} == {5}
+    rows = [row_on_photographs(found, at) for at in range(len(found.ranked))]
+    of_results = (DOCS / "results.md").read_text().partition("## Photographs")[2].partition("\n## ")[0]
+    for text in (of_results, (DOCS.parent / "README.md").read_text()):
+        shown = [line for line in text.splitlines() if re.match(r"\| [\d–]+ \| `", line)]
+        assert len(shown) == len(rows) and all(line.startswith(row) for line, row in zip(shown, rows, strict=True))
+
+
 @pytest.mark.long
 def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
     with tarfile.open(DOCS / "runs" / "scaling_mini.tar.xz") as tar:
