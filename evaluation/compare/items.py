@@ -191,7 +191,9 @@ def over_seeds_and_items(
     The sets count alike. The interval over seeds alone says nothing about other test images.
 
     Args:
-        a, b: seed -> run directory of each method; the seeds of both count.
+        a: seed -> run directory of one method.
+        b: the same of the other; seeds that both have count.
+        task: whose items are compared.
         metrics: of the task; their mean over a unit is its score.
 
     None: fewer than three common seeds, or a run has no items of its last evaluation.
