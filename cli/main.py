@@ -266,7 +266,8 @@ def export(arguments: list[str]) -> None:
     clipx export soup=[RUN,RUN,...] out=FILE | hub=USER/NAME [...]
 
     Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
-    open_clip.add_model_config. ema=true exports the averaged weights of train.ema.
+    open_clip.add_model_config. ema=true exports the averaged weights of train.ema. A model that open_clip cannot hold
+    (heads, other towers) becomes FILE.safetensors, which evaluation.embedding.encoder.from_file loads.
     soup=[RUN,RUN,...] exports the mean of the weights of several runs with the same towers.
     hub=USER/NAME pushes both to the Hugging Face hub with a model card: data, objective, results with intervals. Load
     it with open_clip, clipx eval model=hf-hub:USER/NAME, or clipx train model.image.pretrained=hf-hub:USER/NAME.

@@ -235,6 +235,8 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
             captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if len(name.parts) > 1 else []
         rows += [(str(name), caption) for caption in captions]
         problems += [] if captions else [f"{name} has no caption in UTF-8 ({text.name}) and no folder of its class"]
+    if not rows and not problems:
+        raise UserError(f"{images} has no images ({', '.join(SUFFIXES)})")
     return _file_pairs(images, images, rows, config.captions, problems)
 
 

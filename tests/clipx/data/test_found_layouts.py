@@ -193,6 +193,12 @@ def test_a_text_that_is_not_utf_8_leaves_out_its_image_only(tmp_path: Path) -> N
     ]
 
 
+def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no image")
+    with pytest.raises(UserError, match=r"has no images \(\.jpg, \.jpeg, \.png, \.webp\)"):
+        open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
+
+
 def test_a_missing_split_is_not_read_as_a_class(tmp_path: Path) -> None:
     photographs(tmp_path, ["val/cat/1.jpg", "test/dog/2.jpg"])
     with pytest.raises(UserError, match=r"no folder .*train; data.split=train allowed: val, test"):
