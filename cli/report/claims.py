@@ -85,7 +85,8 @@ def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
     title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
     replication = (f"replication {text}" for text in outcome.replication)
-    for note in filter(None, (outcome.note, *replication, *(f"checked by {text}" for text in outcome.checked_by))):
+    checks = (f"checked by {check.text}" for check in outcome.checked_by)
+    for note in filter(None, (outcome.note, *replication, *checks)):
         console.print(Padding(Text(note, "yellow"), INDENT, expand=False))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]

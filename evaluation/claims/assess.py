@@ -20,7 +20,7 @@ from evaluation.claims.design import (
     look_at,
 )
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.types import ANY, REVERSED, Claim, Comparison, Estimate, Finding, Outcome
+from evaluation.claims.types import ANY, Check, Claim, Comparison, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
     adjust,
     are_two_groups,
@@ -60,7 +60,7 @@ def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     findings = _findings(claim, recipe, evidence, looks_of(claim, recipe, evidence))
     verdict = overall([finding.verdict for finding in findings])
     checked_by = _controls(claim, recipe, evidence, findings)
-    if any(REVERSED in text for text in checked_by):
+    if any(check.reverses for check in checked_by):
         verdict = "depends"
     changes = _changes(claim, recipe, evidence)
     replication = _replication(claim, recipe, evidence, findings)
@@ -99,12 +99,9 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: tuple[int, .
     return adjust(found, error_of_each_look(looks))
 
 
-def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[str, ...]:
-    """Return a text for each control with runs: the verdict under its condition, and whether it reverses the verdict.
-
-    A control is judged once, at the number of seeds that it has.
-    """
-    texts = []
+def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[Check, ...]:
+    """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
+    checks = []
     for control in claim.controls:
         arms: dict[str, Seeds] = {}
         for run in evidence.others.get(recipe, ()):
@@ -115,10 +112,8 @@ def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Find
             runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
             found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), (seeds,))
             under = overall([finding.verdict for finding in found])
-            reverses = REVERSED if _reverses(findings, found) else ""
-            of_arms = f" for {', '.join(filter(None, arms))}" if any(arms) else ""
-            texts.append(f"{control.condition}: {under} with {control.text}{of_arms}{reverses}")
-    return tuple(texts)
+            checks.append(Check(control, tuple(filter(None, arms)), under, _reverses(findings, found)))
+    return tuple(checks)
 
 
 def _reverses(findings: list[Finding], control: list[Finding]) -> bool:
@@ -169,7 +164,7 @@ class _Part:
         self.note = "; ".join(self._failures())
 
     def _failed(self, most: float) -> dict[str, set[int]]:
-        """Return arm -> seeds that failed: they diverged, or their final loss is above `most`."""
+        """Return the failed seeds of each arm that has some: the run diverged, or its final loss is above `most`."""
         of_arm = {
             arm: {seed for seed, run in seeds.items() if run.diverged or (final_loss(run) or 0.0) > most}
             for arm, seeds in self.arms.items()
@@ -239,7 +234,7 @@ class _Part:
         ]
 
     def _trained(self, seeds: Iterable[int]) -> list[int]:
-        """Return the seeds that failed in no arm."""
+        """Return the seeds of which no run failed, in any arm."""
         failed = set[int]().union(*self.failed.values())
         return [seed for seed in seeds if seed not in failed]
 
@@ -327,7 +322,7 @@ class _Part:
         return [self.comparison.effect(of_seed) for of_seed in self._means(range(look))]
 
     def _over_arms(self, look: int) -> Finding:
-        """Return a finding without a verdict: the correlation over all arms, and in its note that in each family.
+        """Return the rank correlation over all arms, without a verdict; the note has the correlation in each family.
 
         Arms of a family differ in one knob. Both measures may follow the knob, so a family is one observation: in
         simulations, a test that counts the arms gives a false verdict in 14% of experiments (docs/claims.md).

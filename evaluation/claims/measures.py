@@ -264,9 +264,8 @@ ZEROSHOT = MetricReader("zeroshot", ("top1",))
 PROBE = MetricReader("linear_probe", ("top1",))
 RECALL_1 = MetricReader("retrieval", BOTH_R1)
 RECALL_MEAN = MetricReader("retrieval", ALL_RECALLS)  # paper 1: mean of R@1, R@5, R@10 in both directions
-RECALL_1_AND_ZEROSHOT = CombinedReader(
-    (RECALL_1, ZEROSHOT), by_task=True
-)  # paper 3's mean: Table 1 has two sets a task
+# paper 3's mean: Table 1 has two sets of each task
+RECALL_1_AND_ZEROSHOT = CombinedReader((RECALL_1, ZEROSHOT), by_task=True)
 COUNT = MetricReader("zeroshot", ("top1",), datasets=COUNTING)
 OTHERS = CombinedReader((MetricReader("zeroshot", ("top1",), without=COUNTING), RECALL_1))
 PER_CLASS_ZEROSHOT = MetricReader("zeroshot", ("top1",), per_class=PER_CLASS)

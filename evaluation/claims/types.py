@@ -15,7 +15,6 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
-REVERSED = "; this reverses it"
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -135,6 +134,23 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Verdict on a claim under the condition of a control."""
+
+    control: Control
+    arms: tuple[str, ...]  # with runs of the control; () if the recipe has no arms
+    verdict: Verdict
+    reverses: bool  # the claim's verdict
+
+    @property
+    def text(self) -> str:
+        """`the learning rate: holds with optimizer.lr=0.016 for base; this reverses it`."""
+        arms = f" for {', '.join(self.arms)}" if self.arms else ""
+        reverses = "; this reverses it" if self.reverses else ""
+        return f"{self.control.condition}: {self.verdict} with {self.control.text}{arms}{reverses}"
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Verdict on a claim at one scale."""
 
@@ -146,14 +162,14 @@ class Outcome:
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
     replication: tuple[str, ...] = ()  # of each part: the effect on seeds of their own, and whether it agrees
-    checked_by: tuple[str, ...] = ()  # "the learning rate: holds with optimizer.lr=0.016 for base", one text a control
+    checked_by: tuple[Check, ...] = ()  # one for each control with runs
 
     @property
     def words(self) -> str:
         """The verdict, with its condition: `depends on the learning rate`."""
         if self.verdict != "depends":
             return self.verdict
-        return "depends on " + " and ".join(text.partition(":")[0] for text in self.checked_by if REVERSED in text)
+        return "depends on " + " and ".join(check.control.condition for check in self.checked_by if check.reverses)
 
 
 def contrast(

@@ -150,7 +150,7 @@ def of_seeds(draw: Callable[[np.random.Generator, int], Array]) -> Simulation:
 
 
 def two_groups(generator: np.random.Generator, n: int) -> Array:
-    """Draw n values with mean 0, of which a fifth lies 8 standard deviations above the others."""
+    """Draw n values with mean 0 from two groups: one value in five comes from the group that lies 8 higher."""
     values: Array = generator.standard_normal(n) + 8.0 * (generator.random(n) < 0.2) - 1.6
     return values
 

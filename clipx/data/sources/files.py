@@ -25,6 +25,8 @@ from clipx.utils.trust import load_json
 
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
+FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
+OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
 
@@ -61,10 +63,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except (OSError, ValueError):  # ValueError: a NUL byte in the name
         return -1
-
-
-FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
-OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 
 
 class FilePairs(PairSource):

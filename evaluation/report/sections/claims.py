@@ -154,7 +154,8 @@ def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
         numbers = [Cell("")] * len(NUMBERS)
         note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
     statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
-    verdict, checked_by = _verdict(outcome.verdict, outcome.words), Cell("; ".join(outcome.checked_by))
+    verdict = _verdict(outcome.verdict, outcome.words)
+    checked_by = Cell("; ".join(check.text for check in outcome.checked_by))
     checks = [Cell("; ".join(outcome.replication)), checked_by, Cell({True: "stays", False: "lost", None: ""}[stays])]
     return [_id(claim.id), verdict, *checks, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
 

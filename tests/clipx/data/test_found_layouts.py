@@ -168,7 +168,7 @@ def test_captions_nested_too_deeply_are_a_bad_sample(tmp_path: Path) -> None:
 
 
 def photographs(folder: Path, names: list[str]) -> None:
-    """Write files: images, or texts of two captions."""
+    """Write a red image for each name of an image, and two captions for each other name."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(jpeg("red") if name.endswith(("jpg", "PNG")) else b"a dog\n\na brown dog\n")
@@ -220,7 +220,7 @@ def official(split: str) -> list[str]:
 
 @pytest.mark.parametrize("table", ["captions.txt", "Flickr8k.token.txt"])
 def test_flickr8k_as_distributed_has_the_official_splits(tmp_path: Path, table: str) -> None:
-    """6,000, 1,000 and 1,000 of the 8,091 files (Hodosh et al. 2013); the others are in no split."""
+    """The training split has 6,000 photographs, the two others 1,000 each (Hodosh et al. 2013)."""
     names = {split: official(split) for split in ("train", "dev", "test")}
     assert [len(of_split) for of_split in names.values()] == [6000, 1000, 1000]
     listed = [*names["test"], "1_x.jpg", *names["dev"], *names["train"]]

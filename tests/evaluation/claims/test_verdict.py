@@ -314,7 +314,7 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     outcome = assess(tested, "gap_mini", found)
     under = "holds" if expected == "depends" else "does not hold"
     assert (outcome.verdict, outcome.words) == (expected, words)
-    assert outcome.checked_by[0].startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
+    assert outcome.checked_by[0].text.startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
     assert not any("other settings" in text for text in found.left_out)
     assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
 
