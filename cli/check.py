@@ -32,8 +32,8 @@ from clipx.training.forecast import (
 from clipx.training.setup import TrainComponents, build_components
 from clipx.types import Progress
 from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
+from clipx.utils.terminal import duration
 from evaluation.during_training import check_evaluation
-from evaluation.runs.description import duration
 
 TRIED = 16  # number of training samples to decode
 

@@ -375,7 +375,7 @@ def _print_result(name: str, folder: Path) -> None:
 def pull(arguments: list[str]) -> None:
     """Run `clipx data pull NAME root=DIR`: download an evaluation set; `clipx eval` finds it with the same root=."""
     from evaluation.datasets import named
-    from evaluation.datasets.labelled import DOWNLOADS
+    from evaluation.datasets.torchvision_sets import DOWNLOADS
 
     (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(DOWNLOADS)}")
     if not options.root:

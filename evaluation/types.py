@@ -4,13 +4,14 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from clipx.models.frozen import FrozenTower
+if TYPE_CHECKING:  # it imports open_clip, which is slow
+    from clipx.models.frozen import FrozenTower
 
 Kind = Literal["labelled", "captioned", "pairs", "choices", "many_to_many", "associations"]
 View = Literal["images", "prompts", "captions"]
@@ -59,7 +60,7 @@ class Encoder:
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     # "image", "text" -> frozen tower whose stored features `image` or `text` takes instead of pixels or tokens
-    frozen_towers: dict[str, FrozenTower[Any]] = field(default_factory=dict)
+    frozen_towers: "dict[str, FrozenTower[Any]]" = field(default_factory=dict)
 
 
 class Dataset(Protocol):

@@ -41,6 +41,7 @@ SHORT = {
     "clipx.training.stop_signals": "train.py, the story of a run, calls it once",
     "clipx.training.modality_mixing": "the formulas of paper 4, a table of masks",
     "evaluation.datasets.folders": "a layout of evaluation sets, as the files beside it",
+    "evaluation.datasets.swaps": "a layout of evaluation sets, as the files beside it",
     "evaluation.geometry": "an import path that stays",
     "evaluation.report.disagreement": "a page of its own",
     "evaluation.report.html": "the only file of the report that uses jinja2",

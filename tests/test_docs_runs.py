@@ -64,7 +64,7 @@ def test_docs_claims_counts_the_verdicts_of_the_pages() -> None:
     assert sum(found.values()) == sum(claim.paper > 0 for claim in CLAIMS)
     found = Counter(verdict for page in pages for verdict in page_tables.verdicts_on_photographs(page).values())
     assert counts(of_photographs) == summary(found)
-    assert sum(found.values()) == sum(len(set(claim.recipes) & set(page_tables.PHOTOGRAPHS)) for claim in CLAIMS)
+    assert sum(found.values()) == sum(len(set(claim.recipes) & set(page_tables.on_photographs())) for claim in CLAIMS)
 
 
 def counts(text: str) -> dict[str, int]:

@@ -23,8 +23,7 @@ from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
 from clipx.utils.plugins import load_plugins
-from clipx.utils.terminal import stdout_console
-from evaluation.runs.description import duration
+from clipx.utils.terminal import duration, stdout_console
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
 

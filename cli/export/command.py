@@ -33,8 +33,9 @@ from clipx.run.checkpoint import run_of
 from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import new_file, write_text
 from clipx.utils.hub import reachable
+from clipx.utils.terminal import duration
 from evaluation.runs import reader, results
-from evaluation.runs.description import describe, digits, duration, objective, training_seconds, unfinished
+from evaluation.runs.description import describe, digits, objective, training_seconds, unfinished
 from evaluation.types import Result
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"

@@ -18,7 +18,7 @@ from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, st
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
 from clipx.utils.registry import lookup
-from evaluation.runs.description import duration
+from clipx.utils.terminal import duration
 from evaluation.runs.reader import read
 
 TRAINED = ("trained", "finished")  # states in which training is finished

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import Fault, UserError, one_line
-from clipx.models.parallel import shard_like
 from clipx.models.temperature import PATHS
 from clipx.types import Progress
 from clipx.utils.trust import load_json
@@ -211,6 +210,8 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> 
         if own[key].is_floating_point() != weights[key].is_floating_point():
             kinds = f"{key} is {weights[key].dtype} there, {own[key].dtype} in this run"
             raise UserError(f"{file} is of another model: {kinds}")
+    from clipx.models.parallel import shard_like  # here, because FSDP imports slowly and a report loads no weights
+
     model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
 
 

@@ -25,9 +25,8 @@ class RunLog:
     def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
         self.active = distributed.rank() == 0
         self.path = run / LOG
-        self.total_steps = total_steps
         self.bar = ProgressBar(self.active, transient=False)
-        self.bar.start(f"{config.name}/s{config.seed}", total_steps, step)
+        self.bar.start("step", total_steps, step)
         diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
         if self.active and not diverged:
             _cut_after(self.path, step)
@@ -72,8 +71,6 @@ class RunLog:
         self.record(step, row)
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.show(step, status)
-        if not self.bar.is_bar:
-            self.info(f"step {step}/{self.total_steps}  {status}")
 
     def evaluation(self, step: int, scores: dict[str, float]) -> None:
         """Record evaluation metrics as a separate line and print their mean."""

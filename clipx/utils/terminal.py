@@ -5,7 +5,7 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from clipx.errors import printable
 
@@ -35,6 +35,7 @@ class ProgressBar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TaskProgressColumn(),  # per cent
             TimeRemainingColumn(),
             TextColumn("{task.fields[status]}"),
             console=self.console,
@@ -61,15 +62,33 @@ class ProgressBar:
         now = time.monotonic()
         if not self.is_bar and now - self._printed >= EVERY:
             self._printed = now
-            task = self._bar.tasks[-1]
-            done, total = int(task.completed), int(task.total or 0)
-            left = (now - self._started) / max(done - self._first, 1) * (total - done)
-            self.print(f"{task.description} {done}/{total}, {left:.0f} s left")
+            self.print(self._line())
 
     def show(self, done: int, status: str) -> None:
-        """Set the number of finished items and the text after the bar."""
+        """Set the number of finished items and the text after the bar; print both if stderr is not a terminal."""
         self._bar.update(self.task, completed=done, status=status)
+        if not self.is_bar:
+            self.print(f"{self._line()}  {status}")
+
+    def _line(self) -> str:
+        """Return `step 30/100 (30%), 58 s left`."""
+        task = self._bar.tasks[-1]
+        done, total = int(task.completed), int(task.total or 0)
+        left = (time.monotonic() - self._started) / max(done - self._first, 1) * (total - done)
+        return f"{task.description} {done}/{total} ({done / total:.0%})" + (f", {duration(left)} left" if left else "")
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""
         self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float | None) -> str:
+    """Format a duration: `58 s`, `2 min 5 s`, `3 h 7 min`; None is "-"."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

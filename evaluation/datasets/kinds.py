@@ -133,7 +133,7 @@ class _WithCaptions:
         self._images, self._captions, self._hashes = images, captions, hashes
         images.dataset = spec
 
-    def images(self, split: str) -> Sequence[Image]:
+    def images(self, split: str) -> Images:
         """Return the images, which are decoded on access."""
         return self._images
 

@@ -280,7 +280,9 @@ def pull(name: str, root: Path) -> None:
     catch torchvision's errors of a failed download.
     """
     known = lookup(NAMED, name, "clipx data pull")
-    if name not in labelled.DOWNLOADS:
+    from evaluation.datasets.torchvision_sets import DOWNLOADS
+
+    if name not in DOWNLOADS:
         raise UserError(f"{name} cannot be pulled; it comes from {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
-    labelled.DOWNLOADS[name](str(root))
+    DOWNLOADS[name](str(root))

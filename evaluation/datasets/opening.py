@@ -15,6 +15,7 @@ from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.shards import open_captions, open_pairs, open_wds
+from evaluation.datasets.swaps import open_swaps
 from evaluation.types import DEFAULTS, Settings
 
 LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
@@ -23,6 +24,7 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "folder": open_folder,
     "captions": open_captions,
     "pairs": open_pairs,
+    "swaps": open_swaps,
     "karpathy": open_karpathy,
     "coco": open_coco,
     "clevr": open_clevr,

@@ -7,6 +7,7 @@ from typing import Any
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, identity_keys
+from clipx.utils.terminal import duration
 from evaluation.runs.reader import Run
 
 MISSING = "-"
@@ -133,18 +134,6 @@ def four_decimals(value: float) -> str:
     if abs(value) < 1e-12:  # a rounding error
         return "0.0000"
     return f"{value:.1e}" if abs(value) < 5e-5 else f"{value:.4f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Format a duration: `58 s`, `2 min 5 s`, `3 h 7 min`."""
-    if seconds is None:
-        return MISSING
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def flat(tree: Any, prefix: str = "") -> list[tuple[str, str]]:

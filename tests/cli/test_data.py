@@ -17,7 +17,7 @@ from cli.data import data
 from clipx.data.shards import tar
 from clipx.data.shards.reader import Shards
 from clipx.errors import UserError
-from evaluation.datasets import labelled
+from evaluation.datasets import torchvision_sets
 from tests.helpers.folder import add, add_bad_samples, jpeg, write_shards
 
 
@@ -181,11 +181,11 @@ def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
     def offline(root: str) -> None:
         raise URLError("Name or service not known")
 
-    monkeypatch.setitem(labelled.DOWNLOADS, "cifar10", offline)
+    monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", offline)
     with pytest.raises(UserError, match=r"cifar10 was not downloaded: .*Name or service not known"):
         data(["pull", "cifar10", f"root={tmp_path}"])
     got: list[str] = []
-    monkeypatch.setitem(labelled.DOWNLOADS, "cifar10", got.append)
+    monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", got.append)
     data(["pull", "cifar10", f"root={tmp_path}"])
     assert got == [str(tmp_path)] and "datasets=[cifar10]" in capsys.readouterr().out
 

@@ -28,12 +28,12 @@ from evaluation.runs.description import four_decimals
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {int(path.name[0]): path for path in sorted((DOCS / "papers").glob("*.md"))}
-MINIATURES, PHOTOGRAPHS = (
-    {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if world in recipe}
+MINIATURES, PHOTOGRAPHS = (  # recipe -> paper
+    {recipe: claim.paper for claim in CLAIMS if claim.paper for recipe in claim.recipes if recipe.endswith(world)}
     for world in ("_mini", "_photos")
 )
 VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---|---|---|---|---|"]
-VERDICTS_ON_PHOTOGRAPHS = ["| claim, on photographs | statement or part | s | three seeds |", "|---|---|---|---|"]
+VERDICTS_ON_PHOTOGRAPHS = ["| claim, on photographs | statement or part | s | all seeds |", "|---|---|---|---|"]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
 FOLDER_OF_DATA = re.compile(r"/[\w/.-]*/(?=flickr8k)")  # on the machine of the runs
 TIMES = ("time", "step_s", "data_wait")  # no table reads these numbers of a log, and they do not compress
@@ -76,13 +76,18 @@ def _without_times(log: str) -> str:
 
 def unpack(folder: Path) -> None:
     """Unpack the runs of the miniatures and those on photographs into `folder`."""
-    for recipe in (*MINIATURES, *PHOTOGRAPHS):
+    for recipe in (*MINIATURES, *on_photographs()):
         with tarfile.open(_archive(recipe)) as tar:
             tar.extractall(folder, filter="data")
 
 
 def _archive(recipe: str) -> Path:
     return DOCS / "runs" / f"{recipe}.tar.xz"
+
+
+def on_photographs() -> dict[str, int]:
+    """Return recipe -> paper of the recipes on photographs that have been run."""
+    return {recipe: paper for recipe, paper in PHOTOGRAPHS.items() if _archive(recipe).is_file()}
 
 
 def of_pages(folder: Path) -> dict[int, list[list[str]]]:
@@ -93,9 +98,9 @@ def of_pages(folder: Path) -> dict[int, list[list[str]]]:
     counted = [run for arms in evidence.runs.values() for seeds in arms.values() for run in seeds.values()]
     conditions = {found.recipe: found for found in measured_conditions(counted)}
     tables = {paper: [_verdicts(paper, evidence)] for paper in PAGES}
-    for paper in sorted(set(PHOTOGRAPHS.values())):
+    for paper in sorted(set(on_photographs().values())):
         tables[paper].append(_verdicts_on_photographs(paper, evidence))
-    for recipe, paper in (MINIATURES | PHOTOGRAPHS).items():
+    for recipe, paper in (MINIATURES | on_photographs()).items():
         tables[paper].append(_conditions(conditions[recipe]))
     return tables
 

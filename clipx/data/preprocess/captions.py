@@ -104,7 +104,7 @@ class Keywords:
             self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
         longest_first = sorted(self._label, key=len, reverse=True)
         alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
-        self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}")
+        self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}", re.IGNORECASE)
 
     def __call__(self, caption: str) -> int:
         """Return the label of a caption: 1 for the first keyword, ...; 0 for no keyword or for different keywords."""
@@ -112,3 +112,12 @@ class Keywords:
             return 0
         found = {self._label[" ".join(word.split())] for word in self._pattern.findall(caption.casefold())}
         return found.pop() if len(found) == 1 else 0
+
+    def replace(self, caption: str, label: int) -> str:
+        """Return the caption with the keyword of `label` instead of every keyword; a first capital letter stays."""
+
+        def word(found: re.Match[str]) -> str:
+            keyword = self.words[label - 1]
+            return keyword.capitalize() if found[0][0].isupper() else keyword
+
+        return self._pattern.sub(word, caption)

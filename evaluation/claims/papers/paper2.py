@@ -16,7 +16,7 @@ from dataclasses import replace
 from evaluation.claims.measures import COUNT, OTHERS
 from evaluation.claims.types import Claim, extra_gain, keeps, less_variable, more
 
-RECIPES = ("counting_datacomp", "counting_mini")
+RECIPES = ("counting_datacomp", "counting_photos", "counting_mini")
 FORMS = tuple(f"{g}_{eta}" for eta in (100, 1000) for g in ("log1p", "ratio"))
 
 CLAIMS = (

@@ -2,9 +2,10 @@
 
 import json
 
+from clipx.utils.terminal import duration
 from evaluation.claims.conditions import measured_conditions
 from evaluation.report.blocks import Block, Cell, Details, KeyValues, Table, Text
-from evaluation.runs.description import MISSING, describe, duration, flat, training_seconds
+from evaluation.runs.description import MISSING, describe, flat, training_seconds
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 

@@ -3,12 +3,12 @@
 from statistics import fmean, median
 from typing import Any
 
+from clipx.utils.terminal import duration
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
 from evaluation.report.figures import Line, Point, drawing, line_plot, scatter_plot, slug
 from evaluation.runs.description import (
     MISSING,
     digits,
-    duration,
     last,
     number,
     processor_hours,

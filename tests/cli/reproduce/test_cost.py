@@ -51,7 +51,13 @@ def test_steps_of_a_data_set_of_unknown_size_follow_from_samples(
     samples: str, steps: int | None, counted: None
 ) -> None:
     epochs = "train.epochs=null" if steps else "train.epochs=13"
-    config = compose_run(["recipe=nuclr_photos", "arm=clip", "data.root=photos", f"train.{samples}", epochs])
+    small = [
+        "model.image.name='small:conv'",
+        "model.text.name='small:clip_bag'",
+        "data.held_out=0.1",
+        "train.batch_size=32",
+    ]
+    config = compose_run(["recipe=demo", "data=flickr8k", "data.root=photos", f"train.{samples}", epochs, *small])
     assert num_pairs(config) is None and config.data.held_out > 0
     found = Estimator("H100", 0.5).cost(config)
     assert (None if found is None else found.steps) == steps

@@ -6,9 +6,9 @@ from rich.table import Table
 from clipx.utils.terminal import ProgressBar, stdout_console
 
 LINES = [
-    "images 30/100, 70 s left",
-    "images 60/100, 40 s left",
-    "images 90/100, 10 s left",
+    "images 30/100 (30%), 1 min 10 s left",
+    "images 60/100 (60%), 40 s left",
+    "images 90/100 (90%), 10 s left",
 ]  # of rank 0; other ranks print nothing
 
 

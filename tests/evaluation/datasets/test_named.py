@@ -12,9 +12,10 @@ import webdataset
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.kinds import Captioned, Labelled
-from evaluation.datasets.labelled import DOWNLOADS, SHARES, share
+from evaluation.datasets.labelled import SHARES, share
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_dataset
+from evaluation.datasets.torchvision_sets import DOWNLOADS
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from clipx.errors import UserError
-from evaluation.runs.description import describe, duration, last, training_flops, training_seconds
+from clipx.utils.terminal import duration
+from evaluation.runs.description import describe, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find, other_data_note, read
 from evaluation.statistics import t_interval, t_quantile
