@@ -11,7 +11,7 @@ from PIL.Image import Image
 
 from clipx import distributed
 from clipx.errors import UserError
-from clipx.run.folder import RESULTS, artifacts_of
+from clipx.run.folder import ARTIFACTS, RESULTS
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
@@ -207,7 +207,7 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
     choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
-    return artifacts_of(out) / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
+    return out / ARTIFACTS / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
 
 
 def _hashes_of_artifact(path: Path) -> dict[str, str] | None:

@@ -10,6 +10,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from clipx.errors import printable
+
 if TYPE_CHECKING:  # it imports open_clip, which is slow
     from clipx.models.frozen import FrozenTower
 
@@ -151,8 +153,13 @@ class Task(Protocol):
 
 
 def spreadsheet_cell(value: object) -> object:
-    """Return a CSV cell that no spreadsheet executes: a text that begins like a formula gets a leading quote."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """Return a CSV cell that no spreadsheet executes: a text that begins like a formula gets a leading quote.
+
+    Control characters become spaces.
+    """
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else printable(value)
 
 
 def csv_text(table: Sequence[Sequence[object]]) -> str:

@@ -333,6 +333,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
     # again, because a launcher of Hydra may have started this process
     permit("programs", _typed_programs(overrides))
+    permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
     permitted_plugins(overrides)
     load_plugins_of_file(config.plugins)
     check(config)

@@ -39,6 +39,10 @@ from clipx.utils.registry import lookup, one_of
 from clipx.utils.trust import check_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
+# Settings that only the command line may give: what is written where, which code runs, and which machine is called
+TYPED = ("hydra", "runs", "launch")
+TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out", "root")  # `out` and `root` of clipx eval
+MOST_SEEDS = 1000
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
 
 
@@ -83,12 +87,12 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
-    _refuse_hydra_and_resolvers(path, content)
+    _refuse_typed(path, content)
     arms, seeds = content.pop("arms", {}), content.pop("seeds", 1)
     if not isinstance(arms, dict) or not all(_are_overrides(a) for a in arms.values()):
         raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
-    if not isinstance(seeds, int) or seeds < 1:
-        raise UserError(f"recipe {path}: seeds={seeds} must be 1 or more")
+    if type(seeds) is not int or not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"recipe {path}: seeds={seeds} must be a number from 1 to {MOST_SEEDS}")
     evaluations = content.pop("evaluations", [[]])
     if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
         raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
@@ -97,6 +101,12 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         raise UserError(f"recipe {path}: looks={looks} must be a list of numbers of seeds")
     if failed_loss is not None and (isinstance(failed_loss, bool) or not isinstance(failed_loss, int | float)):
         raise UserError(f"recipe {path}: failed_loss={failed_loss} must be a number")
+    for override in (o for overrides in (*arms.values(), *evaluations) for o in overrides):
+        key, _, value = override.lstrip("+~").partition("=")
+        if key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
+            raise UserError(f"recipe {path}: {override}: {key} may only be set on the command line")
+        if "pipe:" in value.lower():
+            raise UserError(f"recipe {path}: {override}: a program may only be named on the command line")
     scale = _scale(path, content.pop("scale", {}))
     plugins = content.get("plugins", [])
     if not isinstance(plugins, list):
@@ -115,9 +125,9 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     )
 
 
-def _refuse_hydra_and_resolvers(path: Path, content: dict[Any, Any]) -> None:
-    """Raise UserError if a recipe, which may come from somebody else, configures Hydra or reads the environment."""
-    if keys := [key for key in content if str(key).startswith("hydra")]:
+def _refuse_typed(path: Path, content: dict[Any, Any]) -> None:
+    """Raise UserError if a recipe, which may come from somebody else, has a key of TYPED or reads the environment."""
+    if keys := [key for key in content if re.split(r"[./]", str(key))[0] in TYPED]:
         raise UserError(f"recipe {path}: {keys[0]} may only be set on the command line, not by a recipe")
     for text in _texts(content):
         if found := other_interpolation(text):
@@ -152,11 +162,11 @@ def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
 
 
 def _is_choice(entry: Any) -> bool:
-    """Return True for {override /GROUP: NAME}."""
+    """Return True for {override /data: NAME} and {override /objective: NAME}."""
     if not isinstance(entry, dict) or len(entry) != 1:
         return False
     (key, name), *_ = entry.items()
-    return isinstance(key, str) and key.startswith("override /") and isinstance(name, str)
+    return key in ("override /data", "override /objective") and isinstance(name, str)
 
 
 def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:

@@ -133,7 +133,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = load_json((path / MANIFEST).read_text())
         digests = manifest["sha256"]
-        int(manifest["step"]), manifest["data"], digests[WEIGHTS], digests[TRAINING]  # raises if one is missing
+        step, _ = manifest["step"], (manifest["data"], digests[WEIGHTS], digests[TRAINING])  # raises if one is missing
+        if type(step) is not int or step < 0:
+            raise ValueError(f"step={step!r} is no number of steps")
         if outside := [name for name in digests if Path(name).name != name]:
             raise ValueError(f"{outside[0]} is outside the checkpoint")
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -144,7 +146,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def num_pairs(manifest: Mapping[str, Any]) -> int | None:
     """Return the number of pairs of the data that a checkpoint was trained on; None for streams."""
     pairs = str(manifest["data"]).partition(":")[0]  # PAIRS:DIGEST, except for streams
-    return int(pairs) if pairs.isdigit() else None
+    return int(pairs) if pairs.isdigit() and len(pairs) < 20 else None
 
 
 def progress_of(path: Path, config: RunConfig) -> Progress:

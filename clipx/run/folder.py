@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,7 @@ RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
 DICTS = dict.fromkeys(("samples", "packages", "init", "teacher"), dict)
 ENTRIES = {"data": str, "device": str, "processes": int, **DICTS}  # of environment.json, as read
 Row = dict[str, Any]  # a line of log.jsonl
+NESTED = ("geometry", "evaluation", "columns")  # entries of a row with several numbers, by name
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class RunFolder:
         Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.
         """
         run = cls.of(config)
+        refuse_links(run.path)
         if (run.path / LOG).exists() or (run.path / "checkpoints").exists():  # else no step was done yet
             run.refuse_changes(config)
         write_text(run.path / CONFIG, OmegaConf.to_yaml(OmegaConf.structured(config)))
@@ -99,10 +102,12 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The settings of config.yaml, with defaults for those that it lacks; values have the right type.
 
-        Raises UserError: config.yaml is missing or unreadable, a key is unknown, or a value has another type.
+        Raises UserError: config.yaml is missing or unreadable, a key is unknown, a value has another type, or a link
+        leads out of the run.
         """
         if not self.has_config:
             raise UserError(f"{self.path} is not a run directory (it has no {CONFIG})")
+        refuse_links(self.path)
         return _read_config(self.path / CONFIG)
 
     def load_config(self) -> RunConfig:
@@ -250,11 +255,33 @@ def _git(*arguments: str) -> str:
     return result.stdout.strip()
 
 
-def artifacts_of(folder: Path) -> Path:
-    """Return the folder of artifacts to write to. Raises UserError: it is a link, which may lead anywhere."""
-    if (folder / ARTIFACTS).is_symlink():
-        raise UserError(f"{folder / ARTIFACTS} is a link: results are only written inside a run; remove the link")
-    return folder / ARTIFACTS
+def refuse_links(run: Path) -> None:
+    """Raise UserError if a run has a link that leads out of it, or a pipe or a device.
+
+    Through a link, clipx would write or delete elsewhere, and reading a pipe or a device may never end.
+    """
+    inside = run.resolve()
+    for folder, below, files in os.walk(run):
+        for path in (Path(folder, name) for name in (*below, *files)):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # another process has removed it meanwhile
+                continue
+            if stat.S_ISLNK(mode):
+                if not _target(path).is_relative_to(inside):
+                    raise UserError(
+                        f"{path} is a link that leads out of the run, and clipx reads and writes only inside a run: "
+                        "replace the link by a copy, or keep the whole run elsewhere and link to its folder"
+                    )
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UserError(f"{path} is neither a file nor a folder; remove it")
+
+
+def _target(link: Path) -> Path:
+    try:
+        return link.resolve()
+    except (OSError, RuntimeError):  # a circle of links
+        return Path("/")
 
 
 def run_folders(path: Path) -> Iterator[Path]:
@@ -324,7 +351,16 @@ def rows_of(log: Path) -> Iterator[Row]:
         except ValueError:
             continue
         if isinstance(row, dict) and type(row.get("step")) is int:
-            yield row
+            yield {key: value for key, value in row.items() if _fits(key, value)}
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Return False for a value of a log's row that is not of the kind that clipx writes; such a value is left out."""
+    if key not in NESTED:
+        return True
+    lists = value.values() if isinstance(value, dict) else [None]
+    numbers = [one for found in lists for one in (found if key == "columns" and isinstance(found, list) else [found])]
+    return all(one is None or type(one) in (int, float) for one in numbers) and isinstance(value, dict)
 
 
 def read_object(file: Path, advice: str) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 
 from filelock import SoftFileLease, Timeout
 
-from clipx.errors import UserError
+from clipx.errors import UserError, printable_line
 from clipx.utils.files import write_text
+from clipx.utils.trust import load_json
 
 BEAT = 5.0  # seconds between two refreshes of a lock file
 STALE = 60.0  # seconds without a refresh after which an owner on another machine counts as dead
@@ -131,9 +132,10 @@ def _machine() -> str:
 def _read(owner: Path) -> dict[str, Any]:
     """Return the owner; {} if it is not written yet, a moment after the lock was taken."""
     try:
-        return dict(json.loads(owner.read_text()))
+        found = load_json(owner.read_text())
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _name(holder: dict[str, Any]) -> str:
@@ -144,4 +146,4 @@ def _name(holder: dict[str, Any]) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"clipx: {line}", file=sys.stderr, flush=True)
+    print(f"clipx: {printable_line(line)}", file=sys.stderr, flush=True)

@@ -8,15 +8,17 @@ import json
 import os
 import re
 import site
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from typing import Any
 
 PERMITTED = "CLIPX_PERMITTED"
 DIGITS = 40  # of an integer; seeds and sizes have at most 20
 DEPTH = 100  # of nested lists and objects
 VALUES = 100_000  # of a YAML file
+OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integers of YAML 1.1 in base 8 and 60
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 
 
@@ -38,10 +40,21 @@ def _permitted() -> dict[str, list[str]]:
 
 
 def is_installed(module: str) -> bool:
-    """Return True if the package of a module is installed, and not only in the current folder or on PYTHONPATH."""
-    package = module.partition(".")[0]
-    folders = [*site.getsitepackages(), site.getusersitepackages()]
-    return PathFinder.find_spec(package, folders) is not None or package in packages_distributions()
+    """Return True if a module is installed, and not only in the current folder or on PYTHONPATH.
+
+    A folder without __init__.py is no proof: a folder of the same name in the current one would be a part of it.
+    """
+    package, *inner = module.split(".")
+    folders: Sequence[str] = [*site.getsitepackages(), site.getusersitepackages()]
+    found = PathFinder.find_spec(package, folders)
+    if found is None and package in packages_distributions():  # an editable installation
+        found = find_spec(package)
+        return found is not None and found.origin is not None and "__main__" not in inner
+    for name in inner:
+        folders = [*found.submodule_search_locations] if found and found.submodule_search_locations else []
+        package = f"{package}.{name}"
+        found = PathFinder.find_spec(package, folders)
+    return found is not None and found.origin is not None and "__main__" not in inner
 
 
 def load_json(text: str | bytes) -> Any:
@@ -59,15 +72,27 @@ def _integer(digits: str) -> int:
 
 
 def load_yaml(text: str) -> Any:
-    """Parse YAML of plain values. Raises ValueError like `check_yaml`; yaml.YAMLError: not YAML."""
+    """Parse YAML of plain values. Raises ValueError: like `check_yaml`, or a key stands twice; YAMLError: not YAML."""
     import yaml  # here, because completion loads this module and must answer at once
 
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := next((key for at, key in enumerate(keys) if key in keys[:at]), None):
+                raise ValueError(f"line {node.start_mark.line + 1}: the key {twice} stands twice")
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
     check_yaml(text)
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml.load(text, Loader)
 
 
 def check_yaml(text: str) -> None:
-    """Raise ValueError for aliases that expand to too many values, deep nesting, and very long integers."""
+    """Raise ValueError for what is easily misread, or too large.
+
+    That is: a number that YAML reads in base 8 or 60 (`0777`, `1:30`), aliases that expand to too many values, deep
+    nesting, and very long integers.
+    """
     import yaml
 
     sizes: dict[str, int] = {}  # anchor -> number of values
@@ -89,6 +114,10 @@ def check_yaml(text: str) -> None:
                 sizes[event.anchor] = 1
             if len(event.value) > DIGITS and event.value.isdigit():
                 raise ValueError(f"{where}: an integer of {len(event.value)} digits")
+            if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
+                raise ValueError(
+                    f"{where}: YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes"
+                )
         if len(nodes) > DEPTH:
             raise ValueError(f"{where}: nested too deeply")
         if total > VALUES:

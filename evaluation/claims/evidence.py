@@ -85,7 +85,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
                 left_out.append(f"left out, recipe={recipe} with other settings: {first_names(paths_of_same)}")
     if unknown := sorted({claim for run in runs for claim in run.config.claims} - KNOWN):
         left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
-    drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg"))]
+    drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg")) if not svg.is_symlink()]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])
     return Evidence(found, _stated(paths), left_out, next(histograms, None), drawn, designs, others)
 

@@ -165,7 +165,7 @@ def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
-        if not (name.isdecimal() and int(name) < classes):
+        if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
     return _by_label(folder, {int(name): images_of(folder / name) for name in sorted(names, key=int)})
 

@@ -111,9 +111,9 @@ def _split(folder: Path, classes: int, grouped: bool) -> Split:
     labels = []
     for i in range(len(shards)):
         text = sample_text(shards, i, "cls")
-        if not (text.isdecimal() and int(text) < classes):
+        if not (text.isdecimal() and len(text) < 10 and int(text) < classes):
             allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
-            refuse(shards, i, f"class {text!r}, allowed {allowed}")
+            refuse(shards, i, f"class {text[:20]!r}, allowed {allowed}")
         labels.append(int(text))
     return Split(ShardImages(shards), torch.tensor(labels), _groups(shards) if grouped else None)
 
@@ -188,10 +188,10 @@ def _lines(path: Path, content: str) -> list[str]:
 def _check_shard_names(folder: Path) -> None:
     """Raise UserError unless the folder holds exactly 0.tar .. (n-1).tar, with n from nshards.txt."""
     text = read_text(folder / "nshards.txt", "the number of shards").strip()
-    if not text.isdecimal():
-        raise UserError(f"{folder / 'nshards.txt'} holds {text!r}, expected a number")
-    expected = {f"{k}.tar" for k in range(int(text))}
     found = {path.name for path in folder.glob("*.tar")}
+    if not text.isdecimal() or len(text) > 9 or int(text) > 2 * len(found) + 10:
+        raise UserError(f"{folder / 'nshards.txt'} holds {text[:20]!r}, expected the number of its {len(found)} shards")
+    expected = {f"{k}.tar" for k in range(int(text))}
     if expected != found:
         names = sorted(expected - found) or sorted(found - expected)
         problem = "missing" if expected - found else "not expected"

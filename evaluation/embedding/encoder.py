@@ -17,7 +17,7 @@ from clipx.config.schema import RunConfig
 from clipx.config.setting import check, from_values
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
-from clipx.errors import UserError, one_line
+from clipx.errors import UserError, one_line, prefixed
 from clipx.models import clip
 from clipx.models.frozen import weights_digest
 from clipx.models.towers import open_clip_towers
@@ -103,12 +103,15 @@ def from_file(file: str | Path, device: torch.device = CPU, precision: str = "fp
     """
     try:
         with safe_open(file, "pt") as opened:
-            settings = (opened.metadata() or {})["clipx"]
+            settings = load_json((opened.metadata() or {})["clipx"])
         weights = load_file(file)
-    except Exception as error:  # a missing file or entry, or the error type of safetensors
+        if not isinstance(settings, dict):
+            raise ValueError("its settings are no object")
+    except Exception as error:  # a missing file or entry, no JSON, or the error type of safetensors
         raise UserError(f"{file} is no model that `clipx export` wrote ({one_line(error)})") from error
-    config = from_values(RunConfig, load_json(settings))
-    check(config)
+    with prefixed(str(file)):
+        config = from_values(RunConfig, settings)
+        check(config)
     model = clip.build_model(config, pretrained=False)
     checkpoints.set_weights(model, weights, Path(file))
     model.to(device).to(memory_format=torch.channels_last).eval()

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from clipx.utils.files import write_text
+from clipx.errors import UserError
+from clipx.utils.files import write_bytes, write_text
 from evaluation.claims.assess import outcomes
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.published import TABLES
@@ -180,9 +181,10 @@ def save(document: Document, table: list[list[object]], out: Path, name: str, co
     """Write NAME.html, NAME.md with the files that it links to, and `table` as NAME.csv."""
     folder = out / f"{name}_files"
     markdown = Markdown(document, folder.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link, through which figures would be written elsewhere; remove it")
     for file, content in markdown.files.items():
-        (folder / file).write_bytes(content)
+        write_bytes(folder / file, content)  # replaces a link instead of following it
     linked = [folder / file for file in markdown.files]
     report = ReportFiles(out / f"{name}.html", out / f"{name}.md", out / f"{name}.csv", linked)
     write_text(report.html, render_html(replace(document, command=command)))

@@ -89,7 +89,7 @@ def pairs_in_epoch(run: Run) -> int | None:
     """Return the number of training pairs of an epoch, without those held out; None if the run does not tell it."""
     pairs = str(run.environment.get("data")).partition(":")[0]  # PAIRS:DIGEST, except for streams
     data = run.config.data
-    return num_train(int(pairs), data.held_out) if pairs.isdigit() else data.num_samples
+    return num_train(int(pairs), data.held_out) if pairs.isdigit() and len(pairs) < 20 else data.num_samples
 
 
 def unfinished(run: Run) -> str:

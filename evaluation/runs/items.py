@@ -36,6 +36,7 @@ SCHEMA = pa.schema({
     "questions": WORD,  # hash of data, prompts and scoring: two models' rows with equal hashes are paired by `item`
     "source": WORD,  # specification of the data set, so that a report can open it and show pictures
 })  # fmt: skip
+MOST_ROWS = 20_000_000  # of a run; ImageNet's and COCO's validation images under six protocols are one million
 COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stores 0, 1, 2, ... in almost no space
 
 
@@ -62,7 +63,10 @@ def read(out: Path) -> pa.Table:
     if not path.is_file():
         return SCHEMA.empty_table()
     try:
-        return parquet.ParquetFile(path).read().select(SCHEMA.names).cast(SCHEMA)
+        file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > MOST_ROWS:
+            raise UserError(f"{path} has {file.metadata.num_rows:,} rows; at most {MOST_ROWS:,} are read")
+        return file.read().select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise UserError(f"{path} is not a table of items: remove it and run clipx eval with force=true") from error
 

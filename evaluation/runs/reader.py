@@ -1,16 +1,29 @@
 """Run: what a report reads of a run directory, at once and checked: settings, log, result rows and artifacts."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from clipx.config.schema import RunConfig
 from clipx.config.setting import from_values
 from clipx.errors import UserError
-from clipx.run.folder import AGAIN, ARTIFACTS, RESULTS, Row, RunFolder, natural_order, read_object, run_folders
+from clipx.run.folder import (
+    AGAIN,
+    ARTIFACTS,
+    RESULTS,
+    Row,
+    RunFolder,
+    natural_order,
+    read_object,
+    refuse_links,
+    run_folders,
+)
 from evaluation.runs import results
 from evaluation.types import Result, first_names
 
@@ -19,25 +32,71 @@ REPORT = "report.md"  # a pattern such as runs/RECIPE-* matches the folder of a 
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 NUMBER = (int, float)
 OTHER_DATA = re.compile(r" \[data [0-9a-f]+\]$")  # at the end of a data set's name, see `name_apart`
+
+
+class Exactly(tuple[Any, ...]):
+    """A shape: a list of as many values, each of its own shape."""
+
+
+class And(tuple[Any, ...]):
+    """A shape: a value that has all of these shapes."""
+
+
+def _number(value: Any) -> bool:
+    return type(value) in NUMBER and math.isfinite(value)
+
+
+def _table_of_numbers(*last: int) -> Callable[[Any], bool]:
+    """Return a check for rows of equally many numbers; with `last`, for rows of lists of that many numbers."""
+
+    def check(value: Any) -> bool:
+        try:
+            found = np.array(value, np.float64)
+        except (TypeError, ValueError):
+            return False
+        return found.ndim == 2 + len(last) and found.shape[2:] == last and bool(np.isfinite(found).all())
+
+    return check
+
+
+def _text_or_image(entry: Any) -> bool:
+    """Return True for an entry of a retrieval example: an image (`src`), or a caption."""
+    shown = [entry.get(key) for key in ("src", "caption", "text")] if isinstance(entry, dict) else []
+    return any(shown) and all(text is None or isinstance(text, str) for text in shown)
+
+
+def _cells_fit(artifact: dict[str, Any]) -> bool:
+    """Return True if the class numbers of all cells have names."""
+    names = len(artifact["classnames"])
+    return all(0 <= true < names and 0 <= predicted < names for true, predicted, _ in artifact["cells"])
+
+
 # kind of artifact -> what the report reads from it. A dict: these keys; {str: x}: any keys, each with x; [x]: a list of
-# x; a type or several: a value of that type. Plug-ins may write other kinds.
-ANSWERS = [{"similarity": NUMBER, "correct": object}]
+# x; Exactly(x, y): a list of an x and a y; a type or several: a value of that type; a function: True for a right value;
+# And(x, y): both. Plug-ins may write other kinds.
+POINTS = [Exactly((_number, _number))]
+ANSWERS = [And(({"similarity": NUMBER, "correct": object}, _text_or_image))]
+CAPTION = {"caption": str, "text": _number, "image": _number, "popularity": lambda p: p is None or _number(p)}
 SHAPES: dict[str, Any] = {
-    "confusion": {"classnames": [object], "matrix": [[NUMBER]]},
-    "confused": {"classnames": [object], "cells": [[NUMBER]]},
-    "pairs": {"categories": {str: {"value": object, "low": object, "high": object}}},
-    "linear_probe": {"C": [NUMBER], "validation_accuracy": [NUMBER]},
+    "confusion": {"classnames": [object], "matrix": [[_number]]},
+    "confused": And(({"classnames": [object], "cells": [Exactly((int, int, _number))]}, _cells_fit)),
+    "pairs": {"categories": {str: {"value": _number, "low": _number, "high": _number}}},
+    "linear_probe": {"C": [_number], "validation_accuracy": [_number]},
     "retrieval": {
-        "text_to_image": [{"rank": NUMBER, "images": ANSWERS}],
-        "image_to_text": [{"rank": NUMBER, "captions": ANSWERS}],
+        "text_to_image": [And(({"rank": int, "images": ANSWERS}, _text_or_image))],
+        "image_to_text": [And(({"rank": int, "captions": ANSWERS}, _text_or_image))],
     },
     "geometry": {
-        "margins": {"first": NUMBER, "last": NUMBER, "counts": [NUMBER]},
-        "pca": {"image": [[NUMBER]], "text": [[NUMBER]]},
+        "margins": {"first": _number, "last": _number, "counts": [_number]},
+        "pca": And(({"image": POINTS, "text": POINTS}, lambda pca: len(pca["image"]) == len(pca["text"]))),
     },
-    "weights": {"shown": [{"pixels": list, "patches": [[NUMBER]], "words": [[object]]}]},
-    "popularity": {"captions": {str: [{"caption": object, "text": NUMBER, "image": NUMBER}]}, "curve": {}},
-    "zeroshot_draws": {"top1": [NUMBER], "mean_per_class": [NUMBER]},
+    "weights": {
+        "shown": [
+            {"pixels": _table_of_numbers(3), "patches": _table_of_numbers(), "words": [Exactly((object, _number))]}
+        ]
+    },
+    "popularity": {"captions": {str: [CAPTION]}, "curve": {str: [_number]}},
+    "zeroshot_draws": {"top1": [_number], "mean_per_class": [_number]},
 }
 
 
@@ -139,6 +198,7 @@ def read(path: Path, limited: bool = False) -> Run:
     Raises UserError: a file of the run is corrupt; the message names it.
     """
     folder = RunFolder(path)
+    refuse_links(path)
     rows = results.read(path / RESULTS)
     kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     is_seed_folder = path.name[:1] == "s" and path.name[1:].isdigit()
@@ -199,7 +259,15 @@ def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any
 def _problem(value: Any, shape: Any, name: str = "") -> str:
     """Return what the first part of `value` without the right shape lacks; "" if there is none."""
     inner: list[tuple[str, Any, Any]] = []
-    if isinstance(shape, dict) and isinstance(value, dict):
+    if isinstance(shape, And):
+        return next((problem for part in shape if (problem := _problem(value, part, name))), "")
+    if isinstance(shape, Exactly):
+        if not isinstance(value, list) or len(value) != len(shape):
+            return f"{name.rstrip('.')} is wrong"
+        inner = [(name, element, of_element) for element, of_element in zip(value, shape, strict=True)]
+    elif callable(shape) and not isinstance(shape, type):
+        return "" if shape(value) else f"{name.rstrip('.') or 'a value'} is wrong"
+    elif isinstance(shape, dict) and isinstance(value, dict):
         if missing := [key for key in shape if key is not str and key not in value]:
             return f"no {name}{missing[0]}"
         names = value if str in shape else shape

@@ -22,7 +22,7 @@ from clipx.config.schema import RunConfig
 from clipx.data.shards import index
 from clipx.data.shards.index import open_index
 from clipx.errors import Fault, UserError, printable_line
-from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights
+from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_manifest
 from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home
 from clipx.utils.trust import load_json, load_yaml
@@ -43,6 +43,24 @@ RECIPES = {  # name -> recipe, and what the line names
     "secret": ("name: '${oc.env:SECRET}'", "${oc.env:SECRET}"),
     "nested_secret": ("name: '${oc.env:${name}}'", "may not be read"),
     "code": ("plugins: [pwned]", "plugins=[pwned]"),
+    "code_of_a_folder": ("plugins: [pwned_folder.inner]", "plugins=[pwned_folder.inner]"),
+    "program": ("plugins: [pytest.__main__]", "plugins=[pytest.__main__]"),
+    "pipe_of_an_arm": (
+        """arms: {a: ["data.urls=['pipe:touch PWNED']"]}""", "a program may only be named on the command line"),
+    "code_of_an_arm": ("arms: {a: ['plugins=[pwned]']}", "plugins may only be set on the command line"),
+    "code_of_an_evaluation": ("evaluations: [['plugins=[pwned]']]", "plugins may only be set on the command line"),
+    "folder_of_an_evaluation": ("evaluations: [['out=PWNED']]", "out may only be set on the command line"),
+    "logging_of_an_arm": (
+        "arms: {a: ['+hydra.job_logging.handlers.h={class: logging.FileHandler, filename: PWNED}']}",
+        "hydra.job_logging.handlers.h may only be set"),
+    "launcher": ("defaults: [demo, {override /hydra/launcher: submitit_slurm}]", "must be a list of recipes"),
+    "runs": ("runs: PWNED", "runs may only be set on the command line"),
+    "server": ("launch: {nodes: 2, rendezvous: 'example.org:29500'}", "launch may only be set on the command line"),
+    "rendered": ("data: {root: PWNED}", "only rendered into a folder of the command line"),
+    "base_60": ("train: {batch_size: 1:30}", "base 8 or 60"),
+    "base_8": ("train: {samples: 0777}", "base 8 or 60"),
+    "seeds": ("seeds: true", "must be a number from 1 to 1000"),
+    "many_seeds": ("seeds: 100000000", "must be a number from 1 to 1000"),
     "bomb": ("a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]" for i in range(12)), "values, aliases"),
     "deep": ("a: " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
@@ -56,9 +74,13 @@ def test_a_recipe_of_somebody_else_is_refused_in_one_line(
 ) -> None:
     monkeypatch.setenv("SECRET", "my-token")
     (tmp_path / "pwned.py").write_text("open('PWNED', 'w')\nTERMS = {}\n")
+    (tmp_path / "pwned_folder").mkdir()
+    (tmp_path / "pwned_folder" / "inner.py").write_text("open('PWNED', 'w')\nTERMS = {}\n")
     text, named = RECIPES[kind]
-    evaluation = "" if "data:" not in text else text.replace("data: {", "data: {cache: none, evaluation: [], ")
-    (tmp_path / "r.yaml").write_text(f"defaults: [demo]\n{evaluation or text}\n")
+    streamed = "webdataset" in text
+    evaluation = "" if not streamed else text.replace("data: {", "data: {cache: none, evaluation: [], ")
+    defaults = "" if "defaults" in text else "defaults: [demo]\n"
+    (tmp_path / "r.yaml").write_text(f"{defaults}{evaluation or text}\n")
     started = time.monotonic()
     done = clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
     assert time.monotonic() - started < 20  # a bomb would take minutes and gigabytes
@@ -103,15 +125,65 @@ def test_the_settings_of_a_run_are_plain_values(copied_run: tuple[RunConfig, Pat
         RunFolder(run).config  # noqa: B018
 
 
-def test_a_linked_folder_of_artifacts_leads_no_write_outside(
-    copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path
+@pytest.mark.parametrize("name", ["artifacts", "results", "intermediate", "log.jsonl", "checkpoints/best"])
+def test_a_link_leads_no_write_out_of_a_run(
+    copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path, name: str
 ) -> None:
+    config, run = copied_run
+    (tmp_path / "elsewhere").mkdir()
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "elsewhere" / ("new" if name == "log.jsonl" else ""))
+    data = f"datasets=[captions:{shards}/train]"
+    for command in (("eval", str(run), data, "workers=0"), ("report", str(run))):
+        assert "is a link that leads out of the run" in clipx_here(*command, cwd=tmp_path, code=2).stderr
+    with pytest.raises(UserError, match="is a link that leads out of the run"):
+        train(config)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "environment.json", "artifacts/x.json", "train.lock.owner"])
+def test_a_pipe_or_a_device_in_a_run_is_not_read(copied_run: tuple[RunConfig, Path], tmp_path: Path, name: str) -> None:
+    _, run = copied_run
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    assert "is neither a file nor a folder" in clipx_here("report", str(run), cwd=tmp_path, code=2).stderr
+    (run / name).unlink()
+    (run / name).symlink_to("/dev/zero")
+    assert "is a link that leads out" in clipx_here("report", str(run), cwd=tmp_path, code=2).stderr
+
+
+def test_a_link_of_a_report_is_not_followed(copied_run: tuple[RunConfig, Path], tmp_path: Path) -> None:
     _, run = copied_run
     (tmp_path / "elsewhere").mkdir()
-    (run / "artifacts").symlink_to(tmp_path / "elsewhere")
-    done = clipx_here("eval", str(run), f"datasets=[captions:{shards}/train]", "workers=0", cwd=tmp_path, code=2)
-    assert "artifacts is a link" in done.stderr
+    (run.parent / "report_files").symlink_to(tmp_path / "elsewhere")
+    assert "report_files is a link" in clipx_here("report", str(run.parent), cwd=tmp_path, code=2).stderr
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ['"5"', "-3", "1e999"])
+def test_a_step_that_is_no_number_of_steps_is_a_corrupt_manifest(copied_run: tuple[RunConfig, Path], step: str) -> None:
+    _, run = copied_run
+    manifest = checkpoints(run)[-1] / "checkpoint.json"
+    manifest.write_text(manifest.read_text().replace('"step": 4', f'"step": {step}'))
+    with pytest.raises(UserError, match=r"checkpoint\.json cannot be read"):
+        read_manifest(manifest.parent)
+
+
+@pytest.mark.parametrize("owner", ["[1, 2]", "[" * 20_000 + "]" * 20_000, '{"pid": 1, "host": "\\u001b[2J"}'])
+def test_an_odd_owner_of_a_lock_is_another_process(
+    copied_run: tuple[RunConfig, Path], capsys: pytest.CaptureFixture[str], owner: str
+) -> None:
+    config, run = copied_run
+    (run / "train.lock.owner").write_text(owner)
+    train(config)
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_key_of_a_run_stands_once() -> None:
+    with pytest.raises(ValueError, match="the key seed stands twice"):
+        load_yaml("seed: 0\nname: a\nseed: 7\n")
+    assert load_yaml("a: {seed: 0}\nb: {seed: 1}\n") == {"a": {"seed": 0}, "b": {"seed": 1}}
 
 
 def test_weights_of_integers_are_refused(copied_run: tuple[RunConfig, Path]) -> None:

@@ -17,6 +17,7 @@ from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
+from clipx.utils.trust import is_permitted
 
 
 def _root(config: DataConfig) -> Path:
@@ -65,7 +66,10 @@ def _folder(config: DataConfig) -> PairSource:
 
 
 def _rendered(config: DataConfig) -> Path:
-    return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
+    root = Path(config.root) if config.root else None
+    if root and not root.exists() and not is_permitted("roots", str(root)):
+        raise UserError(f"data.root={root} does not exist; scenes are only rendered into a folder of the command line")
+    return ensure_rendered(config.scenes, root)
 
 
 class ScenePairs(ShardPairs):

@@ -87,7 +87,6 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     Raises UserError for a missing configuration, missing weights, embed_dim=None, an encoder without a class token, or
     too long a context.
     """
-    from transformers import AutoModel
 
     source = config.name.partition(":")[2]
     if embed_dim is None:
@@ -98,7 +97,7 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     if length > longest:
         raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if config.pretrained is None or not load:
-        encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        encoder = _from_config(shape, source)
     else:
         encoder = _load_pretrained(config.pretrained, source, shape)
     if getattr(encoder, "pooler", None) is not None:
@@ -137,7 +136,7 @@ def _load_config(source: str) -> Any:
         raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: there is no such file")
     try:
         with quiet_hub(fetching=not local):
-            shape = AutoConfig.from_pretrained(local or source)
+            shape = AutoConfig.from_pretrained(local or source, trust_remote_code=False)
     except Exception as error:  # the hub client raises many types
         if is_folder:
             raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {one_line(error)}") from error
@@ -153,6 +152,16 @@ def _load_config(source: str) -> Any:
     return shape
 
 
+def _from_config(shape: Any, source: str) -> Any:
+    """Return the encoder with random weights. Raises UserError: its sizes do not fit."""
+    from transformers import AutoModel
+
+    try:
+        return AutoModel.from_config(shape, dtype=torch.float32, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    except Exception as error:  # sizes of somebody else's file raise many types
+        raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {one_line(error)}") from error
+
+
 def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     """Load the encoder's weights from a file, a folder or the hub; missing weights are an error."""
     from transformers import AutoModel
@@ -164,7 +173,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
     is_local = path.exists()
     try:
         if path.is_file():
-            encoder = AutoModel.from_config(shape, dtype=torch.float32)  # type: ignore[no-untyped-call]
+            encoder = _from_config(shape, source)
             prefix = f"{encoder.base_model_prefix}."  # of the keys of weights that were saved with a head
             saved = load_state_dict(str(path), weights_only=True)
             found = encoder.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items()}, strict=False)
@@ -172,7 +181,7 @@ def _load_pretrained(weights: str, source: str, shape: Any) -> Any:
         else:
             with quiet_hub(fetching=not is_local):
                 encoder, report = AutoModel.from_pretrained(
-                    weights, config=shape, dtype=torch.float32, output_loading_info=True
+                    weights, config=shape, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
                 )
             missing = list(report["missing_keys"])
     except Exception as error:  # the hub client and torch.load raise many types

@@ -15,7 +15,7 @@ from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sources.opening import ensure_root_folder
 from clipx.models import clip
 from clipx.run import checkpoint as checkpoints
-from clipx.run.folder import RunFolder, artifacts_of
+from clipx.run.folder import ARTIFACTS, RunFolder
 from clipx.types import PointSet
 from clipx.utils.files import write_text
 from evaluation.datasets.opening import open_dataset
@@ -38,7 +38,7 @@ def evaluate(checkpoint: Path, out: Path) -> None:
     model = clip.build_model(config, pretrained=False).eval()
     checkpoints.load_weights(model, folder)
     artifact = {"kind": "weights", "shown": _examples(config, model, datasets[0])}
-    write_text(artifacts_of(out) / f"weights-{config.data.name}.json", json.dumps(artifact))
+    write_text(out / ARTIFACTS / f"weights-{config.data.name}.json", json.dumps(artifact))
 
 
 @torch.inference_mode()

@@ -47,7 +47,7 @@ from clipx.data.sources.opening import ensure_root_folder, open_pair_source
 from clipx.errors import UserError
 from clipx.models.temperature import TEMPERATURE_PREFIX, build_temperature
 from clipx.run import checkpoint as checkpoints
-from clipx.run.folder import RESULTS, RunFolder, artifacts_of
+from clipx.run.folder import ARTIFACTS, RESULTS, RunFolder
 from clipx.utils.files import write_text
 from evaluation import metrics
 from evaluation.datasets.files import SourceImages
@@ -110,7 +110,7 @@ def evaluate(
     results.add(path, rows)
     results.write_tables(out)
     results.show(rows)
-    write_text(artifacts_of(out) / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
+    write_text(out / ARTIFACTS / f"{TASK}-{config.data.name}.json", json.dumps(artifact))
     return rows
 
 

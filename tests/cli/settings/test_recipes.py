@@ -76,7 +76,7 @@ def test_a_choice_may_be_quoted() -> None:
         ("arms: ${x}", "arms must be lines of the form NAME"),
         ("evaluations:", "evaluations must be a list"),
         ("scale: 3", "scale"),
-        ("seeds: 0", "seeds=0 must be 1 or more"),
+        ("seeds: 0", "seeds=0 must be a number from 1 to 1000"),
         ("defaults: demo", r"defaults=demo must be a list of recipes and choices, such as \[NAME, override /data"),
         ("defaults:", "defaults=None must be a list"),
         ("defaults: [3]", r"defaults=\[3\] must be a list"),

@@ -85,7 +85,7 @@ def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
         ("zeroshot_classification_templates.txt", "a photo of a {}.\n", "lacks {c}"),
         ("test/nshards.txt", "2\n", "1.tar is missing"),
         ("test/nshards.txt", "0\n", "0.tar is not expected"),
-        ("test/nshards.txt", "one\n", "'one', expected a number"),
+        ("test/nshards.txt", "one\n", "'one', expected the number of its"),
         ("test/0.tar", "", "sample"),
     ],
 )
