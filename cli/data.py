@@ -19,11 +19,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from cli.settings.arguments import NoOptions, parse_arguments
+import numpy as np
+
+from cli.settings.arguments import NoOptions, parse_arguments, take_options
 from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, SHARE, between, setting
 from clipx.data.loading.faults import check_bad_rate
 from clipx.data.preprocess import captions
-from clipx.data.preprocess.captions import Keywords
+from clipx.data.preprocess.captions import Keywords, usable
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index, publish
 from clipx.data.shards.reader import Shards
@@ -387,14 +389,72 @@ def pull(arguments: list[str]) -> None:
     print(f"clipx eval RUN datasets=[{name}] root={options.root}")
 
 
+@dataclass
+class EmbedOptions:
+    """The options of `clipx data embed`; all other arguments are settings of a run."""
+
+    out: str = setting("", "folder to write")
+
+
+def embed(arguments: list[str]) -> None:
+    """Run `clipx data embed recipe=R out=FOLDER`: embed all pairs of a run's data, one row for each caption.
+
+    The folder has clip-retrieval's layout, which data=embeddings reads. If the command is stopped, it goes on where it
+    stopped, because the features of the frozen towers are kept (clipx.data.features).
+    """
+    from cli.settings.compose import compose_run
+    from clipx.data.loading.cache import open_captions
+    from clipx.data.loading.features import FeatureTexts, image_features
+    from clipx.data.preprocess.tokenizer import build_tokenizer
+    from clipx.data.sources.embeddings import write
+    from clipx.data.sources.opening import open_pair_source
+    from clipx.models.frozen import frozen_towers
+
+    options, settings = take_options(arguments, EmbedOptions, "data embed")
+    if not options.out or Path(options.out).exists():
+        state = "exists" if options.out else "is missing"
+        raise UserError(f"out={options.out} {state}: clipx data embed recipe=NAME out=NEW_FOLDER")
+    config = compose_run(settings)
+    towers = frozen_towers(config)
+    if len(towers) < 2 or config.model.points.kernel != "none":
+        raise UserError("clipx data embed needs data.features=true, two frozen towers and model.points.kernel=none")
+    source, tokens = open_pair_source(config.data), towers["text"].inputs
+    images = image_features(config.data, source, towers["image"])
+    captions = open_captions(config.data, tokens, source, build_tokenizer(tokens), False, towers["text"])
+    assert isinstance(captions.text, FeatureTexts)
+    all_captions = np.arange(captions.starts[-1])
+    sample = np.repeat(np.arange(len(source)), np.diff(captions.starts))  # of each caption
+    good = ~np.isin(images.numbers(sample), [*images.errors]) & ~np.isin(all_captions, [*captions.errors])
+    sample, caption = sample[good], all_captions[good]
+    places = zip(sample.tolist(), (caption - captions.starts[sample]).tolist(), strict=True)
+    texts = [usable(source.captions(i))[k] for i, k in places]
+    metadata = {"image_path": [source.where(i) for i in sample.tolist()], "caption": texts}
+    vectors = (
+        lambda rows: images.batch(images.numbers(sample[rows]), None).numpy(),
+        lambda rows: captions.text.take(caption[rows]).numpy(),
+    )
+    write(Path(options.out), vectors, metadata)
+    left_out = f", {np.count_nonzero(~good):,} unusable ones left out" if not good.all() else ""
+    print(f"{options.out}: {len(caption):,} pairs{left_out}")
+    widths = " ".join(f"'model.{side}.name=\"embeddings:{tower.shape[0]}\"'" for side, tower in towers.items())
+    print(f"to train: clipx train recipe=embeddings data.root={options.out} {widths}")
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "index": index,
     "keywords": keywords,
     "verify": verify,
     "make": make,
     "pull": pull,
+    "embed": embed,
 }
-OPTIONS = {"keywords": KeywordOptions, "verify": VerifyOptions, "make": MakeOptions, "pull": PullOptions}
+OPTIONS = {
+    "keywords": KeywordOptions,
+    "verify": VerifyOptions,
+    "make": MakeOptions,
+    "pull": PullOptions,
+    "embed": EmbedOptions,
+}
 
 
 def data(arguments: list[str]) -> None:

@@ -4,9 +4,11 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL.Image import Image
 from torch import Tensor
 
@@ -150,6 +152,16 @@ class Task(Protocol):
 
     def score(self, dataset: Any, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Score the requested features on `device`; see Encoder for `cosine`."""
+
+
+@runtime_checkable
+class VectorsOnly(Protocol):
+    """A data set of which only embeddings made elsewhere exist."""
+
+    name: str
+
+    def vectors(self, view: View, numbers: NDArray[np.int64]) -> Tensor:
+        """Return float32 [b, width] of some images or texts."""
 
 
 def spreadsheet_cell(value: object) -> object:

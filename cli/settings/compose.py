@@ -58,7 +58,7 @@ from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.files import content_hash
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
-from clipx.utils.trust import permit
+from clipx.utils.trust import permit, refuse_new_root
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
@@ -334,6 +334,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     # again, because a launcher of Hydra may have started this process
     permit("programs", _typed_programs(overrides))
     permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
+    refuse_new_root(config.data.source, config.data.root)
     permitted_plugins(overrides)
     load_plugins_of_file(config.plugins)
     check(config)

@@ -51,6 +51,18 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
         "held_out": 0.1,
         "evaluation": ["held_out"],
     },
+    # vectors made elsewhere, with heads on towers named embeddings:WIDTH
+    "embeddings": {
+        "source": "embeddings",
+        "image_column": "img_emb",
+        "caption_column": "text_emb",
+        "split": ".",
+        "features": True,
+        "crop_scale": [1.0, 1.0],
+        "workers": 0,
+        "held_out": 0.1,
+        "evaluation": ["held_out"],
+    },
     # any img2dataset shards: data.root=FOLDER data.name=NAME
     "shards": {"source": "shards", "crop_scale": [0.5, 1.0], "split": "."},
     # the papers' training data; recipes set the image preprocessing, evaluation sets are in data.root/evaluation.
@@ -157,6 +169,16 @@ def check_combinations(config: RunConfig) -> None:
 def _check_features(config: RunConfig) -> None:
     """Raise UserError for settings that contradict data.features, or need it."""
     data, image, text = config.data, config.model.image, config.model.text
+    named = [tower.name.startswith("embeddings:") for tower in (image, text)]
+    is_embedding = data.source == "embeddings"
+    if is_embedding or any(named):
+        if not (is_embedding and data.features and all(named) and image.frozen and text.frozen):
+            raise UserError(
+                f"data.source={data.source} with model.image.name={image.name} and model.text.name={text.name}: "
+                "vectors made elsewhere need data=embeddings, and both towers frozen and named embeddings:WIDTH"
+            )
+        if config.model.points.kernel != "none" or data.views is not None:
+            raise UserError("data=embeddings has one vector a sample: set model.points.kernel=none data.views=null")
     if not data.features:
         needing = {
             f"data.views={data.views}": data.views is not None,

@@ -34,6 +34,7 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.terminal import ProgressBar
 
 BLOCK = 128  # items that a tower embeds together
+STATISTICS = 1_000_000  # number of items whose mean and deviation are computed
 POLL = 0.1  # seconds between looks at the blocks of other processes
 MISSING, EMBEDDED, UNUSABLE = 0, 1, 2  # states
 ITEMS, STARTS, ROWS, STATE = "items.npy", "starts.npy", "rows.npy", "state"
@@ -67,7 +68,7 @@ class Items:
 class Features:
     """The features of a set, n items in the order of `Items`."""
 
-    rows: Array  # [n, *shape], or [tokens, width] if `starts` is given
+    rows: Any  # Array [n, *shape], or [tokens, width] if `starts` is given; or another object that is indexed like it
     state: Array  # uint8 [n]
     shape: tuple[int, ...]
     starts: Array | None = None  # int64 [n + 1], first row of each item
@@ -86,10 +87,13 @@ class Features:
         return taken
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation over all items (and tokens), float32 [width] each."""
+        """Return mean and standard deviation over all items (and tokens), float32 [width] each.
+
+        Of more than `STATISTICS` items, evenly spaced blocks of together about as many are taken.
+        """
         width = self.shape[-1]
         total, squares, count = np.zeros(width), np.zeros(width), 0
-        for first in range(0, len(self), BLOCK):
+        for first in range(0, len(self), BLOCK * max(1, len(self) // STATISTICS)):
             numbers = first + np.flatnonzero(self.state[first : first + BLOCK] == EMBEDDED)
             rows = self.take(numbers).reshape(-1, width).double().numpy()
             rows = rows[rows.any(axis=1)] if self.starts is not None else rows

@@ -29,6 +29,8 @@ from clipx.utils.files import cache_home, content_hash, write_text
 
 LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes the outputs
 SIDES = ("image", "text")
+GIVEN = "embeddings"  # kind of tower of embeddings made elsewhere
+MOST_WIDTH = 100_000
 FORMAT = 1  # to be increased when the files that keep digests change
 IDENTITY = ("name", "pretrained", "size", "context_length", "pooling")  # settings of a tower that change its outputs
 
@@ -72,6 +74,19 @@ class FrozenTower(Generic[InputsT]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the tower itself: copies of a model share it."""
         return self
+
+
+@dataclass(eq=False)
+class GivenTower(FrozenTower[InputsT]):
+    """The unknown tower of embeddings made elsewhere (embeddings:WIDTH), which embeds nothing new."""
+
+    @cached_property
+    def body(self) -> nn.Module:
+        """Raises UserError."""
+        raise UserError(
+            f"{self.name} has no tower that could embed new images or texts; allowed sets: embeddings:FOLDER, and "
+            "held_out of a run with data=embeddings"
+        )
 
 
 def frozen_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
@@ -125,6 +140,9 @@ def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tow
 
 def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
     """Return a tower with its digest, from the file that keeps it, else by loading the tower."""
+    kind, _, width = getattr(config.model, side).name.partition(":")
+    if kind == GIVEN:
+        return _given(config, side, width)
     model, file = config.model, _memory(config.model, side)
     try:
         known = json.loads(file.read_text())
@@ -160,6 +178,28 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
         inputs=inputs,
         precision=config.data.feature_precision,
         padding=known["padding"],
+    )
+
+
+def _given(config: RunConfig, side: str, width: str) -> FrozenTower[Any]:
+    if not width.isdecimal() or not 1 <= int(width[:9]) <= MOST_WIDTH:
+        raise UserError(f"model.{side}.name={GIVEN}:{width}: expected {GIVEN}:WIDTH with 1..{MOST_WIDTH}")
+    # of no use, because nothing is embedded, but every tower has them
+    pixels = Pixels(1, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "bicubic", "shortest")
+    inputs: Any = pixels if side == "image" else Tokens("ViT-B-32", 77, config.data.clean)
+    digest = content_hash([GIVEN, side, int(width)])
+    return GivenTower(
+        model=config.model,
+        side=side,
+        digest=digest,
+        versions="",
+        weights=digest,
+        shape=(int(width),),
+        embed_dim=config.model.embed_dim or int(width),
+        projected=True,
+        inputs=inputs,
+        precision=config.data.feature_precision,
+        padding=None,
     )
 
 

@@ -32,7 +32,7 @@ from clipx.run import checkpoint
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
 from clipx.utils.plugins import load_plugins_of_file
-from clipx.utils.trust import load_json, load_yaml
+from clipx.utils.trust import load_json, load_yaml, refuse_new_root
 
 CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
 RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
@@ -118,6 +118,7 @@ class RunFolder:
         config = self.config
         try:
             load_plugins_of_file(config.plugins)
+            refuse_new_root(config.data.source, config.data.root)
             check(config)
         except UserError as error:
             raise UserError(f"{self.path / CONFIG}: {error}") from error

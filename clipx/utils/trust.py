@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from clipx.errors import UserError
 
 PERMITTED = "CLIPX_PERMITTED"
 DIGITS = 40  # of an integer; seeds and sizes have at most 20
@@ -32,6 +35,12 @@ def permit(kind: str, values: Iterable[str]) -> None:
 def is_permitted(kind: str, value: str) -> bool:
     """Return True if the command line has named this program or plug-in."""
     return value in _permitted().get(kind, [])
+
+
+def refuse_new_root(source: str, root: str | None) -> None:
+    """Raise UserError for a folder that a file names and into which scenes would be rendered: only a user names it."""
+    if source == "scenes" and root and not Path(root).exists() and not is_permitted("roots", root):
+        raise UserError(f"data.root={root} does not exist; scenes are only rendered into a folder of the command line")
 
 
 def _permitted() -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ karpathy:FILE         the test split of Karpathy's JSON: MSCOCO, Flickr30k, Flic
 csv:FILE, tsv:FILE    a table with a header line; image paths are absolute or relative to the table's folder
 hf:PLACE[@SPLIT]      a local folder or a repository of the Hugging Face hub: in CLIP-benchmark's layout (shards.py), or
                       image-caption pairs of Hugging Face `datasets`
+embeddings:FOLDER     vectors made elsewhere, as for data=embeddings
 held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
 
 The named set `eccv_caption` is COCO's test split with all right answers.
@@ -16,12 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import stripped
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.embeddings import DEFAULT_NAMES, EmbeddingPairs, open_embeddings
 from clipx.data.sources.files import KarpathyImage, read_coco, read_json, read_karpathy
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
@@ -31,9 +35,9 @@ from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
 from clipx.utils.terminal import ProgressBar
 from evaluation.datasets.files import FileImages, SourceImages
-from evaluation.datasets.kinds import Captioned, Labelled, ManyToMany, draw
+from evaluation.datasets.kinds import Captioned, Embedded, Labelled, ManyToMany, draw
 from evaluation.datasets.shards import open_wds
-from evaluation.types import Settings
+from evaluation.types import DEFAULTS, Settings
 
 TEST = "test"  # Karpathy's split that is scored
 COCO = Path("mscoco") / "dataset_coco.json"
@@ -148,6 +152,8 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     source = open_pair_source(data)
     image_of = source.image_of()
     _, ids = split_held_out(len(source), data.held_out, image_of)
+    if isinstance(source, EmbeddingPairs):
+        return Embedded(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, source, np.array(ids), settings)
     captions: dict[int, list[str]] = {}  # first sample of an image -> captions
     first_of: dict[int, int] = {}  # image -> its first sample
     for i in _usable(source, [int(i) for i in ids]):
@@ -157,6 +163,17 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
         raise UserError(f"none of the {len(ids)} held-out pairs is usable")
     images = SourceImages(source, [*captions])
     return Captioned(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, images, [*captions.values()], settings)
+
+
+def open_embedded(spec: str, folder: Path, settings: Settings) -> Embedded:
+    """Open embeddings made elsewhere; image_column and caption_column name the folders or arrays of the vectors.
+
+    Raises UserError: files are missing, or are not such an embedding.
+    """
+    image = DEFAULT_NAMES[0] if settings.image_column == DEFAULTS.image_column else settings.image_column
+    text = DEFAULT_NAMES[1] if settings.caption_column == DEFAULTS.caption_column else settings.caption_column
+    source = open_embeddings(folder, (image, text))
+    return Embedded(spec, folder.name, "all", source, np.arange(len(source)), settings)
 
 
 def source_config(settings: Settings, source: str, root: str | None = None, split: str = "train") -> DataConfig:

@@ -111,6 +111,13 @@ class Images(Sequence[Image]):
             return self.at(index)
 
 
+class Placeholders(Images):
+    """Grey images, for sets of which only embeddings exist."""
+
+    def at(self, index: int) -> Image:
+        return Pillow.new("RGB", (8, 8), "grey")
+
+
 class ShardImages(Images):
     """Images in webdataset shards."""
 

@@ -1,17 +1,20 @@
 """The kinds of evaluation sets; layout modules build them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL.Image import Image
 from torch import Tensor
 
+from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError, prefixed
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
-from evaluation.datasets.files import Images, SomeImages
+from evaluation.datasets.files import Images, Placeholders, SomeImages
 from evaluation.types import Kind, Settings, View
 
 Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
@@ -180,6 +183,27 @@ class Captioned(_WithCaptions):
     def image_of_caption(self, split: str) -> Tensor:
         """Return the image index of each caption, int64 [captions]."""
         return torch.arange(len(self._counts)).repeat_interleave(self._counts)
+
+
+class Embedded(Captioned):
+    """Some pairs of vectors made elsewhere; an image is a placeholder, a caption that of the metadata or `row 7`."""
+
+    def __init__(
+        self, spec: str, short: str, split: str, source: EmbeddingPairs, ids: NDArray[np.int64], settings: Settings
+    ) -> None:
+        """`ids`: the rows of the source."""
+        self.source, self.ids = source, ids[draw(len(ids), settings.limit)]
+        images = Placeholders(len(self.ids), content_hash([source.fingerprint, self.ids.tolist()]))
+        captions = [source.captions(int(i)) for i in self.ids]
+        super().__init__(spec, short, split, images, captions, replace(settings, limit=None))
+
+    def vectors(self, view: View, numbers: NDArray[np.int64]) -> Tensor:
+        """Return float32 [b, width] of some images or texts."""
+        return self.source.features["image" if view == "images" else "text"].take(self.ids[numbers])
+
+    def fingerprint(self, split: str, view: View) -> str:
+        """Return a hash of the vectors: without metadata, captions do not tell two sets apart."""
+        return f"{self._images.fingerprint} {view}"
 
 
 class ManyToMany(Captioned):

@@ -9,7 +9,15 @@ from pathlib import Path
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, suggest
 from evaluation.datasets import prompts
-from evaluation.datasets.captioned import HELD_OUT, open_coco, open_held_out, open_hub, open_karpathy, open_table
+from evaluation.datasets.captioned import (
+    HELD_OUT,
+    open_coco,
+    open_embedded,
+    open_held_out,
+    open_hub,
+    open_karpathy,
+    open_table,
+)
 from evaluation.datasets.folders import open_folder
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.labelled import open_clevr
@@ -23,6 +31,7 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "hf": open_hub,
     "folder": open_folder,
     "captions": open_captions,
+    "embeddings": open_embedded,
     "pairs": open_pairs,
     "swaps": open_swaps,
     "karpathy": open_karpathy,

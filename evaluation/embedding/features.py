@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from clipx.data.features import Items, content_of, open_features
 from clipx.data.loading.faults import start_process_group
 from clipx.data.loading.features import text_features
 from clipx.errors import Fault, UserError
-from clipx.models.frozen import FrozenTower
+from clipx.models.frozen import FrozenTower, GivenTower
 from clipx.utils.files import content_hash, new_file
 from clipx.utils.terminal import ProgressBar
 from evaluation import types
@@ -199,6 +200,8 @@ def _embed(
     default, variants = (encoder.image, encoder.image_variants) if images else (encoder.text, encoder.text_variants)
     batches: Iterable[Tensor]
     preparation = None
+    if isinstance(dataset, types.VectorsOnly) and not isinstance(frozen_tower(encoder, first), GivenTower):
+        raise UserError(f"datasets={dataset.name} has vectors only, and {encoder.name} takes images and texts")
     if frozen_tower(encoder, first) is not None:
         take, size = _rows(encoder, dataset, first, loading), loading.batch_size
         batches = (take(np.array(rows[i : i + size])) for i in range(0, len(rows), size))
@@ -241,6 +244,11 @@ def _rows(
     """
     tower, device = frozen_tower(encoder, request), torch.device(loading.device)
     assert tower is not None
+    if isinstance(dataset, types.VectorsOnly):
+        width = dataset.vectors(request.view, np.array([0])).shape[1]
+        if (width,) != tower.shape:
+            raise UserError(f"datasets={dataset.name} has vectors of width {width}, not that of {tower.name}")
+        return partial(dataset.vectors, request.view)
     if request.view != "images":
         return text_features(tower, encoder.tokenize, dataset.texts(request.split, request.view), device).take
     images = dataset.images(request.split)

@@ -31,13 +31,14 @@ from torch.utils.data import Dataset
 
 from clipx.config.schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
-from clipx.data.loading.features import CPU, FeatureTexts, TextTower, image_features, text_features
+from clipx.data.loading.features import CPU, FeatureTexts, TextTower, given_texts, image_features, text_features
 from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
 from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.data.sampler import SampleKey
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.types import Tokens
@@ -317,10 +318,23 @@ def open_captions(
     if key not in _captions:
         while len(_captions) >= KEPT:
             _captions.popitem(last=False)
+        if isinstance(source, EmbeddingPairs):
+            _captions[key] = _given_captions(source, config, tower)
+            return _captions[key]
         encode = tokenizer if tower is None else partial(text_features, tower, tokenizer, device=device)
         _captions[key] = _encode(source, Keywords(config.keywords, config.keyword_digits), encode, negatives)
     _captions.move_to_end(key)
     return _captions[key]
+
+
+def _given_captions(source: EmbeddingPairs, config: DataConfig, tower: TextTower | None) -> CaptionCache:
+    """Return the vectors of an embedding's texts; keywords are found in the captions of its metadata."""
+    assert tower is not None, "checked by clipx.config.presets"
+    if config.keywords and not source.texts:
+        raise UserError(f"data.keywords={config.keywords} needs captions, which the metadata of data.root lacks")
+    keywords, n = Keywords(config.keywords, config.keyword_digits), len(source)
+    label = torch.tensor([keywords(text) for text in source.texts]) if config.keywords else torch.zeros(n).long()
+    return CaptionCache(np.arange(n + 1), given_texts(source, tower), label, {}, None)
 
 
 def embed_pairs(

@@ -20,6 +20,8 @@ from clipx.data.preprocess.images import BadSample, decode, open_image
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise, TrainTransform, evaluation_transform
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.embeddings import EmbeddingPairs
+from clipx.errors import UserError
 from clipx.types import Pixels, Tokens
 from clipx.utils.files import cache_home, content_hash, new_file
 
@@ -91,7 +93,9 @@ class FeatureTexts:
 def image_features(
     config: DataConfig, source: PairSource, tower: ImageTower, device: torch.device = CPU
 ) -> FeatureImages:
-    """Return the features of all images of a source; embed those that are missing."""
+    """Return the features of all images of a source; embed those that are missing. Raises UserError: another width."""
+    if isinstance(source, EmbeddingPairs):
+        return FeatureImages(_given(source, "image", tower), np.arange(len(source))[:, None], None, {})
     image_of, views = source.image_of(), config.views or 1
     # the first sample of each image
     samples = np.arange(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1]
@@ -136,6 +140,19 @@ def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], devi
     of_tokens = lengths if len(tower.shape) == 2 and tower.padding is not None else None
     items = Items(f"{len(hashes):,} texts", hashes, lambda numbers: list(tokens(numbers)), of_tokens)
     return FeatureTexts(open_features(tower, items, device), row_of)
+
+
+def given_texts(source: EmbeddingPairs, tower: TextTower) -> FeatureTexts:
+    """Return the text vectors of an embedding. Raises UserError: their width is not that of the tower."""
+    return FeatureTexts(_given(source, "text", tower), np.arange(len(source)))
+
+
+def _given(source: EmbeddingPairs, side: str, tower: Tower) -> Features:
+    features = source.features[side]
+    if features.shape != tower.shape:
+        width = features.shape[0]
+        raise UserError(f"{tower.name}, but the {side} vectors of data.root have width {width}: embeddings:{width}")
+    return features
 
 
 class _ViewTransform:

@@ -14,10 +14,10 @@ from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of
 from clipx.data.sources import files, flickr, hf, streams
 from clipx.data.sources.base import PairSource, ShardPairs
+from clipx.data.sources.embeddings import open_embeddings
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
-from clipx.utils.trust import is_permitted
 
 
 def _root(config: DataConfig) -> Path:
@@ -66,10 +66,7 @@ def _folder(config: DataConfig) -> PairSource:
 
 
 def _rendered(config: DataConfig) -> Path:
-    root = Path(config.root) if config.root else None
-    if root and not root.exists() and not is_permitted("roots", str(root)):
-        raise UserError(f"data.root={root} does not exist; scenes are only rendered into a folder of the command line")
-    return ensure_rendered(config.scenes, root)
+    return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
 
 
 class ScenePairs(ShardPairs):
@@ -95,6 +92,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "csv": lambda config: files.table(_images(config), _annotations(config), config, ","),
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": lambda config: hf.HFPairs(config, _root(config)),
+    "embeddings": lambda config: open_embeddings(_images(config), (config.image_column, config.caption_column)),
     "webdataset": streams.ShardStream,
     "hf_stream": lambda config: streams.HFStream(config, _root(config)),
 }
@@ -106,6 +104,7 @@ ROOTS = {
     **dict.fromkeys(("coco", "karpathy"), "the folder that holds the folder of images, {}/, and data.annotations"),
     **dict.fromkeys(("csv", "tsv"), "the folder that holds data.annotations"),
     **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),
+    "embeddings": "a folder of clip-retrieval (img_emb/, text_emb/) or of .npz files",
     "webdataset": "the folder of the shards, or with data.urls the folder of evaluation sets",
 }
 OTHER_ROOT = "the folder of the data"  # for the source of a plug-in

@@ -1,11 +1,11 @@
 """Builds towers by name, `KIND:NAME`. Each kind except `small` is a library, whose models are used unchanged."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig
+from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig, TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
 from clipx.models.towers.base import ImageTower, TextTower, set_head, split_kind
@@ -24,6 +24,11 @@ class TowerKind(NamedTuple):
     text: Callable[[TextTowerConfig, int | None, bool], TextTower] | None = None
 
 
+def _no_tower(config: TowerConfig, embed_dim: int | None, load: bool) -> Any:
+    """Raise UserError: vectors made elsewhere are features, and no tower is built for them (clipx.models.frozen)."""
+    raise UserError(f"{config.name} needs data=embeddings, data.features=true and both towers frozen")
+
+
 TOWERS: dict[str, TowerKind] = {  # kind, the part of a tower's name before the colon
     "open_clip": TowerKind(
         lambda config, E, load: build_open_clip_towers(config, "model.image", load, config.size)[0],
@@ -34,6 +39,7 @@ TOWERS: dict[str, TowerKind] = {  # kind, the part of a tower's name before the 
     "timm": TowerKind(image=timm_towers.build_timm_tower),
     "hf": TowerKind(text=hf_towers.build_hf_tower),
     "small": TowerKind(small_towers.build_image_tower, small_towers.build_text_tower),
+    "embeddings": TowerKind(_no_tower, _no_tower),
 }
 
 
@@ -134,6 +140,7 @@ def describe_towers() -> dict[str, str]:
     return {
         **small_towers.describe(),
         "timm:NAME": f"{len(timm_towers.model_names())} image towers of timm, e.g. timm:resnet50; set model.embed_dim",
+        "embeddings:WIDTH": "vectors made elsewhere, data=embeddings; set model.embed_dim",
         "hf:NAME_OR_FOLDER": "text towers of Hugging Face, e.g. hf:distilbert-base-uncased; set model.embed_dim",
         **{f"{kind}:NAME": "towers of a plug-in" for kind in plugins.added("TOWERS")},
         **{name: open_clip_towers.describe(name) for name in open_clip_towers.tower_names()},

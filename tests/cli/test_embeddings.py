@@ -1,0 +1,171 @@
+"""Embeddings made elsewhere: read, trained on, evaluated, written by `clipx data embed`, and refused in one line."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from clipx.data.sources.embeddings import open_embeddings
+from clipx.errors import UserError
+from clipx.run.checkpoint import WEIGHTS, checkpoints
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
+
+NAMES = ("img_emb", "text_emb")
+SIZES = [3] * 11 + [7]  # rows of the parts: part 10 comes after part 9
+TRAIN = """
+recipe=embeddings arm=nuclr data.root=emb 'model.image.name="embeddings:6"' 'model.text.name="embeddings:4"'
+model.embed_dim=8 model.image.head_width=8 model.text.head_width=8 train.epochs=null train.samples=64
+train.batch_size=8 schedule.warmup_steps=0 name=given
+""".replace("'", "").split()
+
+
+def vectors(width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((sum(SIZES), width)).astype(np.float32)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Return a folder with emb/, as clip-retrieval writes it: images of width 6, texts of width 4 in half precision."""
+    ends = np.cumsum(SIZES)[:-1]
+    images, texts = np.split(vectors(6, 0), ends), np.split(vectors(4, 1).astype(np.float16), ends)
+    captions = np.split(np.array([f"{'two' if i % 2 else 'a'} thing {i}" for i in range(sum(SIZES))]), ends)
+    for name in (*NAMES, "metadata"):
+        (tmp_path / "emb" / name).mkdir(parents=True)
+    for part, (image, text, caption) in enumerate(zip(images, texts, captions, strict=True)):
+        np.save(tmp_path / f"emb/img_emb/img_emb_{part}.npy", image)
+        np.save(tmp_path / f"emb/text_emb/text_emb_{part}.npy", text)
+        parquet.write_table(pa.table({"caption": caption}), tmp_path / f"emb/metadata/metadata_{part}.parquet")
+    return tmp_path
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoints(run)[-1] / WEIGHTS)
+
+
+def test_a_row_is_that_of_the_whole_set(made: Path) -> None:
+    rows = np.array([39, 0, 31, 2, 3, 39])
+    source = open_embeddings(made / "emb", NAMES)
+    assert len(source) == 40 and source.captions(31) == ["two thing 31"]
+    for side, expected in (("image", vectors(6, 0)), ("text", vectors(4, 1).astype(np.float16).astype(np.float32))):
+        assert np.array_equal(source.features[side].take(rows).numpy(), expected[rows])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_arrays_of_an_npz_file_are_mapped_where_they_lie(tmp_path: Path, order: str) -> None:
+    image, text = (np.asfortranarray(vectors(6, 0)) if order == "F" else vectors(6, 0)), vectors(4, 1)
+    for part in (0, 1):
+        np.savez(tmp_path / f"{part}.npz", l14_txt=text, b32_img=image + part, b32_txt=text + part)
+    source = open_embeddings(tmp_path, ("b32_img", "b32_txt"))
+    everything = np.arange(80)
+    assert np.array_equal(source.features["image"].take(everything), np.concatenate([image, image + 1]))
+    assert np.array_equal(source.features["text"].take(everything), np.concatenate([text, text + 1]))
+
+
+def test_a_run_is_trained_resumed_and_evaluated(made: Path) -> None:
+    clipx_here("train", *TRAIN, "train.save_every=3", "data.keywords=[numbers]", cwd=made)
+    whole = weights_of(made / "runs/given/s0")
+    for last in checkpoints(made / "runs/given/s0")[1:]:
+        shutil.rmtree(last)
+    clipx_here("train", *TRAIN, "train.save_every=3", "data.keywords=[numbers]", cwd=made)
+    resumed = weights_of(made / "runs/given/s0")
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+    done = clipx_here("eval", "runs/given/s0", "datasets=[held_out,embeddings:emb]", cwd=made)
+    assert "retrieval embeddings/held_out" in done.stdout and "retrieval emb" in done.stdout
+
+
+def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, empty_cache: Path) -> None:
+    write_shards(tmp_path / "data/train", 24)
+    common = """recipe=demo train.samples=48 train.batch_size=8 schedule.warmup_steps=0 data.workers=0
+        model.image.frozen=true model.text.frozen=true data.features=true data.crop_scale=[1,1] model.embed_dim=8
+        data.evaluation=[] data.captions=first""".split()  # noqa: SIM905
+    shards = ["data=shards", "data.root=data", "data.split=train"]
+    clipx_here("train", *common, *shards, "name=features", cwd=tmp_path)
+    done = clipx_here("data", "embed", *common, *shards, "out=emb", cwd=tmp_path)
+    assert "emb: 24 pairs" in done.stdout
+    widths = [np.load(tmp_path / f"emb/{name}/{name}_0.npy").shape[1] for name in NAMES]
+    towers = [f'model.{s}.name="embeddings:{w}"' for s, w in zip(("image", "text"), widths, strict=True)]
+    given = ["data=embeddings", "data.root=emb", "data.held_out=0", *towers]
+    clipx_here("train", *common, *given, "name=given", cwd=tmp_path)
+    expected, found = weights_of(tmp_path / "runs/features/s0"), weights_of(tmp_path / "runs/given/s0")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
+def test_a_run_on_embeddings_embeds_no_images(made: Path) -> None:
+    clipx_here("train", *TRAIN, cwd=made)
+    write_shards(made / "test", 4)
+    done = clipx_here("eval", "runs/given/s0", "datasets=[captions:test]", "workers=0", cwd=made, code=2)
+    assert "has no tower that could embed new images or texts" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data.root=nowhere"], "data.root=nowhere"),
+        (["data.image_column=clip"], "data.image_column=clip names the folder"),
+        (['model.image.name="embeddings:9"'], "the image vectors of data.root have width 6: embeddings:6"),
+        (['model.image.name="embeddings:x"'], "expected embeddings:WIDTH"),
+        (["model.image.frozen=false"], "both towers frozen and named embeddings:WIDTH"),
+        (["data.features=false"], "both towers frozen and named embeddings:WIDTH"),
+        (["model.points.kernel=imq"], "one vector a sample"),
+        (["data.flip=true"], "data.flip=true changes images"),
+        (["data=shards"], "need data=embeddings"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(made: Path, settings: list[str], message: str) -> None:
+    keys = {setting.partition("=")[0] for setting in settings}
+    kept = [argument for argument in TRAIN if argument.partition("=")[0] not in keys]
+    done = clipx_here("train", *kept, *settings, cwd=made, code=2)
+    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def spoil(root: Path, how: str) -> None:
+    """Spoil an embedding in one way."""
+    part = root / "text_emb/text_emb_3.npy"
+    if how == "missing part":
+        (root / "text_emb/text_emb_11.npy").unlink()
+    elif how == "other length":
+        np.save(part, np.load(part)[:2])
+    elif how == "metadata":
+        (root / "metadata/metadata_2.parquet").unlink()
+    elif how == "objects":
+        np.save(part, np.array([["a"] * 4] * 3, object), allow_pickle=True)
+    elif how == "integers":
+        np.save(part, np.ones((3, 4), int))
+    elif how == "width":
+        np.save(part, np.ones((3, 5), np.float16))
+    elif how == "infinite":
+        np.save(part, np.full((3, 4), np.inf, np.float16))
+    elif how == "cut":
+        part.write_bytes(part.read_bytes()[:-3])
+    elif how == "compressed":
+        np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1))
+    else:
+        np.savez(root / "0.npz", b32_img=vectors(6, 0))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("missing part", "40 images, 33 texts"),
+        ("other length", r"text_emb_3\.npy 2; the rows of both must be pairs"),
+        ("metadata", "40 images, 40 texts, 37 rows of metadata"),
+        ("objects", r"text_emb_3\.npy is no array of numbers"),
+        ("integers", r"text_emb_3\.npy holds int64 \[3, 4\]"),
+        ("width", r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4"),
+        ("infinite", "of text_emb has a value that is not finite"),
+        ("cut", r"text_emb_3\.npy is no array of numbers"),
+        ("compressed", "img_emb is compressed; write it with numpy.savez"),
+        ("another array", "has no array img_emb; allowed: b32_img"),
+    ],
+)
+def test_a_spoilt_embedding_is_one_line(made: Path, how: str, message: str) -> None:
+    spoil(made / "emb", how)
+    with pytest.raises(UserError, match=message):
+        open_embeddings(made / "emb", NAMES)
