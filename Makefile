@@ -146,9 +146,13 @@ reproduce-mini-objectives: $(READY) ## compare all terms on two data sets of ren
 reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on rendered scenes: at most three hours on two cores
 	$(mini)scaling_mini scale=samples
 
-PHOTOS = clip_reg_photos,margin_photos,nuclr_photos,gap_photos
-reproduce-photos: $(READY) ## reproduce papers 1, 3 and 4 on Flickr8k; three hours on two cores; FLICKR8K=DIR with train/ and test/
-	$(mini)$(PHOTOS) flickr8k=$(call folder,FLICKR8K) out=runs/photos-report
+# Heads on frozen towers. Claims about zero-shot and linear probing need a set of classes: SETS=cifar10:ROOT. Paper 5 is about
+# nothing else, so wpse_photos runs only with it.
+PHOTOS = clip_reg_photos,margin_photos,counting_photos,nuclr_photos,gap_photos,objectives_photos
+comma = ,
+sets = $(if $(SETS),'data.evaluation=[captions:test$(comma)swaps:test$(comma)$(SETS)]')
+reproduce-photos: $(READY) ## reproduce the papers on Flickr8k; under 90 minutes on two cores; FLICKR8K=DIR SETS=cifar10:ROOT SEEDS=20
+	$(mini)$(PHOTOS)$(if $(SETS),$(comma)wpse_photos) flickr8k=$(call folder,FLICKR8K) seeds=$(or $(SEEDS),3) $(sets) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
 	$(call first,margin) $(objects) $(REPRODUCE) recipe=clip_reg_cc3m,margin_mscoco $(cc3m) $(mscoco)

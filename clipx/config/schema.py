@@ -23,6 +23,7 @@ from clipx.config.setting import (
     POSITIVE,
     RAND_AUGMENT,
     SHARE,
+    WIDTH,
     at_least,
     between,
     setting,
@@ -184,7 +185,7 @@ class TowerConfig:
         "mlp: linear(dropout(gelu(linear(x)))), plus a linear path",
         choices=("tower", "linear", "mlp"),
     )
-    head_width: int = setting(512, "mlp: units of the hidden layer", AT_LEAST_1)
+    head_width: int = setting(512, "mlp: units of the hidden layer", WIDTH)
     head_dropout: float = setting(0.2, "mlp: dropout of the hidden layer", DECAY)
     head_linear: bool = setting(True, "mlp: add the linear path")
     standardise: bool = setting(
@@ -236,8 +237,8 @@ class PointsConfig:
         "tanh", "bounded weight of a point, 100 tanh(x/100) or 100 sigmoid(x/100)", choices=("tanh", "sigmoid")
     )
     reduce: str = setting("mean", "mean or sum over the points of a set", choices=("mean", "sum"))
-    features_train: int = setting(1024, "D, random Fourier features in training, redrawn each step", AT_LEAST_1)
-    features_eval: int = setting(512, "D, random Fourier features in evaluation", AT_LEAST_1, resumable=True)
+    features_train: int = setting(1024, "D, random Fourier features in training, redrawn each step", WIDTH)
+    features_eval: int = setting(512, "D, random Fourier features in evaluation", WIDTH, resumable=True)
 
 
 @dataclass(kw_only=True)
@@ -260,7 +261,7 @@ class ModelConfig:
         "open_clip:NAME/TAG, open_clip:NAME/FILE or hf-hub:USER/NAME; it must take the same pixels and tokens",
     )
     embed_dim: int | None = setting(
-        None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", AT_LEAST_1
+        None, "E; needed by timm: and hf: towers, fixed for open_clip: towers, 128 for small: towers", WIDTH
     )
     projection_lr_factor: float = setting(
         1.0, "learning rate of separate projections (timm, hf, small) divided by optimizer.lr", AT_LEAST_0

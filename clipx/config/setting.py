@@ -58,7 +58,8 @@ DECAY: Rule = (lambda v: 0 <= v < 1, "0 or more, below 1")
 BETAS: Rule = (lambda v: len(v) == 2 and all(0 <= b < 1 for b in v), "two numbers of 0 or more, below 1")
 ALPHA: Rule = (lambda v: len(v) == 2 and min(v) >= 0 and any(v), "two numbers of 0 or more, one above 0")
 CROP_SCALE: Rule = (lambda v: len(v) == 2 and 0 < v[0] <= v[1] <= 1, "[low, high] with 0 < low <= high <= 1")
-CONTEXT_LENGTH: Rule = (lambda v: v >= 3, "3 or more: start, end and one token between")
+CONTEXT_LENGTH: Rule = (lambda v: 3 <= v <= 100_000, "3..100000: start, end and one token between")
+WIDTH = between(1, 100_000)  # more units would only fill the memory
 NAME: Rule = (
     lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: limit of file systems
     "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
