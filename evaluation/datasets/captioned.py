@@ -279,10 +279,13 @@ def _drawable(source: PairSource, sample_id: int) -> list[str]:
 
 def all_captions(pairs: PairSource) -> list[list[str]]:
     """Return the captions of each sample. Raises UserError: a caption is unusable."""
-    try:
-        return [_drawable(pairs, i) for i in range(len(pairs))]
-    except BadSample as error:
-        raise UserError(str(error)) from error
+    found = []
+    for i in range(len(pairs)):
+        try:
+            found.append(_drawable(pairs, i))
+        except BadSample as error:
+            raise UserError(f"{pairs.where(i)}: {error}") from error
+    return found
 
 
 @contextmanager

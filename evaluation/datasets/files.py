@@ -52,7 +52,7 @@ def refuse(shards: Shards, index: int, problem: str) -> NoReturn:
 def sample_text(shards: Shards, index: int, column: str) -> str:
     """Return the stripped text of a sample's member. Raises UserError: the member cannot be read or is not UTF-8."""
     try:
-        return shards.read(index, column).decode("utf-8").strip()
+        return shards.read(index, column).decode("utf-8-sig").strip()
     except BadSample as error:
         refuse(shards, index, str(error))
     except UnicodeDecodeError:
@@ -174,6 +174,8 @@ class FileImages(Images):
             with Pillow.open(path) as image:
                 if image.width * image.height <= MAX_PIXELS:
                     return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
+        except BadSample as error:
+            raise UserError(f"{path}: {error}") from error
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
             raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
         raise UserError(f"{path}: more than {MAX_PIXELS} pixels")

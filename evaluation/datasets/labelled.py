@@ -224,7 +224,7 @@ def _class_folders(folder: Path, classes: int) -> list[Path]:
 
 def images_of(folder: Path) -> list[Path]:
     """Return the image files of a folder, sorted by name. Raises UserError: there are none."""
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
     if not found:
         raise UserError(f"{folder} holds no images")
     return found

@@ -32,7 +32,7 @@ def all_from_member(column: str, data: bytes) -> list[str]:
     if column == "json":
         return all_from_json(data)
     try:
-        return [data.decode()]
+        return [data.decode("utf-8-sig")]
     except UnicodeDecodeError as error:
         raise BadSample(f"caption is not UTF-8 ({error})") from error
 

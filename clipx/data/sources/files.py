@@ -5,6 +5,7 @@ Evaluation sets read COCO's and Karpathy's files with the same functions.
 
 import csv
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -26,6 +27,11 @@ from clipx.utils.trust import load_json
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
+MACOS = "__MACOSX"  # folder of hidden files in an archive made by macOS
+NO_CLASSES = {  # folders that hold images, but are no classes
+    *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
+    *("train", "training", "test", "testing", "val", "valid", "validation", "dev"),
+}
 OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
@@ -163,7 +169,11 @@ def read_coco(path: Path) -> tuple[dict[int, str], list[tuple[int, str]]]:
     value = read_json(path, content)
     images = entries(path, value, "images", {"id": int, "file_name": str}, content)
     annotations = entries(path, value, "annotations", {"image_id": int, "caption": str}, content)
-    return {one["id"]: one["file_name"] for one in images}, [(one["image_id"], one["caption"]) for one in annotations]
+    names: dict[int, str] = {}
+    for one in images:
+        if names.setdefault(one["id"], one["file_name"]) != one["file_name"]:
+            raise UserError(f'{path}: "images" has the id {one["id"]} for {names[one["id"]]} and {one["file_name"]}')
+    return names, [(one["image_id"], one["caption"]) for one in annotations]
 
 
 @dataclass(frozen=True)
@@ -213,29 +223,56 @@ def find_images(folder: Path, name: str) -> Path:
 def folder(images: Path, config: DataConfig) -> FilePairs:
     """Return the pairs of a folder of images, whose captions are the lines of a text file beside each: 7.jpg, 7.txt.
 
-    An image without such a file, in a folder of its class, has the caption "a photo of a CLASS" (torchvision's
-    ImageFolder). Sub-folders are read, hidden files are not.
+    If no image has such a file, an image has the caption "a photo of a CLASS", with the name of its folder
+    (torchvision's ImageFolder). Sub-folders are read, hidden files are not.
 
-    Raises UserError: no image has a caption.
+    Raises UserError: no image has a caption; there is one folder, or one is named as folders of splits are.
     """
     if not images.is_dir():
         raise UserError(f"no folder {images}")
+    paths = images_below(images)
+    if not paths:
+        raise UserError(f"{images} has no images ({', '.join(SUFFIXES)})")
+    texts = {path: text for path in paths if (text := text_beside(path))}
+    if not texts:
+        _refuse_other_folders(images, paths)
     rows, problems = list[Row](), list[str]()
-    for path in sorted(path for path in images.rglob("*") if path.suffix.lower() in SUFFIXES):
+    for path in paths:
         name = path.relative_to(images)
-        if any(part.startswith(".") for part in name.parts):
-            continue
-        text = path.with_suffix(".txt")
-        if text.is_file():
-            lines = text.read_bytes().decode("utf-8-sig", "replace").splitlines()
+        if path in texts:
+            lines = texts[path].read_bytes().decode("utf-8-sig", "replace").splitlines()
             captions = [line.strip() for line in lines if line.strip() and "\ufffd" not in line]
         else:
-            captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if len(name.parts) > 1 else []
+            is_class = not texts and len(name.parts) > 1
+            captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if is_class else []
         rows += [(str(name), caption) for caption in captions]
-        problems += [] if captions else [f"{name} has no caption in UTF-8 ({text.name}) and no folder of its class"]
-    if not rows and not problems:
-        raise UserError(f"{images} has no images ({', '.join(SUFFIXES)})")
+        beside = path.with_suffix(".txt").name
+        problems += [] if captions else [f"{name} has no caption in UTF-8 ({beside}) and no folder of its class"]
     return _file_pairs(images, images, rows, config.captions, problems)
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Return the image files below a folder in sorted order, without hidden files and those of __MACOSX."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    parts = {path: path.relative_to(folder).parts for path in found}
+    return sorted(path for path, names in parts.items() if not any(n[0] == "." or n == MACOS for n in names))
+
+
+def text_beside(image: Path) -> Path | None:
+    """Return the text file with the captions of an image, 7.txt for 7.jpg; None if it has none."""
+    return next((text for suffix in (".txt", ".TXT") if (text := image.with_suffix(suffix)).is_file()), None)
+
+
+def _refuse_other_folders(images: Path, paths: list[Path]) -> None:
+    """Raise UserError if the folders of images do not look like classes: their names would become captions."""
+    names = sorted({parts[0] for path in paths if len(parts := path.relative_to(images).parts) > 1})
+    others = [name for name in names if name.lower() in NO_CLASSES]
+    if len(names) < 2 or others:
+        found = f"its folder {(others or names)[0]} is no class" if names else "it has no folders of classes"
+        raise UserError(
+            f"{images}: no image has captions beside it ({paths[0].with_suffix('.txt').name} for {paths[0].name}), and "
+            f"{found}; other layouts: data=csv, coco, karpathy, flickr8k"
+        )
 
 
 def read_json(path: Path, content: str, kind: type = dict) -> Any:
@@ -258,7 +295,7 @@ def read_text(path: Path, content: str) -> str:
     if not path.is_file():
         raise UserError(f"{path} is missing; it should hold {content}")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8; it should hold {content}") from None
 
@@ -337,7 +374,8 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
     image, caption = found
     for number, line in enumerate(lines, start=2):
         if len(line) == len(header):
-            yield line[image], line[caption]
+            place = line[image]  # ./a.jpg and a.jpg are one image
+            yield place if "://" in place or not place else os.path.normpath(place), line[caption]
         elif line:
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")
 

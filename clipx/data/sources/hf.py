@@ -21,6 +21,7 @@ class HFPairs(PairSource):
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.image_column, self.caption_column = config.image_column, config.caption_column
         self.draws_caption = config.captions == "random"
+        self.folder = root if root.is_dir() else Path()  # of relative paths of images
         self.rows = load(config, root, streaming=False)
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
@@ -34,18 +35,20 @@ class HFPairs(PairSource):
 
     def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
         row = self.rows[sample_id]  # one read for image and caption
-        image, captions = image_bytes(row[self.image_column]), texts.all_from_cell(row[self.caption_column])
-        return image, texts.choose_caption(captions, self.draws_caption, generator)
+        captions = texts.all_from_cell(row[self.caption_column])
+        caption = texts.choose_caption(captions, self.draws_caption, generator)
+        return image_bytes(row[self.image_column], self.folder), caption
 
     def image(self, sample_id: int) -> bytes:
-        return image_bytes(self.rows[sample_id][self.image_column])
+        return image_bytes(self.rows[sample_id][self.image_column], self.folder)
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
     def image_sizes(self) -> list[int]:
         cells = [self.rows[number][self.image_column] for number in evenly_spaced(len(self))]
-        return sizes_of([Path(cell["path"]) for cell in cells if cell and cell["path"] and cell["bytes"] is None])
+        named = (cell["path"] for cell in cells if cell and cell["path"] and cell["bytes"] is None)
+        return sizes_of([self.folder / path for path in named])
 
     def _digest(self) -> str:
         """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""
@@ -89,13 +92,14 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error
 
 
-def image_bytes(cell: dict[str, Any] | None) -> bytes:
-    """Return the encoded image of a cell. Raises BadSample or Fault, like `read_error`."""
+def image_bytes(cell: dict[str, Any] | None, root: Path = Path()) -> bytes:
+    """Return the encoded image of a cell; its path may be relative to `root`. Raises BadSample or Fault."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")
     if cell["bytes"] is not None:
         return bytes(cell["bytes"])
+    path = root / str(cell["path"])
     try:
-        return Path(cell["path"]).read_bytes()
+        return path.read_bytes()
     except OSError as error:
-        raise read_error(error, Path(cell["path"])) from error
+        raise read_error(error, path) from error

@@ -24,7 +24,7 @@ def _root(config: DataConfig) -> Path:
     if config.root is None:
         meaning = ROOTS.get(config.source, OTHER_ROOT).format(config.split)
         raise UserError(f"data.root is needed for data={config.name}: {meaning}")
-    return Path(config.root)
+    return Path(config.root).expanduser()
 
 
 def _images(config: DataConfig) -> Path:

@@ -108,7 +108,10 @@ class ShardStream(Stream):
             self.shard_size = found or self.shard_size
 
     def _pair(self, where: str, sample: dict[str, bytes], generator: random.Random) -> StreamedPair:
-        columns = {COLUMN_OF[k.lower()]: v for k, v in sample.items() if k.lower() in COLUMN_OF}
+        columns: dict[str, bytes] = {}  # of several images or captions the first counts, as in `Shards`
+        for extension, data in sample.items():
+            if (column := COLUMN_OF.get(extension.lower())) is not None:
+                columns.setdefault(column, data)
         missing = [column for column in ("image", self.column) if column not in columns]
         if missing:
             return StreamedPair(where, error=f"lacks {', '.join(missing)}")
@@ -127,6 +130,9 @@ def _expanded(url: str) -> list[str]:
     """
     from webdataset.shardlists import expand_urls
 
+    if not url.strip():
+        raise UserError("data.urls has an empty entry; allowed: URLs, files, folders and patterns of shards")
+    url = str(Path(url).expanduser()) if url.startswith("~") else url
     if urlsplit(url).scheme == "" and Path(url).is_dir():
         expanded = sorted(map(str, Path(url).rglob("*.tar")))
     elif urlsplit(url).scheme == "" and any(sign in url for sign in "*?["):

@@ -13,10 +13,13 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from clipx.config.schema import DataConfig
+from clipx.data.preprocess.captions import all_from_member
 from clipx.data.preprocess.images import BadSample, decode, to_rgb
 from clipx.data.sources import flickr
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.opening import open_pair_source
+from clipx.data.sources.files import read_coco
+from clipx.data.sources.opening import open_pair_source, open_source
+from clipx.data.sources.streams import ShardStream
 from clipx.errors import UserError
 from evaluation.datasets.opening import open_dataset
 from tests.helpers.folder import add, jpeg
@@ -174,14 +177,66 @@ def photographs(folder: Path, names: list[str]) -> None:
         (folder / name).write_bytes(jpeg("red") if name.endswith(("jpg", "PNG")) else b"a dog\n\na brown dog\n")
 
 
-def test_a_folder_of_images_has_the_captions_of_text_files_and_of_class_folders(tmp_path: Path) -> None:
+def test_a_folder_of_images_has_the_captions_of_text_files(tmp_path: Path) -> None:
     photographs(tmp_path, ["7.jpg", "7.txt", "sub/8.v2.PNG", "sub/8.v2.txt", "big_cat/1.jpg", "9.jpg", ".trash/1.jpg"])
     source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path), captions="random"))
     found = {source.where(i): source.captions(i) for i in range(len(source))}
     texts = ["a dog", "a brown dog"]
-    assert found == {"7.jpg": texts, "big_cat/1.jpg": ["a photo of a big cat"], "sub/8.v2.PNG": texts}
-    assert list(source.problems) == ["9.jpg has no caption in UTF-8 (9.txt) and no folder of its class"]
+    assert found == {"7.jpg": texts, "sub/8.v2.PNG": texts}
+    lacks = "has no caption in UTF-8 ({}.txt) and no folder of its class"
+    assert list(source.problems) == [f"9.jpg {lacks.format(9)}", f"big_cat/1.jpg {lacks.format(1)}"]
     assert source.image(0) == jpeg("red")
+
+
+def test_the_folders_of_images_without_texts_are_their_classes(tmp_path: Path) -> None:
+    photographs(tmp_path, ["big_cat/1.jpg", "dog/2.jpg", "3.jpg", "__MACOSX/dog/._2.jpg"])
+    source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
+    assert [source.captions(i) for i in range(len(source))] == [["a photo of a big cat"], ["a photo of a dog"]]
+    assert len(source.problems) == 1
+
+
+@pytest.mark.parametrize("names", [["Images/1.jpg", "captions/1.txt"], ["Train/1.jpg", "Test/2.jpg"], ["cat/1.jpg"]])
+def test_the_name_of_another_folder_is_no_caption(tmp_path: Path, names: list[str]) -> None:
+    photographs(tmp_path, names)
+    with pytest.raises(UserError, match=r"no image has captions beside it .*, and its folder \w+ is no class"):
+        open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path), split="."))
+
+
+def test_one_file_in_two_spellings_is_one_image(tmp_path: Path) -> None:
+    photographs(tmp_path, ["images/a.jpg"])
+    (tmp_path / "t.csv").write_text("image,caption\nimages/a.jpg,a dog\n./images/a.jpg,a brown dog\n")
+    config = DataConfig(name="t", source="csv", root=str(tmp_path), split=".", annotations="t.csv", captions="random")
+    source = open_pair_source(config)
+    assert [source.captions(i) for i in range(len(source))] == [["a dog", "a brown dog"]]
+
+
+def test_two_files_of_one_id_in_coco_are_named(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}]
+    (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": [{"image_id": 1, "caption": "x"}]}))
+    with pytest.raises(UserError, match=r'"images" has the id 1 for a\.jpg and b\.jpg'):
+        read_coco(tmp_path / "c.json")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_caption() -> None:
+    assert all_from_member("txt", b"\xef\xbb\xbfa dog") == ["a dog"]
+
+
+def test_an_empty_entry_of_urls_is_not_the_current_folder() -> None:
+    with pytest.raises(UserError, match=r"data\.urls has an empty entry"):
+        open_source(DataConfig(name="t", source="webdataset", urls=["a.tar", " "], num_samples=2))
+
+
+def test_a_stream_takes_the_first_image_of_a_sample(tmp_path: Path) -> None:
+    photographs(tmp_path, ["a.jpg"])
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for name, data in (("1.jpg", jpeg("red")), ("1.png", b"a mask"), ("1.txt", b"a dog")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    urls = [str(tmp_path / "0.tar")]
+    stream = open_source(DataConfig(name="t", source="webdataset", urls=urls, num_samples=1))
+    assert isinstance(stream, ShardStream)
+    assert next(iter(stream.pairs(random.Random(0)))).image == jpeg("red")
 
 
 def test_a_text_that_is_not_utf_8_leaves_out_its_image_only(tmp_path: Path) -> None:
@@ -206,9 +261,9 @@ def test_a_missing_split_is_not_read_as_a_class(tmp_path: Path) -> None:
 
 
 def test_a_split_of_a_folder_of_images_is_read_by_itself(tmp_path: Path) -> None:
-    photographs(tmp_path, ["train/cat/1.jpg", "test/dog/2.jpg"])
+    photographs(tmp_path, ["train/cat/1.jpg", "train/cow/3.jpg", "test/dog/2.jpg"])
     source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
-    assert [source.captions(i) for i in range(len(source))] == [["a photo of a cat"]]
+    assert [source.captions(i) for i in range(len(source))] == [["a photo of a cat"], ["a photo of a cow"]]
 
 
 def official(split: str) -> list[str]:

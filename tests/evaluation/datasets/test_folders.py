@@ -42,6 +42,28 @@ def test_splits_share_their_classes_and_names_can_be_given(tmp_path: Path) -> No
         open_dataset(f"folder:{tmp_path}")
 
 
+def test_folders_with_numbers_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    write(tmp_path, [f"{number}/a.jpg" for number in range(11)])
+    (tmp_path / "classnames.txt").write_text("".join(f"class {number}\n" for number in range(11)))
+    paths = [path.parent.name for path in labelled(f"folder:{tmp_path}").images("test").paths]  # type: ignore[attr-defined]
+    assert paths == [str(number) for number in range(11)]
+
+
+def test_names_in_another_order_than_their_folders_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, ["Zebra/1.jpg", "ant/1.jpg", "sea_lion/1.jpg"])
+    (tmp_path / "classnames.txt").write_text("ant\nsea lion\nzebra\n")
+    with pytest.raises(UserError, match="ant stands for the folder Zebra; the folders in order: Zebra, ant, sea_lion"):
+        open_dataset(f"folder:{tmp_path}")
+
+
+def test_captions_in_sub_folders_are_no_classes_and_no_image_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path, ["2021/1.jpg", "2021/1.txt", "2022/2.jpg", "2022/2.txt"])
+    assert isinstance(open_dataset(f"folder:{tmp_path}"), Captioned)
+    write(tmp_path, ["2022/3.jpg"])
+    with pytest.raises(UserError, match=r"2022/3\.jpg has no caption"):
+        open_dataset(f"folder:{tmp_path}")
+
+
 def test_images_with_text_files_are_a_set_with_captions(tmp_path: Path) -> None:
     write(tmp_path, ["test/1.jpg", "test/1.txt", "test/2.jpg", "test/2.txt"])
     opened = open_dataset(f"folder:{tmp_path}")
