@@ -18,7 +18,7 @@ from pathlib import Path
 from clipx.run.folder import TIMING
 from evaluation.claims.assess import outcomes
 from evaluation.claims.conditions import Conditions, measured_conditions
-from evaluation.claims.design import LOOKS
+from evaluation.claims.design import FOLDER, LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
@@ -53,14 +53,15 @@ def main(arguments: list[str]) -> None:
 
 
 def pack(runs: Path) -> None:
-    """Write an archive for each recipe, with the settings, logs and results of its finished runs."""
+    """Write an archive for each recipe, with its stored design, and settings, logs and results of its finished runs."""
     for recipe in (*MINIATURES, *PHOTOGRAPHS):
         finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
         if not finished:
             continue
         archive = _archive(recipe)
         with tarfile.open(archive.with_suffix(".new"), "w:xz") as tar:
-            for path in sorted(path for run in finished for name in FILES for path in run.glob(name)):
+            design = [path for path in [runs / FOLDER / f"{recipe}.json"] if path.is_file()]
+            for path in design + sorted(path for run in finished for name in FILES for path in run.glob(name)):
                 text = FOLDER_OF_DATA.sub("", path.read_text())
                 content = _without_times(text) if path.name == "log.jsonl" else text
                 member = tarfile.TarInfo(f"runs/{path.relative_to(runs)}")
