@@ -32,6 +32,7 @@ NO_CLASSES = {  # folders that hold images, but are no classes
     *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
     *("train", "training", "test", "testing", "val", "valid", "validation", "dev"),
 }
+READ = "commas (data=csv), tabs (data=tsv)"
 OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
@@ -369,6 +370,11 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
         if column not in header and OPEN_CLIP.get(column) in header:
             column = OPEN_CLIP[column]
         if column not in header:
+            others = [sign for sign in ";|\t," if len(header) == 1 and sign in header[0]]
+            if others:
+                raise UserError(
+                    f"{name}: its header {header[0]!r} seems to be separated by {others[0]!r}; allowed: {READ}"
+                )
             raise UserError(f"data.{key}={column} is not a column of {name}; {suggest(column, header)}")
         found.append(header.index(column))
     image, caption = found

@@ -210,6 +210,14 @@ def test_one_file_in_two_spellings_is_one_image(tmp_path: Path) -> None:
     assert [source.captions(i) for i in range(len(source))] == [["a dog", "a brown dog"]]
 
 
+@pytest.mark.parametrize(("header", "sign"), [("image;caption", ";"), ("image_name| comment", r"\|"), ("a\tb", r"\\t")])
+def test_another_delimiter_is_named(tmp_path: Path, header: str, sign: str) -> None:
+    (tmp_path / "t.csv").write_text(f"{header}\nx\n")
+    config = DataConfig(name="t", source="csv", root=str(tmp_path), split=".", annotations="t.csv")
+    with pytest.raises(UserError, match=f"seems to be separated by '{sign}'; allowed: commas"):
+        open_pair_source(config)
+
+
 def test_two_files_of_one_id_in_coco_are_named(tmp_path: Path) -> None:
     images = [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}]
     (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": [{"image_id": 1, "caption": "x"}]}))
