@@ -7,7 +7,7 @@ import csv
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,6 +27,7 @@ from clipx.utils.trust import load_json
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
+UNREAD = (".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".jfif")  # images of a folder that are named as left out
 MACOS = "__MACOSX"  # folder of hidden files in an archive made by macOS
 NO_CLASSES = {  # folders that hold images, but are no classes
     *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
@@ -237,7 +238,8 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     texts = {path: text for path in paths if (text := text_beside(path))}
     if not texts:
         _refuse_other_folders(images, paths)
-    rows, problems = list[Row](), list[str]()
+    unread = images_below(images, UNREAD)
+    rows, problems = list[Row](), [f"{path.relative_to(images)}: {path.suffix} is not read" for path in unread]
     for path in paths:
         name = path.relative_to(images)
         if path in texts:
@@ -252,9 +254,9 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     return _file_pairs(images, images, rows, config.captions, problems)
 
 
-def images_below(folder: Path) -> list[Path]:
+def images_below(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     """Return the image files below a folder in sorted order, without hidden files and those of __MACOSX."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes)
     parts = {path: path.relative_to(folder).parts for path in found}
     return sorted(path for path, names in parts.items() if not any(n[0] == "." or n == MACOS for n in names))
 

@@ -188,6 +188,13 @@ def test_a_folder_of_images_has_the_captions_of_text_files(tmp_path: Path) -> No
     assert source.image(0) == jpeg("red")
 
 
+def test_images_of_other_formats_are_named(tmp_path: Path) -> None:
+    photographs(tmp_path, ["7.jpg", "7.txt"])
+    (tmp_path / "8.GIF").write_bytes(b"GIF89a")
+    source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
+    assert list(source.problems) == ["8.GIF: .GIF is not read"]
+
+
 def test_the_folders_of_images_without_texts_are_their_classes(tmp_path: Path) -> None:
     photographs(tmp_path, ["big_cat/1.jpg", "dog/2.jpg", "3.jpg", "__MACOSX/dog/._2.jpg"])
     source = open_pair_source(DataConfig(name="t", source="folder", root=str(tmp_path)))
