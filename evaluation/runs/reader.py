@@ -35,11 +35,11 @@ OTHER_DATA = re.compile(r" \[data [0-9a-f]+\]$")  # at the end of a data set's n
 
 
 class Exactly(tuple[Any, ...]):
-    """A shape: a list of as many values, each of its own shape."""
+    """A shape: a list of exactly as many values, the first with the first shape, and so on."""
 
 
 class And(tuple[Any, ...]):
-    """A shape: a value that has all of these shapes."""
+    """A shape that combines others: the value must have each of them."""
 
 
 def _number(value: Any) -> bool:
@@ -47,7 +47,7 @@ def _number(value: Any) -> bool:
 
 
 def _table_of_numbers(*last: int) -> Callable[[Any], bool]:
-    """Return a check for rows of equally many numbers; with `last`, for rows of lists of that many numbers."""
+    """Return a function that checks for a table of numbers. With `last=3`, each cell is a list of three numbers."""
 
     def check(value: Any) -> bool:
         try:
@@ -60,7 +60,7 @@ def _table_of_numbers(*last: int) -> Callable[[Any], bool]:
 
 
 def _text_or_image(entry: Any) -> bool:
-    """Return True for an entry of a retrieval example: an image (`src`), or a caption."""
+    """Return True if an entry of a retrieval example shows an image (`src`) or a caption."""
     shown = [entry.get(key) for key in ("src", "caption", "text")] if isinstance(entry, dict) else []
     return any(shown) and all(text is None or isinstance(text, str) for text in shown)
 
@@ -198,16 +198,16 @@ def read(path: Path, limited: bool = False) -> Run:
     Raises UserError: a file of the run is corrupt; the message names it.
     """
     folder = RunFolder(path)
-    refuse_links(path)
-    rows = results.read(path / RESULTS)
-    kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     is_seed_folder = path.name[:1] == "s" and path.name[1:].isdigit()
     if folder.has_config:
         config, name, seed = folder.config, folder.config.name, folder.config.seed
     else:
+        refuse_links(path)  # with a config, `folder.config` does it
         config = no_config()
         name = path.parent.name if is_seed_folder else path.resolve().name
         seed = int(path.name[1:]) if is_seed_folder else 0
+    rows = results.read(path / RESULTS)
+    kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     return Run(
         path=path,
         name=name,

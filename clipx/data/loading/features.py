@@ -143,7 +143,7 @@ def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], devi
 
 
 def given_texts(source: EmbeddingPairs, tower: TextTower) -> FeatureTexts:
-    """Return the text vectors of an embedding. Raises UserError: their width is not that of the tower."""
+    """Return the text vectors of a source. Raises UserError: the tower is named with another width."""
     return FeatureTexts(_given(source, "text", tower), np.arange(len(source)))
 
 

@@ -64,7 +64,7 @@ class EmbeddingPairs(PairSource):
     def __init__(self, root: Path, names: tuple[str, str], sides: list[Vectors]) -> None:
         """`names`: folders or arrays of the image and the text vectors, whose parts are `sides`.
 
-        Raises UserError: the sides, or their parts, have different lengths, or a vector is not finite.
+        Raises UserError: there are not as many texts as images, or a vector is not finite.
         """
         image, text = sides
         for number, (part, other) in enumerate(zip(image.parts, text.parts, strict=False)):
@@ -97,7 +97,7 @@ class EmbeddingPairs(PairSource):
         return f"row {sample_id}"
 
     def image(self, sample_id: int) -> bytes:
-        """Return the bytes of both vectors, by which a resumed run notices other data."""
+        """Return the bytes of both vectors. A resumed run compares them, to notice that the data have changed."""
         return b"".join(features.take(np.array([sample_id])).numpy().tobytes() for features in self.features.values())
 
     def captions(self, sample_id: int) -> list[str]:
@@ -105,7 +105,7 @@ class EmbeddingPairs(PairSource):
 
     @cached_property
     def texts(self) -> list[str]:
-        """The captions of all rows; [] without captions in the metadata. Read on first use: they may take gigabytes."""
+        """The captions of all rows, or [] if the metadata have none. Read on first use: they may take gigabytes."""
         found: list[str] = []
         for file in self.metadata:
             table = _parquet(file)

@@ -52,9 +52,8 @@ SWAPS = ("hs_1", "hs_1e-1", "hs_1e-2", "hs_1e-3", "hs_rows", "ss_5e-2")
 TABLES_2_TO_5 = (LEARNED, tuple(FIXED), SCHEDULES, SWAPS, ("no_norm",))  # families of arms with one knob each
 CLOSING = ("flt_4e-2", "ts_s3", "softplus", "slrt", "hs_1e-3", "ss_5e-2")  # Table 2: FLT, TS, TR, SLRT, HS, SS
 OVER_ARMS_LOOKS = (3,)  # more seeds of the same arms hardly add to statements over arms
-ONE_RATE = Control(
-    "the learning rate", (("optimizer.lr", 0.016),)
-)  # gap_mini: that of the other arms, for base and FLT too
+# gap_mini: the rate of the other arms, for base and FLT too
+ONE_RATE = Control("the learning rate", (("optimizer.lr", 0.016),))
 ONE_RATE_ON_PHOTOS = Control("the learning rate", (("optimizer.lr", 0.003),))
 OTHER_TOWERS = Control("the towers", (("model.image.name", "small:vit"), ("model.text.name", "small:transformer")))
 SCORES = {"zero-shot": ZEROSHOT, "linear probe": PROBE}
