@@ -271,7 +271,8 @@ def _refuse_other_folders(images: Path, paths: list[Path]) -> None:
     names = sorted({parts[0] for path in paths if len(parts := path.relative_to(images).parts) > 1})
     others = [name for name in names if name.lower() in NO_CLASSES]
     if len(names) < 2 or others:
-        found = f"its folder {(others or names)[0]} is no class" if names else "it has no folders of classes"
+        found = "it has no folders of classes" if not names else f"one folder, {names[0]}, is no set of classes"
+        found = f"its folder {others[0]} is no class" if others else found
         raise UserError(
             f"{images}: no image has captions beside it ({paths[0].with_suffix('.txt').name} for {paths[0].name}), and "
             f"{found}; other layouts: data=csv, coco, karpathy, flickr8k"
