@@ -155,7 +155,7 @@ def reproduce(arguments: list[str]) -> None:
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
     dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
-    H200, L40S, RTX4090) at share=0.35 of its peak FLOP/s.
+    H200, L40S, RTX4090) at share=0.2 of its peak FLOP/s.
     """
     from cli.reproduce.command import reproduce as start
 

@@ -43,7 +43,7 @@ from evaluation.types import csv_text
 FIRST_SEED = 1000
 FEWEST_SEEDS = 3
 FEWEST_PAIRS = 1000  # of the set that scores: with fewer, noise decides
-EXTENSIONS = 4  # largest number of values added on either side of a grid
+ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm
 LR, TAU = "optimizer.lr", "temperature.tau"
 RATES: Rule = (lambda values: all(0 < v < math.inf for v in values), "numbers above 0, ascending")
 
@@ -192,13 +192,15 @@ class Trial:
         if len(values) < 2 or values != sorted(set(values)):
             raise UserError(f"{grid.key}: {values} must be at least two different values, ascending")
         wanted = [(arm, value) for arm in arms for value in values]
-        for _ in range(EXTENSIONS + 1):
+        for _ in range(ROUNDS):
             self.score(grid, wanted, fixed, pool)
             beyond = {arm: grid.beyond(arm) for arm in arms}
             wanted = [(arm, value) for arm, value in beyond.items() if value is not None]
+            if not wanted:  # a value that is best for one arm may be the new edge of another arm's grid
+                wanted = [one for one in product(arms, grid.best_of_arms()) if one not in grid.scores]
             if not wanted:
                 break
-        self.score(grid, [(arm, value) for arm in arms for value in grid.best_of_arms()], fixed, pool)
+        self.score(grid, [*product(arms, grid.best_of_arms())], fixed, pool)
         return grid
 
     def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: dict[str, list[str]], pool: Pool) -> None:
@@ -265,7 +267,7 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
             table.add_row(arm or "-", *known, f"{grid.chosen(arm):g}")
             rows += [[grid.key, arm, value, *grid.scores[arm, value]] for value in grid.values(arm)]
             if grid.beyond(arm) is not None:
-                print(f"{arm}: the best {grid.key} lies at the edge of its grid after {EXTENSIONS} extensions")
+                print(f"{arm}: the best {grid.key} lies at the edge of its grid after {ROUNDS} rounds")
         console.print(table)
     print(
         "the recipe's lines:",

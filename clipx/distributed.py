@@ -79,11 +79,20 @@ def all_reduce_sum(values: Tensor) -> None:
 
 def all_reduce_max(value: float) -> float:
     """Return the largest of the ranks' numbers."""
-    if world_size() == 1:
-        return value
-    largest = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return float(largest)
+    return max_over_ranks(value)[0]
+
+
+def max_over_ranks(*values: float) -> list[float]:
+    """Return the largest of the ranks' numbers, for each of several numbers."""
+    largest = torch.tensor(values, dtype=torch.float64)
+    max_over_ranks_(largest)
+    return largest.tolist()
+
+
+def max_over_ranks_(values: Tensor) -> None:
+    """Replace the values by the elementwise maximum of the ranks' tensors."""
+    if world_size() > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
 
 
 def gather_to_rank0(local: Tensor) -> list[Tensor]:
@@ -120,6 +129,24 @@ def all_gather_sizes(local: int) -> list[int]:
     sizes = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
     dist.all_gather(sizes, torch.tensor(local))
     return [int(size) for size in sizes]
+
+
+def gather_on_host(columns: list[Tensor], most: int) -> tuple[list[int], list[Tensor]]:
+    """Concatenate int64 columns [b_r] in CPU memory of all ranks r to [B], and return b_r of every rank before them.
+
+    One collective. `most`: a bound on b_r, the same on all ranks.
+    """
+    own = len(columns[0])
+    if world_size() == 1:
+        return [own], columns
+    assert own <= most, f"{own} rows, at most {most} were expected"
+    padded = torch.zeros(1 + len(columns), most, dtype=torch.int64)
+    padded[0], padded[1:, :own] = own, torch.stack(columns)
+    gathered = [torch.empty_like(padded) for _ in range(world_size())]
+    dist.all_gather(gathered, padded)
+    sizes = [int(shard[0, 0]) for shard in gathered]
+    whole = torch.cat([shard[1:, :size] for shard, size in zip(gathered, sizes, strict=True)], dim=1)
+    return sizes, list(whole)
 
 
 def gather(local: Tensor, sizes: list[int] | None = None) -> Tensor:
@@ -165,21 +192,26 @@ class _OwnPart(Part):
     def sum(self, values: Tensor) -> Tensor:
         return _Sum.apply(values)  # type: ignore[no-any-return]
 
-    def max(self, values: Tensor) -> Tensor:
-        largest = values.detach().clone()
-        dist.all_reduce(largest, dist.ReduceOp.MAX)
-        return largest
+    def logsumexp(self, values: Tensor) -> Tensor:
+        gathered = [torch.empty_like(values) for _ in self.sizes]
+        dist.all_gather(gathered, values.detach().contiguous())
+        return torch.stack(gathered).logsumexp(dim=0)
 
-    def reduce_scatter_(self, values: Tensor) -> None:
-        shards = list(torch.split(values, self.sizes))
-        if len(set(self.sizes)) > 1:  # gloo needs equal shapes
-            padded = values.new_zeros(len(self.sizes), max(self.sizes), *values.shape[1:])
-            for row, shard in zip(padded, shards, strict=True):
-                row[: len(shard)] = shard
-            shards = list(padded)
+    def reduce_scatter_(self, values: Tensor, *totals: Tensor) -> tuple[Tensor, ...]:
+        # One collective for all: a process's shard has its rows, padded to the longest shard because gloo needs equal
+        # shapes, then `totals`.
+        width = values.shape[1:].numel()
+        with_totals = max(self.sizes) * width
+        shards = values.new_zeros(len(self.sizes), with_totals + sum(total.numel() for total in totals))
+        for shard, rows in zip(shards, torch.split(values, self.sizes), strict=True):
+            shard[: rows.numel()] = rows.flatten()
+        if totals:
+            shards[:, with_totals:] = torch.cat([total.flatten() for total in totals])
         own = torch.empty_like(shards[0])
-        dist.reduce_scatter(own, shards)
-        values[self.rows] = own[: self.sizes[rank()]]
+        dist.reduce_scatter(own, list(shards))
+        values[self.rows] = own[: self.sizes[rank()] * width].view_as(values[self.rows])
+        sums = torch.split(own[with_totals:], [total.numel() for total in totals]) if totals else ()
+        return tuple(summed.view_as(total) for summed, total in zip(sums, totals, strict=True))
 
     def select(self, mask: Tensor) -> Part:
         return _OwnPart(torch.stack([rows.sum() for rows in torch.split(mask, self.sizes)]).tolist())

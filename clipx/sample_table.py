@@ -11,6 +11,8 @@ number of ranks. Here, the objective computes and writes the values.
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -18,7 +20,9 @@ from torch import Tensor
 
 from clipx import distributed
 from clipx.errors import UserError, one_line
+from clipx.utils.device import on_host
 
+Ids = npt.NDArray[np.int64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 QUANTILE_ROWS = 4096  # maximum number of rows for quantiles: enough for a figure, without sorting millions
 
@@ -40,19 +44,24 @@ class SampleTable:
         own = len(range(self.rank, num_samples, self.world))
         initial = torch.tensor(list(columns.values()), dtype=dtype, device=device)
         self.values = initial[:, None].repeat(1, own)  # [columns, own]; sample i: index i // world on rank i % world
-        self._largest: dict[int, float] = {}  # column index -> maximum of own rows, once `max` was called
+        self._asked: list[int] = []  # indices of the columns whose maxima were asked for
+        self._largest: Tensor | None = None  # their maxima over all ranks; None: unknown since the last write
 
-    def read(self, ids: Tensor) -> dict[str, Tensor]:
-        """Return column -> [B] for the global batch's `ids` (int64 [B], the same on every rank), on the ids' device.
+    def read(self, ids: Tensor, device: torch.device | None = None) -> dict[str, Tensor]:
+        """Return column -> [B] for the global batch's `ids` (int64 [B], the same on every rank), on `device`.
+
+        `device` is by default that of the ids. Ids in CPU memory are faster: others must be copied there.
 
         Raises UserError: an id is out of range, or occurs twice in the batch and would get two conflicting new values.
         """
         if not self.columns:
             return {}
-        self._check(ids)
-        positions, index = self._own(ids)
-        rows = torch.zeros(len(self.columns), len(ids), dtype=self.values.dtype, device=ids.device)
-        rows[:, positions] = self.values[:, index].to(ids.device)
+        numbers = on_host(ids).numpy()
+        self._check(numbers)
+        device = device or ids.device
+        positions, index = self._own(numbers)
+        rows = torch.zeros(len(self.columns), len(ids), dtype=self.values.dtype, device=device)
+        rows[:, _on(device, positions)] = self.values[:, _on(self.values.device, index)].to(device)
         distributed.all_reduce_sum(rows)  # exact: each row has one owner, the others add zeros
         return dict(zip(self.columns, rows, strict=True))
 
@@ -61,19 +70,22 @@ class SampleTable:
         if not self.columns:
             return
         assert rows.keys() == set(self.columns), "an objective writes every column of its terms"
-        positions, index = self._own(ids)
-        if not len(positions):
-            return
-        new = torch.stack([rows[column] for column in self.columns])[:, positions].to(self.values)
-        self._update_largest(self.values[:, index], new)
-        self.values[:, index] = new
+        positions, index = self._own(on_host(ids).numpy())
+        new = torch.stack([rows[column] for column in self.columns])
+        self.values[:, _on(self.values.device, index)] = new[:, _on(new.device, positions)].to(self.values)
+        self._largest = None
 
-    def max(self, column: str) -> float:
-        """Return the maximum over all samples and ranks; samples not visited yet count with their initial value."""
+    def max(self, column: str) -> Tensor:
+        """Return the maximum [] over all samples and ranks; samples not visited yet count with their initial value."""
         k = self.columns.index(column)
-        if k not in self._largest:
-            self._largest[k] = float(self.values[k].max()) if self.values.shape[1] else -float("inf")
-        return distributed.all_reduce_max(self._largest[k])
+        if k not in self._asked:
+            self._asked.append(k)
+            self._largest = None
+        if self._largest is None:  # all columns that were ever asked for, in one collective
+            own = self.values[self._asked]
+            self._largest = own.amax(dim=1) if own.shape[1] else own.new_full((len(own),), -torch.inf)
+            distributed.max_over_ranks_(self._largest)
+        return self._largest[self._asked.index(k)]
 
     def quantiles(self) -> dict[str, list[float]]:
         """Return column -> `QUANTILES`, for the log, from at most QUANTILE_ROWS evenly spaced rows of this rank.
@@ -118,35 +130,32 @@ class SampleTable:
                     "resuming needs the same data; give the new run another name="
                 )
             self.values[k] = whole[column][self.rank :: self.world].to(self.values)
-        self._largest.clear()
+        self._largest = None
 
-    def _check(self, ids: Tensor) -> None:
-        ordered = ids.cpu().sort().values
+    def _check(self, ids: Ids) -> None:
+        ordered = np.sort(ids)
         if not len(ordered):
             return
         if ordered[0] < 0 or ordered[-1] >= self.num_samples:
-            bad = int(ordered[0] if ordered[0] < 0 else ordered[-1])
+            bad = ordered[0] if ordered[0] < 0 else ordered[-1]
             raise UserError(f"sample_id={bad} is out of range; allowed: 0..{self.num_samples - 1}, one for each pair")
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
             raise UserError(
-                f"sample_id={int(ordered[1:][twice][0])} is more than once in a batch; per-sample values "
+                f"sample_id={ordered[1:][twice][0]} is more than once in a batch; per-sample values "
                 f"({', '.join(self.columns)}) need batches without repeats"
             )
 
-    def _own(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return batch positions of the ids that this rank owns (ids' device), and their indices in `values`."""
-        positions = (ids % self.world == self.rank).nonzero().squeeze(1)
-        return positions, (ids[positions] // self.world).to(self.values.device)
+    def _own(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Return batch positions of the ids that this rank owns, and their indices in `values`."""
+        positions = np.flatnonzero(ids % self.world == self.rank)
+        return positions, ids[positions] // self.world
 
-    def _update_largest(self, old: Tensor, new: Tensor) -> None:
-        """Update known maxima; if a row with the maximum now has a smaller value, let `max` search all rows again."""
-        for k, largest in tuple(self._largest.items()):
-            highest = float(new[k].max())
-            if highest >= largest:
-                self._largest[k] = highest
-            elif float(old[k].max()) == largest:
-                del self._largest[k]
+
+def _on(device: torch.device, ids: Ids) -> Tensor:
+    """Copy to the device, without waiting for it."""
+    tensor = torch.from_numpy(ids)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def save(path: Path, columns: dict[str, Tensor]) -> None:

@@ -89,18 +89,23 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             if session.sampler.progress(state.step).epoch > progress.epoch:
                 state.objective.end_epoch(state.table)
 
-            # Log
+            # Check and log. On a GPU, reading `bad_steps` waits for the device: only log lines and checkpoints do.
+            session.meter.images += config.train.batch_size
             session.bad_samples += bad_samples
             geometry = _measure_geometry(session, progress)
-            _log_step(session, numbers, progress, geometry)
-            if components.bad_steps >= config.train.max_bad_steps:
-                RunFolder(run).record_divergence(state.step, components.bad_steps)
+            finished = state.step == total_steps
+            stop_reason = "" if finished else stop.reason(state.step)
+            save = finished or bool(stop_reason) or manager.due(state.step, geometry)
+            logged = finished or _is_logged(config, state.step)
+            bad_steps = int(components.bad_steps) if logged or save or device.type == "cpu" else 0
+            if logged or bad_steps:
+                _log_step(session, numbers, progress, geometry)
+            if bad_steps >= config.train.max_bad_steps:
+                RunFolder(run).record_divergence(state.step, bad_steps)
                 return Outcome.DIVERGED
 
             # Save
-            finished = state.step == total_steps
-            stop_reason = "" if finished else stop.reason()
-            if finished or stop_reason or (not components.bad_steps and manager.due(state.step, geometry)):
+            if finished or stop_reason or (save and not bad_steps):
                 manager.save(state, geometry, finished)
             if stop_reason:
                 _log_bad_samples(session)
@@ -250,16 +255,15 @@ def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]
         return session.probe(session.components.state.step, progress)
 
 
+def _is_logged(config: RunConfig, step: int) -> bool:
+    """Return True if this step has a line in the log. Does not depend on the geometry, which only rank 0 has."""
+    return any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
+
+
 def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float]) -> None:
-    """Count the images of the step; log the step if due."""
-    config, components, step = session.config, session.components, session.components.state.step
-    session.meter.images += config.train.batch_size
-    # does not depend on `geometry`, which only rank 0 has: all ranks must take the same branch
-    due = any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
-    if due or components.bad_steps or step == session.sampler.total_steps:
-        num_bad = _log_bad_samples(session)
-        row = {**log_row(components, numbers, progress), **session.meter.read(), "bad": num_bad}
-        session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
+    num_bad = _log_bad_samples(session)
+    row = {**log_row(session.components, numbers, progress), **session.meter.read(), "bad": num_bad}
+    session.log.step(session.components.state.step, row | ({"geometry": geometry} if geometry else {}))
 
 
 def _log_bad_samples(session: _Session) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """The batch of one rank, as the loader yields it."""
+    """The batch of one rank, as the loader yields it: ids, labels and groups in CPU memory, the rest on the device."""
 
     sample_id: Tensor  # int64 [b], index in 0..num_samples-1; of a stream: running number of the sample
     image: Tensor  # float [b, 3, H, W], normalised
@@ -41,12 +41,16 @@ class Part:
         """Sum a tensor over the processes. Backward does not sum: every process computes the same loss."""
         return values
 
-    def max(self, values: Tensor) -> Tensor:
-        """Return the elementwise maximum over the processes, without gradient."""
+    def logsumexp(self, values: Tensor) -> Tensor:
+        """Return the elementwise log sum exp over the processes, without gradient; -inf adds nothing."""
         return values
 
-    def reduce_scatter_(self, values: Tensor) -> None:
-        """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined."""
+    def reduce_scatter_(self, values: Tensor, *totals: Tensor) -> tuple[Tensor, ...]:
+        """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined.
+
+        Returns the sums of `totals`, tensors of any shape and of the dtype of `values`, whole on every process.
+        """
+        return totals
 
     def select(self, mask: Tensor) -> "Part":
         """Return this process's part of `x[mask]`, for tensors x [B, ...] and mask bool [B]."""

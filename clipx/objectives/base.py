@@ -48,13 +48,13 @@ class Term:
 
     Attributes:
         columns: per-sample values that the term keeps, column name -> initial value.
-        state: numbers that `end_step` and `end_epoch` change; checkpoints store them.
+        state: numbers, or tensors [] on the device, that `end_step` and `end_epoch` change; checkpoints store them.
         needs: inputs of the term besides image, text and scale; keys of NEEDS.
         learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
 
     columns: Mapping[str, float] = {}
-    state: Mapping[str, float] = {}
+    state: Mapping[str, float | Tensor] = {}
     needs: tuple[str, ...] = ()
     learns_temperature = True
 
@@ -133,7 +133,11 @@ class Objective:
 
     def state(self) -> dict[str, dict[str, float]]:
         """Return term name -> its state, for the checkpoint."""
-        return {name: dict(term.state) for name, term in self.terms.items() if term.state}
+        return {
+            name: {key: float(value) for key, value in term.state.items()}
+            for name, term in self.terms.items()
+            if term.state
+        }
 
     def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
         """Restore the result of `state`. Raises KeyError if the state of a term is missing."""

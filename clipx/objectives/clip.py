@@ -3,12 +3,14 @@
 With x = image, y = text [B, E] and s = x @ y.T [B, B] for a batch of B pairs.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import Reduction, logsumexp, positive_logits
 from clipx.types import Embeddings, Progress
+from clipx.utils.device import on_host
 
 
 class ClipTerm(Term):
@@ -71,8 +73,10 @@ class MultiPositiveTerm(Term):
 
 def group_means(vectors: Tensor, group: Tensor) -> Tensor:
     """Return the mean vector of each pair's group, [B, E]."""
-    _, index, count = torch.unique(group, return_inverse=True, return_counts=True)
-    sums = vectors.new_zeros(len(count), vectors.shape[1]).index_add(0, index, vectors)
+    # training has the groups in CPU memory, so that no step waits here
+    found, inverse, counts = np.unique(on_host(group).numpy(), return_inverse=True, return_counts=True)
+    index, count = (torch.from_numpy(values).to(vectors.device, non_blocking=True) for values in (inverse, counts))
+    sums = vectors.new_zeros(len(found), vectors.shape[1]).index_add(0, index, vectors)
     means: Tensor = sums / count[:, None]
     return means[index]
 

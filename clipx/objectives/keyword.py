@@ -14,12 +14,14 @@ sigmoid of log x, because x would overflow float32 at tau = 0.01.
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import Exclude, Reduction, logsumexp, positive_logits, softplus
 from clipx.types import Embeddings, Progress
+from clipx.utils.device import on_host
 from clipx.utils.registry import lookup
 
 G: dict[str, Callable[[Tensor], Tensor]] = {"log1p": softplus, "ratio": torch.sigmoid}  # as functions of log x
@@ -37,11 +39,15 @@ class KeywordTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.label is not None
-        labelled = embeddings.label != 0
-        x, y, label = embeddings.image[labelled], embeddings.text[labelled], embeddings.label[labelled]
+        # training has the labels in CPU memory, so that no step waits here
+        labelled, device = on_host(embeddings.label).numpy() != 0, embeddings.image.device
+        where = torch.from_numpy(np.flatnonzero(labelled)).to(device, non_blocking=True)
+        label = embeddings.label.to(device, non_blocking=True)[where]
+        x, y = embeddings.image[where], embeddings.text[where]
         reductions = [Reduction(1, Exclude(label))]
         if self.sum_same_label:
             reductions.append(Reduction(1, Exclude(label, equal=False)))
-        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, embeddings.part.select(labelled))
+        part = embeddings.part.select(torch.from_numpy(labelled))
+        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, part)
         log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
         return self.g(log_negatives - log_D).sum() / len(embeddings.label), {}

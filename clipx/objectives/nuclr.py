@@ -106,7 +106,7 @@ class NuclrTerm(Term):
         if self.code:
             initial |= {"gradient_image": 0.0, "gradient_text": 0.0}
         self.columns = {f"nuclr_{name}": value for name, value in initial.items()}
-        self.state = {"xi_image": xi0, "xi_text": xi0}
+        self.state: dict[str, float | Tensor] = {"xi_image": xi0, "xi_text": xi0}
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         scale = embeddings.scale.detach()
@@ -117,7 +117,8 @@ class NuclrTerm(Term):
         log_d, log_d_zeta, values = {}, {}, []  # log of u_i + exp(-xi/tau)/(n-1), and of u_i + exp(-zeta_i/tau)/(n-1)
         for anchor, other in SIDES:
             log_u = update_log_u(rows[f"nuclr_log_u_{anchor}"], contrast.log_g[anchor], seen, self.gamma)
-            log_xi_term = -scale * self.state[f"xi_{other}"] - math.log(self.n - 1)
+            xi = torch.as_tensor(self.state[f"xi_{other}"], dtype=torch.float64).to(scale.dtype)
+            log_xi_term = -scale * xi - math.log(self.n - 1)
             log_d[anchor] = torch.logaddexp(log_u, log_xi_term)
             log_d_zeta[anchor] = torch.logaddexp(log_u, -scale * zeta[other] - math.log(self.n - 1))
             values.append(log_d[anchor].mean() / scale + zeta[other].mean())
@@ -151,7 +152,8 @@ class NuclrTerm(Term):
             self._update_xi(table)
 
     def _update_xi(self, table: SampleTable) -> None:
-        self.state = {f"xi_{side}": max(self.xi0, table.max(f"nuclr_zeta_{side}")) for side in ("image", "text")}
+        largest = {side: torch.as_tensor(table.max(f"nuclr_zeta_{side}"), dtype=torch.float64) for side, _ in SIDES}
+        self.state = {f"xi_{side}": zeta.clamp(min=self.xi0) for side, zeta in largest.items()}
 
     def notes(self, total_epochs: int) -> list[str]:
         lines = single_epoch_note("nuclr", total_epochs)

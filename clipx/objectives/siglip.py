@@ -33,15 +33,12 @@ class SiglipTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         assert embeddings.bias is not None
-        total: Tensor = _SigmoidSum.apply(
-            embeddings.image,
-            embeddings.text,
-            embeddings.scale,
-            embeddings.bias,
-            embeddings.part,
-            embeddings.group if self.by_group else None,
-        )
-        return total / len(embeddings.image), {}
+        image, text, group = embeddings.image, embeddings.text, None
+        if self.by_group:
+            assert embeddings.group is not None
+            group = embeddings.group.to(image.device, non_blocking=True)
+        total: Tensor = _SigmoidSum.apply(image, text, embeddings.scale, embeddings.bias, embeddings.part, group)
+        return total / len(image), {}
 
 
 class _SigmoidSum(torch.autograd.Function):
@@ -64,8 +61,7 @@ class _SigmoidSum(torch.autograd.Function):
             negate_positives(W, start, group)
             grad_bias += W.sum()
             gradients.add(start, W)
-        gradients.complete(part)
-        total, grad_bias = part.sum(torch.stack([total, grad_bias])).unbind()
+        total, grad_bias = gradients.complete(part, total, grad_bias)
         ctx.save_for_backward(gradients.image, gradients.text, gradients.scale, grad_bias)
         return total
 

@@ -169,13 +169,14 @@ class InputGradients:
         self.image[rows] *= scale
         add_product_(self.text, W.T, image[rows] * scale)
 
-    def complete(self, part: Part) -> None:
-        """Sum the gradients of text and scale over the processes, after the last tile.
+    def complete(self, part: Part, *totals: Tensor) -> tuple[Tensor, ...]:
+        """Sum the gradients of text and scale, and `totals`, over the processes, after the last tile.
 
-        Of image and text, only the gradients of this process's rows are complete afterwards.
+        Of image and text, only the gradients of this process's rows are complete afterwards. Returns the sums of
+        `totals`.
         """
-        part.reduce_scatter_(self.text)
-        self.scale = part.sum(self.scale)
+        self.scale, *sums = part.reduce_scatter_(self.text, self.scale, *totals)
+        return tuple(sums)
 
 
 def log_sums(
@@ -202,8 +203,7 @@ def log_sums(
                 torch.logaddexp(result, total, out=result)
     # adds up the processes' sums over images; collects the sums over texts, where each process has -inf for the images
     # of the others
-    largest = part.max(results).clamp(min=torch.finfo(results.dtype).min)
-    return part.sum((results - largest).exp()).log() + largest
+    return part.logsumexp(results)
 
 
 def softmax_gradients(
@@ -247,8 +247,11 @@ def softmax_gradients(
             elif factors:
                 torch.mv(softmax, factors[k], out=totals[k, rows])
         gradients.add(start, W)
-    gradients.complete(part)
-    return gradients, part.sum(totals) if factors else totals
+    if factors:
+        (totals,) = gradients.complete(part, totals)
+    else:
+        gradients.complete(part)
+    return gradients, totals
 
 
 class _LogSumExp(torch.autograd.Function):

@@ -61,8 +61,8 @@ class ClipRefineTerm(Term):
     model.normalise=evaluation, so that the teacher does not normalise either, and start from model.init or published
     weights.
 
-    r_i depends only on the step and on the position i in the global batch. 4 matrix products forward (2 of them for the
-    teacher), 4 backward.
+    r_i depends only on the step, the position i in the global batch, and the kind of device. 4 matrix products forward
+    (2 of them for the teacher), 4 backward.
 
     Args:
         alpha: weight of the pair itself in the targets a_i.
@@ -83,7 +83,8 @@ class ClipRefineTerm(Term):
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text
-        r = torch.randn(x.shape, generator=rng.generator(progress.step, STREAM), dtype=torch.float64).to(x)
+        generator = rng.generator(progress.step, STREAM, device=x.device)
+        r = torch.randn(x.shape, generator=generator, dtype=torch.float64, device=x.device).to(x)
         rafa = ((x - r).square() + (y - r).square()).mean()
         return self.lambda_rand * rafa + self.lambda_kd * self._hycd(embeddings), {}
 

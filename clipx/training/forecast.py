@@ -36,9 +36,10 @@ from clipx.types import Batch, Progress
 from clipx.utils.device import free_memory
 from clipx.utils.registry import lookup
 
-# Assumed, not measured here (except OF_LIBRARIES):
-TOWER_SHARE = 0.35  # share of the peak that the towers reach; `make bench-train` measures yours
+# Measured on one H200 (docs/scaling.md); `make bench-train` and `make bench-loss` measure yours:
+TOWER_SHARE = 0.2  # share of the peak that the towers reach
 OBJECTIVE_SHARE = 0.5  # share of the float32 peak that the objective reaches
+# Assumed, not measured here (except OF_LIBRARIES):
 LINK_SHARE = 2 / 3  # share of a link's bandwidth that an all-reduce reaches
 NETWORK = 20e9  # bytes/s of an all-reduce between machines, per machine (network of 200 Gbit/s)
 PER_MACHINE = 8  # G

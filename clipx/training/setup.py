@@ -1,10 +1,11 @@
 """Builds the objects of a training step from the settings: model with initial weights, optimizer, objective, table."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from timm.utils.model_ema import ModelEmaV3
+from torch import Tensor
 
 from clipx import distributed, objectives
 from clipx.config.presets import check_batch_size
@@ -38,7 +39,8 @@ class TrainComponents:
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
     teacher: Teacher | None = None
-    bad_steps: int = 0  # number of consecutive skipped steps so far (loss or gradient not finite)
+    bad_steps: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
+    """Number [] of consecutive skipped steps so far (loss or gradient not finite), on the device: reading it waits."""
 
 
 def build_components(

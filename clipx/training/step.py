@@ -20,14 +20,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from clipx import distributed
+from clipx.objectives.base import Rows
 from clipx.training import optimizer
 from clipx.training.setup import TrainComponents
 from clipx.types import Batch, Embeddings, Loss, Progress, TeacherEmbeddings
 from clipx.utils import rng
-from clipx.utils.device import autocast, tf32
+from clipx.utils.device import autocast, on_host, tf32
 from clipx.utils.matmul import loss_precision
 
 STREAM = 0x544F57  # separates the towers' random draws from other draws seeded by (seed, step)
@@ -49,10 +51,12 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     state.optimizer.zero_grad()
     if not components.parallel.wrapped.training:  # only in the first step: evaluations restore the mode
         components.parallel.wrapped.train()
-    sizes = distributed.all_gather_sizes(len(batch.sample_id))
-    sample_id, label = distributed.gather(torch.stack([batch.sample_id, batch.label], dim=1), sizes).unbind(dim=1)
-    group = None if batch.group is None else distributed.gather(batch.group, sizes)
-    rows, part = state.table.read(sample_id), distributed.part(sizes)
+    # ids, labels and groups stay in CPU memory, so that no step waits for the device to read one
+    columns = [batch.sample_id, batch.label, *(() if batch.group is None else (batch.group,))]
+    most = -(-components.config.train.batch_size // distributed.world_size())
+    sizes, (sample_id, label, *groups) = distributed.gather_on_host([on_host(column) for column in columns], most)
+    group = groups[0] if groups else None
+    rows, part = state.table.read(sample_id, components.device), distributed.part(sizes)
     teacher = _teacher_embeddings(components, batch, sizes)
     with_metadata = partial(Embeddings, sample_id=sample_id, label=label, part=part, group=group, teacher=teacher)
     if batch.negative_text is not None:  # the text tower embeds captions and negative captions in one call
@@ -60,15 +64,15 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
 
     def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
-        image = distributed.gather(image.float(), sizes)
-        text, *negatives = (distributed.gather(side, sizes) for side in torch.split(text.float(), len(batch.sample_id)))
+        sides = [image.float(), *torch.split(text.float(), len(batch.sample_id))]
+        image, text, *negatives = _gather_sides(sides, sizes)
         negative_text = negatives[0] if negatives else None
         embeddings = with_metadata(image, text, scale.float(), bias=bias, negative_text=negative_text)
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = _snapshot_buffers(state.model)
     loss, scale = _backward(components, batch, progress, loss_fn)
-    grad_norm = _update(components, loss, sample_id, restore_buffers)
+    grad_norm = _update(components, loss, sample_id, rows, restore_buffers)
     components.timer.end_phase("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": grad_norm}
 
@@ -80,33 +84,72 @@ def _teacher_embeddings(components: TrainComponents, batch: Batch, sizes: list[i
         return None
     with autocast(config.precision, components.device):
         image, text = teacher(batch, -(-len(batch.image) // config.accumulation))
-    return TeacherEmbeddings(distributed.gather(image, sizes), distributed.gather(text, sizes), teacher.scale)
+    image, text = _gather_sides([image, text], sizes)
+    return TeacherEmbeddings(image, text, teacher.scale)
 
 
-def _update(components: TrainComponents, loss: Loss, sample_id: Tensor, restore_buffers: Callable[[], None]) -> Tensor:
+def _gather_sides(sides: list[Tensor], sizes: list[int]) -> list[Tensor]:
+    """Gather [b, E_k] of all ranks to [B, E_k], with one collective."""
+    if distributed.world_size() == 1:
+        return sides
+    widths = [side.shape[1] for side in sides]
+    gathered = distributed.gather(torch.cat(sides, dim=1), sizes)
+    return [side.contiguous() for side in torch.split(gathered, widths, dim=1)]
+
+
+def _update(
+    components: TrainComponents, loss: Loss, sample_id: Tensor, rows: Rows, restore_buffers: Callable[[Tensor], None]
+) -> Tensor:
     """Clip the gradient, update if loss and gradient norm are finite, and return the norm [] before clipping.
 
-    A skipped step also restores running statistics, because they would keep a NaN permanently. In fp16, GradScaler
-    finds its scale by overflowing gradients, so an overflow counts as a bad step only once the scale has reached 1.
+    The device decides, without the host: in a bad step the optimizer skips its update, and averaged weights, table and
+    running statistics (which would keep a NaN permanently) get their old values. In fp16, GradScaler waits for the
+    device. It finds its scale by overflowing gradients, so an overflow counts as a bad step only once the scale has
+    reached 1.
     """
     state, scaler = components.state, components.state.scaler
     scaler.unscale_(state.optimizer)
     grad_norm = components.parallel.clip_grad_norm_(components.config.train.grad_clip)
-    finite_loss, finite_norm = torch.stack([loss.total.detach(), grad_norm]).isfinite().tolist()  # same on all ranks
-    if finite_loss and finite_norm:
-        scaler.step(state.optimizer)
-        state.model.temperature.clamp_()
-        if state.ema is not None:
-            state.ema.update(state.model)
-        state.table.write(sample_id, loss.rows)
-        state.objective.end_step(state.table)
-        components.bad_steps = 0
+    finite_loss = loss.total.detach().isfinite()  # same on all ranks
+    bad = counted = ~(finite_loss & grad_norm.isfinite())
+    if not scaler.is_enabled():
+        _step_unless(bad, state.optimizer)
+    elif bad:
+        counted = ~finite_loss if scaler.get_scale() > 1 else bad
     else:
-        restore_buffers()
-        if not finite_loss or scaler.get_scale() <= 1:  # a disabled scaler returns 1
-            components.bad_steps += 1
+        scaler.step(state.optimizer)
+    restore_buffers(bad)
+    state.model.temperature.clamp_()
+    if state.ema is not None:
+        _update_averages(state.ema, state.model, bad)
+    state.table.write(sample_id, {column: torch.where(bad, rows[column], new) for column, new in loss.rows.items()})
+    state.objective.end_step(state.table)
+    components.bad_steps = (components.bad_steps.to(bad.device) + counted) * counted
     scaler.update()
     return grad_norm
+
+
+def _step_unless(bad: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Update the weights unless `bad` []. Only a fused optimizer decides this on the device; SGD waits for it."""
+    if optimizer.defaults["fused"]:
+        optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # as GradScaler does
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined]
+    elif not bad:
+        optimizer.step()
+
+
+@torch.no_grad()
+def _update_averages(averages: ModelEmaV3, model: nn.Module, bad: Tensor) -> None:
+    """Move the averaged weights towards the model's, ema += (1 - decay) (model - ema), unless `bad` []."""
+    pairs = list(zip(averages.module.state_dict().values(), model.state_dict().values(), strict=True))
+    old, new = (list(side) for side in zip(*[pair for pair in pairs if pair[0].is_floating_point()], strict=True))
+    moves = torch._foreach_sub(new, old)
+    torch._foreach_mul_(moves, (1 - averages.decay) * (~bad).float())
+    torch._foreach_add_(old, moves)
+    for average, value in pairs:
+        if not average.is_floating_point():
+            average.copy_(torch.where(bad, average, value))
 
 
 def _backward(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
@@ -118,14 +161,18 @@ def _backward(components: TrainComponents, batch: Batch, progress: Progress, los
     return passes(components, batch, progress, loss_fn)
 
 
-def _snapshot_buffers(model: nn.Module) -> Callable[[], None]:
-    """Copy all buffers (running statistics of batch norms) and return a function that restores them."""
-    copies = [(buffer, buffer.clone()) for buffer in model.buffers()]
+def _snapshot_buffers(model: nn.Module) -> Callable[..., None]:
+    """Copy all buffers (running statistics of batch norms) and return a function that restores them.
+
+    Its argument is a bool tensor []: restore if True.
+    """
+    buffers = list(model.buffers())
+    copies = [buffer.clone() for buffer in buffers]
 
     @torch.no_grad()
-    def restore() -> None:
-        for buffer, value in copies:
-            buffer.copy_(value)
+    def restore(where: Tensor | None = None) -> None:
+        for buffer, value in zip(buffers, copies, strict=True):
+            buffer.copy_(value if where is None else torch.where(where, value, buffer))
 
     return restore
 
@@ -228,7 +275,7 @@ def log_row(components: TrainComponents, numbers: dict[str, Any], progress: Prog
         "grad_norm": float(numbers["grad_norm"]),
         **({"grad_scale": state.scaler.get_scale()} if state.scaler.is_enabled() else {}),
         **({"columns": state.table.quantiles()} if state.objective.columns else {}),
-        **({"skipped": components.bad_steps} if components.bad_steps else {}),
+        **({"skipped": skipped} if (skipped := int(components.bad_steps)) else {}),
         **({"memory_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3)} if on_gpu else {}),
     }
 

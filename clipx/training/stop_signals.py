@@ -10,6 +10,7 @@ from typing import Any
 from clipx import distributed
 from clipx.utils.interrupts import handled_signals
 
+BETWEEN = 0.1  # seconds between two exchanges of signals, at least one step
 TIME_LIMIT = 0.5  # stands for train.max_minutes beside the numbers of signals, which start at 1
 
 
@@ -21,6 +22,8 @@ class StopMonitor:
         self.max_minutes = max_minutes
         self.started = started
         self.received: signal.Signals | None = None
+        self._asked, self._step = time.monotonic(), 0  # when the ranks last agreed
+        self._next = 0  # first step at which they do so again
         self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopMonitor":
@@ -32,13 +35,22 @@ class StopMonitor:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def reason(self) -> str:
-        """Return why all ranks must stop now, or "" to continue.
+    def reason(self, step: int) -> str:
+        """Return why all ranks must stop after this step, or "" to continue.
 
-        A signal may reach only one rank, and clocks differ, so the ranks agree by an all-reduce of one number.
+        A signal may reach only one rank, and clocks differ, so several ranks agree by an all-reduce of two numbers: a
+        code, and the seconds of a step, from which follows when they ask again.
         """
-        late = self.max_minutes is not None and time.monotonic() - self.started >= 60 * self.max_minutes
-        code = distributed.all_reduce_max(float(self.received or TIME_LIMIT * late))
+        now = time.monotonic()
+        late = self.max_minutes is not None and now - self.started >= 60 * self.max_minutes
+        code = float(self.received or TIME_LIMIT * late)
+        if distributed.world_size() > 1:
+            if step < self._next:
+                return ""
+            of_a_step = (now - self._asked) / max(1, step - self._step)
+            code, of_a_step = distributed.max_over_ranks(code, of_a_step)
+            self._asked, self._step = now, step
+            self._next = step + max(1, int(BETWEEN / of_a_step))
         if code > TIME_LIMIT:
             return signal.Signals(int(code)).name
         return f"train.max_minutes={self.max_minutes:g}" if code and self.max_minutes else ""

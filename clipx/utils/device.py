@@ -23,6 +23,11 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"
 
 
+def on_host(values: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in CPU memory; if it is there already, without an operation of torch."""
+    return values if values.is_cpu else values.cpu()
+
+
 def choose_device(name: str, key: str = "train.device") -> torch.device:
     """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
 

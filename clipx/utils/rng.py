@@ -1,4 +1,4 @@
-"""Seeds and CPU generators that depend only on a key of integers, such as (seed, step, STREAM).
+"""Seeds and generators that depend only on a key of integers, such as (seed, step, STREAM).
 
 Equal keys give equal numbers on every rank, and after a resume.
 """
@@ -16,9 +16,9 @@ def derive_seed(*key: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
-def generator(*key: int) -> Generator:
-    """Return a CPU generator seeded with `derive_seed(*key)`."""
-    return torch.Generator().manual_seed(derive_seed(*key))
+def generator(*key: int, device: torch.device | str = "cpu") -> Generator:
+    """Return a generator of the device's numbers, seeded with `derive_seed(*key)`."""
+    return torch.Generator(device).manual_seed(derive_seed(*key))
 
 
 def seed_device(seed: int, device: torch.device) -> None:

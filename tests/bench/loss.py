@@ -8,7 +8,8 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 - the times of `sogclr` and `nuclr` divided by that of `clip`;
 - the differences of loss and gradients between `clip` and ClipLoss;
 - the times of a step on one process, and on two processes that share it (including the gather), each with one thread;
-- on a GPU, in every loss_precision: time and memory of ClipLoss and of `clip`.
+
+On a GPU it prints milliseconds and memory of every term there, in every loss_precision, and nothing else.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE.
 Otherwise waiting threads spin, and their CPU time counts. Memory is measured in a new process per candidate: the
@@ -30,7 +31,7 @@ from clipx import distributed, objectives
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
 from clipx.utils.matmul import LOSS_PRECISIONS, loss_precision
-from tests.bench.measure import extra_memory
+from tests.bench.measure import extra_memory, seconds
 from tests.helpers.gloo import pool
 
 PEER = "open_clip ClipLoss"
@@ -63,20 +64,21 @@ SHARED = ("clip", "siglip", "nuclr")  # terms that are compared on one and two p
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
-def inputs(name: str, B: int, E: int) -> Embeddings:
+def inputs(name: str, B: int, E: int, device: str = "cpu") -> Embeddings:
     """Draw B random pairs at tau = 0.07, in groups of 4, with a teacher's embeddings and negative texts.
 
     Labels are 1 to 19, as many as paper 2 has number words; 0 is a pair without a label.
     """
     generator = torch.Generator().manual_seed(0)
-    image, text = (F.normalize(t, dim=-1).requires_grad_() for t in torch.randn(2, B, E, generator=generator))
+    sides, of_teacher = (torch.randn(2, B, E, generator=generator).to(device) for _ in range(2))
+    image, text = (F.normalize(side, dim=-1).requires_grad_() for side in sides)
     label = torch.randint(1, 20, (B,), generator=generator)
     if name.endswith("one in ten"):
         label[torch.rand(B, generator=generator) > 0.1] = 0
-    scale, bias = (torch.tensor(v, requires_grad=True) for v in (1 / 0.07, -10.0))
-    of_image, of_text = (F.normalize(t, dim=-1) for t in torch.randn(2, B, E, generator=generator))
-    teacher, ids = TeacherEmbeddings(of_image, of_text, torch.tensor(1 / 0.07)), torch.arange(B)
-    negative = of_text.clone().requires_grad_()
+    scale, bias = (torch.tensor(v, device=device, requires_grad=True) for v in (1 / 0.07, -10.0))
+    of_image, of_text = (F.normalize(side, dim=-1) for side in of_teacher)
+    teacher, ids = TeacherEmbeddings(of_image, of_text, scale.detach()), torch.arange(B, device=device)
+    negative, label = of_text.clone().requires_grad_(), label.to(device)
     return Embeddings(image, text, scale, ids, label, bias, group=ids // 4, teacher=teacher, negative_text=negative)
 
 
@@ -132,23 +134,22 @@ def compare_processes(B: int, E: int, repeats: int) -> None:
 
 def compare_on_gpu(B: int, E: int, repeats: int) -> None:
     """Print one line per loss_precision and candidate: milliseconds of a step on the GPU, and its peak extra memory."""
-    cpu = inputs("clip", B, E)
-    image, text, scale = (t.detach().cuda().requires_grad_() for t in (cpu.image, cpu.text, cpu.scale))
-    given = Embeddings(image, text, scale, cpu.sample_id)
     print(f"{torch.cuda.get_device_name()}, B = {B}, E = {E}, median of {repeats}")
     for precision in LOSS_PRECISIONS:
-        for name in (PEER, "clip"):
-            seconds = []
+        print(f"{precision:28}{'ms':>8}{'ratio':>7}{'MiB':>8}{'ratio':>7}")
+        peer = None
+        for name in (PEER, *TERMS):
+            given = inputs(name, B, E, "cuda")
+            milliseconds = []
             with loss_precision(precision):
                 for _ in range(repeats + 1):  # the first one allocates memory
-                    torch.cuda.synchronize()
                     torch.cuda.reset_peak_memory_stats()
-                    before, start = torch.cuda.memory_allocated(), time.perf_counter()
-                    step(name, given)
-                    torch.cuda.synchronize()
-                    seconds.append(time.perf_counter() - start)
-            extra = torch.cuda.max_memory_allocated() - before
-            print(f"{precision} {name:24}{statistics.median(seconds[1:]) * 1e3:8.2f} ms{extra / 2**20:8.0f} MiB")
+                    before = torch.cuda.memory_allocated()
+                    milliseconds.append(1e3 * seconds(lambda name=name, given=given: step(name, given)))  # type: ignore[misc]
+            cost = statistics.median(milliseconds[1:]), (torch.cuda.max_memory_allocated() - before) / 2**20
+            peer = peer or cost
+            cells = "".join(f"{own:8.2f}{own / of_peer:7.2f}" for own, of_peer in zip(cost, peer, strict=True))
+            print(f"{name:28}{cells}", flush=True)
 
 
 def median(seconds: dict[str, list[float]]) -> dict[str, float]:
@@ -156,6 +157,9 @@ def median(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
+    if torch.cuda.is_available():
+        compare_on_gpu(B, E, repeats)
+        return
     names = (PEER, *TERMS)
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         memory = {name: pool.apply(peak, (name, B, E)) for name in names}
@@ -184,8 +188,6 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
         f"clip - ClipLoss: loss {losses['clip'] - losses[PEER]:.1e}, largest gradient difference {worst:.1e} (relative)"
     )
     compare_processes(B, E, repeats)
-    if torch.cuda.is_available():
-        compare_on_gpu(B, E, repeats)
 
 
 if __name__ == "__main__":

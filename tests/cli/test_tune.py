@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli import tune
-from cli.tune import EXTENSIONS, Grid, Options, Trial
+from cli.tune import ROUNDS, Grid, Options, Trial
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx, clipx_here
 from tests.helpers.folder import write_shards
@@ -21,13 +21,14 @@ class FakeTrial(Trial):
 
     def __init__(self, **peaks: float) -> None:
         super().__init__(Options(recipe="r"), [], {})
-        self.peaks, self.calls = peaks, 0
+        self.peaks = peaks
 
     def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: Any, pool: Any) -> None:
         for arm, value in wanted:
             if (arm, value) not in grid.scores:
-                self.calls += 1
                 of_mean = 50 - abs(math.log2(value / self.peaks[arm]))
+                if arm == "flat" and value in VALUES:
+                    of_mean = 40
                 grid.scores[arm, value] = [of_mean - 0.2, of_mean, of_mean + 0.2]
 
 
@@ -42,9 +43,15 @@ def test_a_grid_grows_until_the_best_value_is_inside() -> None:
     assert min(grid.values("low")) == 0.25 and max(grid.values("high")) == 16.0
 
 
-def test_a_grid_stops_growing_after_some_extensions_or_if_the_score_does_not_change() -> None:
+def test_a_grid_grows_again_from_the_best_value_of_another_arm() -> None:
+    grid = searched(FakeTrial(low=0.5, flat=0.25))
+    assert grid.best("flat") == 0.25 and grid.beyond("flat") is None
+    assert grid.values("low")[:2] == [0.25, 0.5], "all arms have scores at the best value of each"
+
+
+def test_a_grid_stops_growing_after_some_rounds_or_if_the_score_does_not_change() -> None:
     grid = searched(FakeTrial(a=1e9))
-    assert max(grid.values("a")) == 4.0 * 2**EXTENSIONS and grid.beyond("a") is not None
+    assert max(grid.values("a")) == 4.0 * 2 ** (ROUNDS - 1) and grid.beyond("a") is not None
     flat = Grid("optimizer.lr", {("a", value): [5.0, 5.0, 5.0] for value in VALUES})
     assert flat.beyond("a") is None
 

@@ -29,9 +29,10 @@ def gathers_of_a_step() -> list[int]:
     return sent
 
 
-def test_ranks_exchange_their_sizes_once_per_step(gloo: Gloo) -> None:
+def test_ranks_exchange_all_of_a_kind_at_once(gloo: Gloo) -> None:
     rows, width = 4, tiny.E
-    expected = [1, 2 * rows, rows, rows * width, rows * width]  # sizes, ids with labels, groups, images, texts
+    # sizes, ids, labels and groups; images and texts; log-sum-exps of both directions over the batch of 8
+    expected = [4 * rows, rows * 2 * width, 2 * 8]
     assert gloo.run(2, gathers_of_a_step) == [expected, expected]
 
 

@@ -21,7 +21,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from clipx import distributed
 from clipx.models import parallel
+from clipx.types import Part
 
 Call = tuple[str, tuple[tuple[int, ...], ...], str]  # name, shapes of the tensors, set of their dtypes
 
@@ -65,24 +67,38 @@ def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
 def _complete(patch: pytest.MonkeyPatch, world: int, rank: int, B: int, sample_id: Tensor) -> None:
     """Patch the collectives to return what a group of ranks with the same pairs would return."""
     all_reduce, all_gather, reduce_scatter = dist.all_reduce, dist.all_gather, dist.reduce_scatter
+    plain = distributed._OwnPart.reduce_scatter_
     size, parts = B // world, torch.split(sample_id, B // world)
+    totals: list[Tensor] = []  # that follow the rows in the next reduce-scatter
+
+    def of_ranks(values: Tensor) -> Tensor:
+        over_batch = values.dim() > 0 and values.shape[-1] == B
+        return torch.stack([values.roll((k - rank) * size, -1) if over_batch else values for k in range(world)])
 
     def complete_all_reduce(values: Tensor, op: Any = dist.ReduceOp.SUM, group: None = None) -> None:
         all_reduce(values, op)
-        over_batch = values.dim() > 0 and values.shape[-1] == B
-        of_ranks = torch.stack([values.roll((k - rank) * size, -1) if over_batch else values for k in range(world)])
-        values.copy_(of_ranks.amax(0) if op == dist.ReduceOp.MAX else of_ranks.sum(0))
+        values.copy_(of_ranks(values).amax(0) if op == dist.ReduceOp.MAX else of_ranks(values).sum(0))
 
     def complete_all_gather(outputs: list[Tensor], values: Tensor) -> None:
         all_gather(outputs, values)
-        if values.shape == (size, 2) and torch.equal(values[:, 0], parts[rank]):  # sample ids and labels
-            for output, part in zip(outputs, parts, strict=True):
-                output[:, 0].copy_(part)
+        has_ids = values.dim() == 2 and len(values) > 1 and torch.equal(values[1], parts[rank])
+        for output, found, part in zip(outputs, of_ranks(values), parts, strict=True):
+            output.copy_(found)
+            if has_ids:
+                output[1].copy_(part)
 
     def complete_reduce_scatter(output: Tensor, shards: list[Tensor]) -> None:
         reduce_scatter(output, shards)
         output.copy_(torch.stack(shards).sum(0))
+        if totals:
+            sums = torch.cat([of_ranks(total).sum(0).flatten() for total in totals])
+            output[-len(sums) :] = sums
 
+    def with_totals(part: Part, values: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        totals[:] = given
+        return plain(part, values, *given)  # type: ignore[arg-type]
+
+    patch.setattr(distributed._OwnPart, "reduce_scatter_", with_totals)
     for function in (complete_all_reduce, complete_all_gather, complete_reduce_scatter):
         patch.setattr(dist, function.__name__.removeprefix("complete_"), function)
 

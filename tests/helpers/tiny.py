@@ -21,6 +21,7 @@ from clipx.types import Batch, Inputs, Progress
 
 SIDE, LENGTH, WORDS, E = 6, 4, 20, 12  # image side in pixels, tokens of a text, vocabulary size, embedding width
 SAMPLES = 40  # n
+MOVED = ("image", "text", "negative_text")  # fields of a batch that the loader copies to the device
 INPUTS = Inputs(SIDE, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "none", LENGTH)
 
 
@@ -97,25 +98,25 @@ def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> Ru
     return config
 
 
-def components(config: RunConfig, tower: str = "plain") -> TrainComponents:
-    """Return the components of a run on the CPU, with one of TOWERS as image tower."""
+def components(config: RunConfig, tower: str = "plain", device: str = "cpu") -> TrainComponents:
+    """Return the components of a run, with one of TOWERS as image tower."""
 
     def build_model(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()
         tau = temperature.build_temperature(config.temperature)
         return ClipModel(image, text, tau, config.temperature.bias, INPUTS, SinglePointHead(config.model.normalise))
 
-    return build_components(config, torch.device("cpu"), SAMPLES, "generated", build_model, teacher)
+    return build_components(config, torch.device(device), SAMPLES, "generated", build_model, teacher)
 
 
 def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
     """Return a teacher whose towers are random projections to 5 dimensions."""
     generator = torch.Generator().manual_seed(3)
-    pixels, words = torch.randn(3 * SIDE**2, 5, generator=generator), torch.randn(WORDS, 5, generator=generator)
+    pixels, words = (torch.randn(size, 5, generator=generator).to(device) for size in (3 * SIDE**2, WORDS))
     return Teacher(
         lambda image: F.normalize(image.flatten(1) @ pixels, dim=1),
         lambda text: F.normalize(words[text].mean(1), dim=1),
-        torch.tensor(4.0),
+        torch.tensor(4.0, device=device),
     )
 
 
@@ -135,10 +136,16 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
         yield replace(batch, group=batch.label, negative_text=negative)
 
 
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy images and texts of a batch to a device, as the loader does; ids, labels and groups stay."""
+    moved = {name: value.to(device) for name, value in vars(batch).items() if name in MOVED and value is not None}
+    return replace(batch, **moved)
+
+
 def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
     """Train for `steps` steps; on rank 0, return name -> weight or buffer, ema.NAME -> average, column -> values."""
     for step, batch in enumerate(batches(run.config, steps)):
-        train_step(run, batch, Progress(step, steps, 0, 1))
+        train_step(run, on_device(batch, run.device), Progress(step, steps, 0, 1))
     assert not run.bad_steps
     averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
     weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}

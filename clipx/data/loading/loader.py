@@ -5,9 +5,9 @@
 
 import random
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice, starmap
 from typing import Any
 
@@ -46,6 +46,36 @@ GetSample = Callable[[int, int], DecodedSample]  # (epoch, id) -> sample
 NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a batch
 
 
+class _Copies:
+    """Copies batches to a GPU while it computes, and lets the host run at most AHEAD steps ahead of it.
+
+    The copies have a stream of their own. Without the limit, the host would fill the GPU's memory with batches.
+    """
+
+    AHEAD = 2
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.ends: deque[torch.cuda.Event] = deque()  # of the latest steps
+
+    def of(self, *tensors: Tensor | None) -> list[Any]:
+        """Return the tensors on the device, for the work that is queued from now on."""
+        if self.stream is None:
+            return [*tensors]
+        computing = torch.cuda.current_stream(self.device)
+        self.ends.append(computing.record_event())  # the end of the step before
+        if len(self.ends) > self.AHEAD:
+            self.ends.popleft().synchronize()
+        with torch.cuda.stream(self.stream):
+            moved = [None if t is None else t.to(self.device, non_blocking=True) for t in tensors]
+        computing.wait_stream(self.stream)
+        for tensor in moved:
+            if tensor is not None:
+                tensor.record_stream(computing)  # keeps its memory until the step has used it
+        return moved
+
+
 @dataclass(eq=False)
 class BatchLoader(ABC):
     """Base of both loaders: moves batches to the device and counts bad samples."""
@@ -74,6 +104,7 @@ class BatchLoader(ABC):
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
+        copies = _Copies(device)
         for host in with_timeout(_plain_errors(host_batches), self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 names = "; ".join(host.bad[:5])
@@ -81,15 +112,14 @@ class BatchLoader(ABC):
                     f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad, host.lost)
-            move = partial(Tensor.to, device=device, non_blocking=True)
-            image = move(host.pixels)
+            image, text, negative = copies.of(host.pixels, host.text, host.negative_text)
             batch = Batch(
-                sample_id=move(host.sample_id),
+                sample_id=host.sample_id,
                 image=image if "image" in self.towers else normalise(image),
-                text=move(host.text),
-                label=move(host.label),
-                group=None if self.group is None else move(self.group[host.sample_id]),
-                negative_text=None if host.negative_text is None else move(host.negative_text),
+                text=text,
+                label=host.label,
+                group=None if self.group is None else self.group[host.sample_id],
+                negative_text=negative,
             )
             yield batch, host.bad
 

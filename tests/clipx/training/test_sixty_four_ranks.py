@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from cli.settings.compose import compose_run
 from clipx import distributed
@@ -164,9 +163,8 @@ def test_the_part_and_the_gradient_of_a_rank_are_its_own_rows(rank: int) -> None
         assert sizes == [SIZE] * WORLD
         own = distributed.part(sizes).rows
         assert own == slice(rank * SIZE, (rank + 1) * SIZE)
-        # two columns: a step gathers sample ids and labels together
-        everyone: Tensor = distributed.gather(torch.stack([SAMPLE_ID[own]] * 2, dim=1), sizes)
-        assert torch.equal(everyone[:, 0], SAMPLE_ID)
+        found, (everyone,) = distributed.gather_on_host([SAMPLE_ID[own]], SIZE)
+        assert found == sizes and torch.equal(everyone, SAMPLE_ID)
         (distributed.gather(local, sizes) * factors).sum().backward()  # type: ignore[no-untyped-call]
         assert local.grad is not None
         assert local.grad.tolist() == (WORLD * factors[own]).tolist()  # DDP divides by the number of ranks

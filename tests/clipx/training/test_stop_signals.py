@@ -70,7 +70,7 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
     try:
         with StopMonitor(None, time.monotonic()) as stop:
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.reason() == ""
+            assert stop.reason(1) == ""
     finally:
         signal.signal(signal.SIGINT, before)
 
