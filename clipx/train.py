@@ -1,5 +1,6 @@
 """The training loop: `fit` trains a run from its first step, or its last checkpoint, to the end."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clipx import distributed
-from clipx.config.schema import RunConfig
+from clipx.config.schema import DataConfig, RunConfig
 from clipx.data.loading.cache import embed_pairs
 from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
@@ -37,8 +38,9 @@ from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
-from clipx.utils.device import choose_device
+from clipx.utils.device import choose_device, loader_processes
 
+MOST_WAITING = 0.2  # share of the time that a run may wait for data before a line says so
 Evaluate = Callable[[ClipModel], dict[str, float]]  # model -> metrics; rank 0's are logged
 
 
@@ -89,17 +91,13 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             if session.sampler.progress(state.step).epoch > progress.epoch:
                 state.objective.end_epoch(state.table)
 
-            # Check and log. On a GPU, reading `bad_steps` waits for the device: only log lines and checkpoints do.
-            session.meter.images += config.train.batch_size
-            session.bad_samples += bad_samples
+            # Check and log
             geometry = _measure_geometry(session, progress)
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason(state.step)
             save = finished or bool(stop_reason) or manager.due(state.step, geometry)
-            logged = finished or _is_logged(config, state.step)
-            bad_steps = int(components.bad_steps) if logged or save or device.type == "cpu" else 0
-            if logged or bad_steps:
-                _log_step(session, numbers, progress, geometry)
+            session.bad_samples += bad_samples
+            bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
                 RunFolder(run).record_divergence(state.step, bad_steps)
                 return Outcome.DIVERGED
@@ -129,6 +127,7 @@ class _Session:
     meter: ThroughputMeter
     bad_sample_file: BadSampleFile
     samples: dict[str, str]  # place -> hash of some samples, on rank 0; {} for streams
+    noted_waiting: bool = False  # a line has said that the run waits for data
     bad_samples: list[str] = field(default_factory=list)  # names of this rank's bad samples that are not yet logged
 
 
@@ -255,15 +254,40 @@ def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]
         return session.probe(session.components.state.step, progress)
 
 
-def _is_logged(config: RunConfig, step: int) -> bool:
-    """Return True if this step has a line in the log. Does not depend on the geometry, which only rank 0 has."""
-    return any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
+def _check_and_log(
+    session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float], save: bool
+) -> int:
+    """Return the number of bad steps in a row so far, and log the step if it is due or bad.
+
+    On a GPU, reading the number waits for the device, so only log lines and checkpoints (`save`) do; otherwise 0.
+    """
+    config, components, step = session.config, session.components, session.components.state.step
+    session.meter.images += config.train.batch_size
+    # does not depend on `geometry`, which only rank 0 has: all ranks must take the same branch
+    due = any(every and step % every == 0 for every in (config.log.every, config.log.geometry_every))
+    due = due or step == session.sampler.total_steps
+    bad_steps = int(components.bad_steps) if due or save or components.device.type == "cpu" else 0
+    if due or bad_steps:
+        _log_step(session, numbers, progress, geometry)
+    return bad_steps
 
 
 def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float]) -> None:
     num_bad = _log_bad_samples(session)
     row = {**log_row(session.components, numbers, progress), **session.meter.read(), "bad": num_bad}
+    if row["data_wait"] > MOST_WAITING and not session.noted_waiting and progress.step:
+        session.noted_waiting = True
+        session.log.info(_about_waiting(row["data_wait"], session.config.data))
     session.log.step(session.components.state.step, row | ({"geometry": geometry} if geometry else {}))
+
+
+def _about_waiting(share: float, data: DataConfig) -> str:
+    """Return what to change in a run that waits for its data."""
+    cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
+    more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
+    more += ["data.decode=fast"] * (data.decode == "exact") + ["data.cache=memory"] * (data.cache == "none")
+    hint = f"; it may help to set {', '.join(more)}" if more else ""
+    return f'training waits for its data {share:.0%} of the time{hint}; see "What a run costs" in docs/scaling.md'
 
 
 def _log_bad_samples(session: _Session) -> int:

@@ -12,6 +12,7 @@ from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.run.folder import RunFolder
+from clipx.utils.device import loader_processes
 from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
@@ -96,7 +97,7 @@ class PeriodicEvaluator:
         was_training = model.training
         model.eval()
         device = next(model.parameters()).device
-        config, loading = self.config, Loading(self.batch_size, self.config.data.workers, device)
+        config, loading = self.config, Loading(self.batch_size, loader_processes(self.config.data.workers), device)
         if self.encoder is None:  # built once, because the tokenizer is slow to build
             name = f"{config.name}/s{config.seed}"
             self.encoder = encoder.of_model(model, name, "", config.seed, device, config.train.precision)

@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
-from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
+from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory, loader_processes
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
 from evaluation import runner
@@ -117,7 +117,7 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
         out=out,
         cache_dir=cache_home() / "features",
         batch_size=config.batch_size,
-        workers=config.workers,
+        workers=loader_processes(config.workers),
         device=device,
         force=config.force,
         settings=_settings(config),
@@ -127,7 +127,7 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
     if config.suite != "none":
         print(suites.mean_line(config.suite, rows))
     if config.checkpoint is not None and not config.ema and config.limit is None and alpha is None:
-        loading = Loading(config.batch_size, config.workers, device)
+        loading = Loading(config.batch_size, loader_processes(config.workers), device)
         rows += popularity.evaluate(  # reads only the checkpoint and its training data
             Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
         )

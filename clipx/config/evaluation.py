@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from clipx.config.schema import DEVICES, PRECISIONS, WANDB_MODES
-from clipx.config.setting import ALL_AT_LEAST_1, AT_LEAST_0, AT_LEAST_1, SHARES, setting
+from clipx.config.setting import ALL_AT_LEAST_1, AT_LEAST_1, SHARES, WORKERS, setting
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,9 @@ class EvalConfig:
     pools: list[int] = setting([], "retrieval: also score random pools of these sizes", ALL_AT_LEAST_1, unit="images")
     out: str | None = setting(None, "folder of the results; null: the run directory, or runs/<model>")
     batch_size: int = setting(256, "batch size of the towers", AT_LEAST_1, unit="samples")
-    workers: int = setting(2, "processes per rank that decode images", AT_LEAST_0)
+    workers: int | str = setting(
+        "auto", "processes per rank that decode images; auto: the cores of this rank, less one", WORKERS
+    )
     device: str = setting("auto", "auto: CUDA if present", choices=DEVICES)
     precision: str = setting("fp32", "precision of the towers; scores use float32 or float64", choices=PRECISIONS)
     processes: int = setting(1, "processes on this machine; each embeds a part of the images and texts", AT_LEAST_1)

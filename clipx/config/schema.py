@@ -24,6 +24,7 @@ from clipx.config.setting import (
     RAND_AUGMENT,
     SHARE,
     WIDTH,
+    WORKERS,
     at_least,
     between,
     setting,
@@ -147,7 +148,9 @@ class DataConfig:
     feature_precision: str = setting(
         "float32", "features: precision of the stored outputs", choices=("float32", "float16")
     )
-    workers: int = setting(2, "loader processes per rank", AT_LEAST_0, resumable=True)
+    workers: int | str = setting(
+        "auto", "loader processes per rank; auto: the cores of this rank, less one", WORKERS, resumable=True
+    )
     stall_seconds: float = setting(
         600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
     )

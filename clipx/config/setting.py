@@ -27,6 +27,7 @@ from clipx.utils.registry import did_you_mean, lookup, one_of, suggest
 
 S = TypeVar("S")
 MISSING = "???"  # as in omegaconf, whose import would slow down completion
+AUTO = "auto"  # value of a setting that clipx chooses by the machine
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
 # types in messages
 WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -63,6 +64,10 @@ WIDTH = between(1, 100_000)  # more units would only fill the memory
 NAME: Rule = (
     lambda v: re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", v) is not None,  # 255: limit of file systems
     "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
+)
+WORKERS: Rule = (
+    lambda v: v == AUTO or (isinstance(v, int) and not isinstance(v, bool) and v >= 0),
+    "auto, or a whole number of 0 or more",
 )
 FOLDER: Rule = (lambda v: bool(v.strip()), "a folder")
 RAND_AUGMENT: Rule = (lambda v: len(v) == 2 and v[0] >= 1 and 0 <= v[1] <= 10, "[n, m] with n >= 1 and m in 0..10")
@@ -223,7 +228,7 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
 def _typed(kind: Any, value: Any, key: str) -> Any:
     """Return a value of a YAML file as `kind`, such as `list[float]` or `int | None`. Raises UserError."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    kind = kinds[0]
+    kind = str if str in kinds and isinstance(value, str) else kinds[0]
     if (value is None and NoneType in kinds) or kind is Any:
         return value
     if get_origin(kind) is list and isinstance(value, list):

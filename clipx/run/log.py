@@ -105,6 +105,8 @@ def _start_wandb(config: RunConfig, run: Path) -> Any:
         config.log.wandb,
         project=config.log.project,
         name=f"{config.name}-s{config.seed}",
+        group=config.name,  # the seeds of an arm
+        tags=[tag for tag in (config.recipe, config.arm) if tag],
         id=id_file.read_text().strip(),
         resume="allow",
         dir=run,

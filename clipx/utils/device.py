@@ -28,6 +28,14 @@ def on_host(values: torch.Tensor) -> torch.Tensor:
     return values if values.is_cpu else values.cpu()
 
 
+def loader_processes(workers: int | str) -> int:
+    """Return the number of data.workers. With auto: the cores of this rank, less one for training, at least one."""
+    if isinstance(workers, int):
+        return workers
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this machine, set by torchrun
+    return max(1, len(os.sched_getaffinity(0)) // ranks - 1)
+
+
 def choose_device(name: str, key: str = "train.device") -> torch.device:
     """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clipx import train
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
@@ -225,3 +226,14 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code, str(run)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         losses[processes] = [(r["loss"], r["scale"], r["grad_norm"]) for r in log(run)]
     assert torch.tensor(losses[1]).allclose(torch.tensor(losses[2]), rtol=1e-3)
+
+
+def test_a_run_that_waits_for_its_data_says_once_what_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "MOST_WAITING", -1.0)
+    config = prepared(tmp_path, samples=32, epochs=1)
+    config.log.every, config.data.workers = 1, 0
+    trained(config)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "waits for its data" in line]
+    assert len(lines) == 1 and "data.decode=fast" in lines[0]

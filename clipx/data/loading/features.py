@@ -23,6 +23,7 @@ from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError
 from clipx.types import Pixels, Tokens
+from clipx.utils.device import loader_processes
 from clipx.utils.files import cache_home, content_hash, new_file
 
 CPU = torch.device("cpu")
@@ -112,7 +113,7 @@ def image_features(
             return None
 
     def inputs(numbers: Sequence[int]) -> list[Tensor | None]:
-        with ThreadPoolExecutor(max(config.workers, 1)) as pool:
+        with ThreadPoolExecutor(max(loader_processes(config.workers), 1)) as pool:
             return list(pool.map(pixels, numbers))
 
     what = "images" if config.views is None else "views of images"

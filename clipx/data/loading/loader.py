@@ -35,6 +35,7 @@ from clipx.data.sources.base import PairSource
 from clipx.data.sources.streams import Stream
 from clipx.errors import Fault, UserError
 from clipx.types import Batch, Inputs
+from clipx.utils.device import loader_processes
 
 MAX_REPLACEMENTS = 1000  # largest number of samples to try in place of a rank's batch without a good sample
 STREAM_NOTE = (
@@ -91,7 +92,7 @@ class BatchLoader(ABC):
 
     def __post_init__(self) -> None:
         self.preprocess = SamplePreprocessor(self.config, self.inputs, self.tokenizer)
-        self.activity = WorkerActivity(self.config.workers)
+        self.activity = WorkerActivity(loader_processes(self.config.workers))
         limit, count, problems = self.config.max_bad_rate, len(self.source), self.source.problems
         self.bad = BadSampleCounter(limit, min_seen=min(1000, count))
         check_bad_rate(limit, len(problems), count + len(problems), problems)
@@ -184,7 +185,7 @@ class Loader(BatchLoader):
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         order = self.sampler.batches(start)
-        options: dict[str, Any] = {"num_workers": self.config.workers, "pin_memory": pin_memory}
+        options: dict[str, Any] = {"num_workers": loader_processes(self.config.workers), "pin_memory": pin_memory}
         if self.config.cache == "memory" or self.towers:
             cached = self._cached_samples()
             batches = self._read(cached, sampler=order, batch_size=None, collate_fn=None, **options)
@@ -257,7 +258,7 @@ class StreamLoader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
-        workers = min(self.config.workers, self.source.max_workers)
+        workers = min(loader_processes(self.config.workers), self.source.max_workers)
         endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
