@@ -29,6 +29,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
+  clipx watch [RUN_OR_DIR...]                progress, loss, tau, gap and score of running runs, renewed
   clipx tune recipe=NAME                     the learning rate of every arm, on held-out pairs, with equal budgets
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
@@ -248,6 +249,18 @@ def check(arguments: list[str]) -> None:
     start(config)
 
 
+def watch(arguments: list[str]) -> None:
+    """clipx watch [RUN_OR_DIR...] [every=2]
+
+    Prints a line for each run at or below the folders (runs): share done, time left, loss with its curve, tau, modality
+    gap (log.geometry_every), mean score (log.evaluate_every), images per second, and whether it runs. On a terminal the
+    table is renewed until all runs have ended or Ctrl-C; elsewhere it is printed once.
+    """
+    from cli.watch import watch as start
+
+    start(arguments)
+
+
 def completion(arguments: list[str]) -> None:
     """clipx completion bash|zsh|fish
 
@@ -322,6 +335,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "report": report,
     "reproduce": reproduce,
     "tune": tune,
+    "watch": watch,
     "ls": ls,
     "check": check,
     "export": export,

@@ -13,7 +13,7 @@ from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
-from clipx.run.folder import RunFolder
+from clipx.run.folder import RunFolder, run_folders
 from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory, loader_processes
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
@@ -27,6 +27,8 @@ from evaluation.embedding.features import Loading
 from evaluation.runs import results, suites
 from evaluation.types import Result, Settings
 
+NEWEST = 3  # runs that are named where none is given
+
 
 def evaluate(config: EvalConfig) -> list[Result]:
     """Evaluate a model, or record that its run diverged.
@@ -38,7 +40,8 @@ def evaluate(config: EvalConfig) -> list[Result]:
     Raises UserError: neither or both of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
-        raise UserError("give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME")
+        both = "give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME"
+        raise UserError(both + _newest_runs("runs"))
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs a run with averaged weights (train.ema)")
     if config.interpolate and config.checkpoint is None:
@@ -60,6 +63,12 @@ def evaluate(config: EvalConfig) -> list[Result]:
     check_gpus("processes", config.processes, config.device)
     run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval", saves=False)
     return []
+
+
+def _newest_runs(folder: str) -> str:
+    """Return the newest runs in a folder, in words; "" if there are none."""
+    found = sorted(run_folders(Path(folder)), key=lambda run: run.stat().st_mtime, reverse=True)
+    return f"; the newest in {folder}/: {', '.join(map(str, found[:NEWEST]))}" if found else ""
 
 
 def _check(config: EvalConfig) -> None:

@@ -239,18 +239,13 @@ def check_batch_size(config: RunConfig, processes: int) -> None:
 def _check_length(config: RunConfig) -> None:
     """Raise UserError if not exactly one of train.epochs and train.samples is set, or if the run is too short.
 
-    The run needs at least one step and room for the warm-up. train.samples=0 is allowed: it saves the untrained model.
+    train.samples=0 is allowed: it saves the untrained model.
     """
-    train, schedule = config.train, config.schedule
+    train = config.train
     if (train.epochs is None) == (train.samples is None):
         both = f"train.epochs={train.epochs} and train.samples={train.samples} are both set"
         given = "neither train.epochs nor train.samples is set" if train.epochs is None else both
         raise UserError(f"{given}; allowed: one of them, as in train.samples=null train.epochs=3")
-    if train.epochs is not None and (schedule.warmup_epochs or 0) > train.epochs:
-        raise UserError(
-            f"schedule.warmup_epochs={schedule.warmup_epochs:g} is longer than the run; allowed: 0..{train.epochs}, or "
-            "more train.epochs"
-        )
     if train.samples is None or train.samples == 0:
         return
     steps = train.samples // train.batch_size
@@ -258,9 +253,4 @@ def _check_length(config: RunConfig) -> None:
         raise UserError(
             f"train.samples={train.samples} is less than one step of train.batch_size={train.batch_size}; "
             "allowed: 0, which saves the untrained model, or at least one batch"
-        )
-    if schedule.warmup_epochs is None and schedule.warmup_steps > steps:
-        raise UserError(
-            f"schedule.warmup_steps={schedule.warmup_steps} is longer than the run: train.samples={train.samples} are "
-            f"{steps} steps; allowed: 0..{steps} (schedule.warmup_steps=N), or a longer run"
         )

@@ -25,6 +25,7 @@ class RunLog:
     def __init__(self, config: RunConfig, run: Path, step: int, total_steps: int) -> None:
         self.active = distributed.rank() == 0
         self.path = run / LOG
+        self.total_steps = total_steps
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start("step", total_steps, step)
         diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
@@ -68,7 +69,8 @@ class RunLog:
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
-        self.record(step, row)
+        progress = {"progress": round(step / self.total_steps, 4), "left_s": round(self.bar.seconds_left(step), 1)}
+        self.record(step, {**row, **progress})
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.show(step, status)
 

@@ -15,6 +15,7 @@ from clipx.models.temperature import TEMPERATURE_PREFIX
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
+LONGEST, SHORTENED = 0.5, 0.2  # shares of a run: longest warm-up as given, and warm-up instead of a longer one
 Groups = list[dict[str, Any]]
 
 INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
@@ -61,9 +62,9 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
     for an unknown schedule.kind.
     """
     shape = lookup(SCHEDULES, config.kind, "schedule.kind")
-    warmup = warmup_steps(config, steps_per_epoch)
 
     def learning_rate(progress: Progress) -> float:
+        warmup = warmup_steps(config, steps_per_epoch, progress.total_steps)
         if progress.step < warmup:
             return config.warmup_lr + (lr - config.warmup_lr) * (progress.step + 1) / warmup
         remaining = max(1, progress.total_steps - warmup)
@@ -72,20 +73,19 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
     return learning_rate
 
 
-def warmup_steps(config: ScheduleConfig, steps_per_epoch: int) -> int:
-    """Return the length of the warm-up in steps."""
-    return config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+def warmup_steps(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> int:
+    """Return the length of the warm-up in steps: a SHORTENED share of a run of which it would be more than LONGEST."""
+    epochs = config.warmup_epochs
+    warmup = config.warmup_steps if epochs is None else round(epochs * steps_per_epoch)
+    return warmup if warmup <= LONGEST * total_steps else round(SHORTENED * total_steps)
 
 
 def notes(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> list[str]:
-    """Return a log line if the run is shorter than its warm-up; check_combinations may not know the number of steps."""
-    warmup = warmup_steps(config, steps_per_epoch)
-    if not 0 < total_steps < warmup:
+    """Return a log line if the warm-up is shortened."""
+    given, used = (warmup_steps(config, steps_per_epoch, steps) for steps in (10**12, total_steps))
+    if given == used or not total_steps:
         return []
-    return [
-        f"the warm-up of {warmup} steps is longer than the run of {total_steps} steps, which never reaches "
-        "optimizer.lr: set schedule.warmup_steps, or train longer"
-    ]
+    return [f"the warm-up of {given} steps is shortened to {used}, a fifth of this run of {total_steps} steps"]
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -70,11 +70,16 @@ class ProgressBar:
         if not self.is_bar:
             self.print(f"{self._line()}  {status}")
 
+    def seconds_left(self, done: int) -> float:
+        """Estimate the seconds of the items after the first `done`, at the rate so far."""
+        total = int(self._bar.tasks[-1].total or 0)
+        return (time.monotonic() - self._started) / max(done - self._first, 1) * (total - done)
+
     def _line(self) -> str:
         """Return `step 30/100 (30%), 58 s left`."""
         task = self._bar.tasks[-1]
         done, total = int(task.completed), int(task.total or 0)
-        left = (time.monotonic() - self._started) / max(done - self._first, 1) * (total - done)
+        left = self.seconds_left(done)
         return f"{task.description} {done}/{total} ({done / total:.0%})" + (f", {duration(left)} left" if left else "")
 
     def print(self, text: str) -> None:

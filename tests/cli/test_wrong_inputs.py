@@ -73,8 +73,6 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",
     "check recipe=demo objective.positive=0.1": "objective.positive=0.1: write objective.positive.weight=0.1",
     "check recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
-    "check recipe=demo train.samples=1280": "schedule.warmup_steps=100 is longer than the run: train.samples=1280",
-    "check recipe=demo train.samples=null train.epochs=2 schedule.warmup_epochs=3": "warmup_epochs=3 is longer",
     "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
     "eval runs/x wandb=online": "wandb=online needs an API key of W&B",

@@ -36,7 +36,7 @@ VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---
 VERDICTS_ON_PHOTOGRAPHS = ["| claim, on photographs | statement or part | s | all seeds |", "|---|---|---|---|"]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
 FOLDER_OF_DATA = re.compile(r"/[\w/.-]*/(?=flickr8k)")  # on the machine of the runs
-TIMES = ("time", "step_s", "data_wait")  # no table reads these numbers of a log, and they do not compress
+TIMES = ("time", "step_s", "data_wait", "left_s")  # no table reads these numbers of a log, and they do not compress
 
 
 def main(arguments: list[str]) -> None:

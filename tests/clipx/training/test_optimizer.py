@@ -19,7 +19,7 @@ from clipx.config.schema import (
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.training import optimizer as optim
-from clipx.training.optimizer import build_lr_schedule, layer_depths
+from clipx.training.optimizer import build_lr_schedule, layer_depths, notes
 from clipx.types import Progress
 from tests.helpers.hub import settings, write_distilbert
 
@@ -129,6 +129,15 @@ def test_a_warm_up_in_epochs_counts_full_epochs_even_if_the_last_one_is_shorter(
     """A run of 110 steps has epochs of 100 and 10 steps: half an epoch is 50 steps, not 110 / 2 / 2."""
     rate = build_lr_schedule(ScheduleConfig(warmup_epochs=0.5), lr=2.0, steps_per_epoch=100)
     assert [rate(Progress(step, 110, step // 100, 2)) for step in (24, 49)] == pytest.approx([1.0, 2.0])
+
+
+def test_a_warm_up_of_more_than_half_of_the_run_is_shortened_to_a_fifth() -> None:
+    config = ScheduleConfig(kind="constant", warmup_steps=100)
+    rate = build_lr_schedule(config, 2.0, steps_per_epoch=10)
+    assert [rate(Progress(step, 200, 0, 1)) for step in (49, 99)] == pytest.approx([1.0, 2.0])
+    assert [rate(Progress(step, 50, 0, 1)) for step in (4, 9, 10)] == pytest.approx([1.0, 2.0, 2.0])
+    assert "of 100 steps is shortened to 10, a fifth of this run of 50 steps" in notes(config, 10, 50)[0]
+    assert not notes(config, 10, 200) and not notes(config, 10, 0)
 
 
 def test_an_unknown_schedule_is_refused() -> None:

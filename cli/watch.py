@@ -1,0 +1,146 @@
+"""`clipx watch`: one line for each run, from the end of its log, renewed until all runs have ended."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cli.settings.arguments import split_positional, take_options
+from clipx.config.setting import POSITIVE, setting
+from clipx.errors import UserError
+from clipx.run.folder import LOG, RunFolder, natural_order, run_folders
+from clipx.utils.terminal import duration, stdout_console
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE, RUNNING = "curve", "running"
+COLUMNS = ("run", "done", "left", "loss", CURVE, "tau", "gap", "score", "images/s", "state")
+WIDE = 100  # columns of a terminal on which the curve fits
+POINTS = 16  # of the curve of the loss
+QUIET = 3  # a run is silent if its next line is late by this factor
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of `clipx watch`."""
+
+    every: float = setting(2.0, "seconds between two looks at the logs", POSITIVE, unit="seconds")
+
+
+def watch(arguments: list[str]) -> None:
+    """Run `clipx watch [RUN_OR_DIR...] [every=2]`: renew a table on a terminal; print it once elsewhere."""
+    options, others = take_options(arguments, Options, "watch")
+    folders, settings = split_positional(others)
+    if settings:
+        raise UserError(f"clipx watch: {settings[0]} is not known; allowed: every=SECONDS and folders of runs")
+    paths = [Path(folder) for folder in folders or ["runs"]]
+    if missing := [path for path in paths if not path.is_dir()]:
+        raise UserError(f"{missing[0]} is no folder; clipx watch RUN_OR_DIR...")
+    looks = _Looks(paths)
+    console, (table, running) = stdout_console(), looks.look()
+    if not console.is_terminal:
+        console.print(table)
+        return
+    with Live(table, console=console, auto_refresh=False) as live:
+        while running:
+            time.sleep(options.every)
+            table, running = looks.look()
+            live.update(table, refresh=True)
+    print("all runs have ended", file=sys.stderr)
+
+
+class _Looks:
+    """Reads a log again only if it has changed."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.read: dict[Path, tuple[float, list[dict[str, Any]]]] = {}  # run -> time and rows of its log
+
+    def look(self) -> tuple[Table, bool]:
+        """Return the table, and whether a run goes on. Raises UserError: there is no run."""
+        runs = sorted(
+            {run for path in self.paths for run in run_folders(path) if (run / LOG).is_file()}, key=natural_order
+        )
+        if not runs:
+            raise UserError(f"no run with a {LOG} at or below {', '.join(map(str, self.paths))}")
+        lines, running = [], False
+        for run in runs:
+            rows, age = self._rows(run)
+            state = _state(run, rows, age)
+            running = running or state == RUNNING
+            lines.append([_name(run), *_cells(rows), state])
+        return _table(lines), running
+
+    def _rows(self, run: Path) -> tuple[list[dict[str, Any]], float]:
+        """Return the rows of a run's log and the seconds since its last line."""
+        written = (run / LOG).stat().st_mtime
+        if self.read.get(run, (0.0, []))[0] != written:
+            self.read[run] = written, RunFolder(run).log
+        return self.read[run][1], time.time() - written
+
+
+def _table(lines: list[list[str]]) -> Table:
+    """Return the table of all runs, without columns that are empty, and without the curve on a narrow terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    narrow = stdout_console().width < WIDE
+    kept = [k for k, name in enumerate(COLUMNS) if any(line[k] for line in lines) and not (narrow and name == CURVE)]
+    for k in kept:
+        text = COLUMNS[k] in ("run", CURVE, "state")
+        table.add_column(COLUMNS[k], justify="left" if text else "right", no_wrap=COLUMNS[k] != "run", overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(line[k]) for k in kept))
+    return table
+
+
+def _name(run: Path) -> str:
+    return f"{run.parent.name}/{run.name}"
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the cells from `done` to `images/s`, each from the last row that has its number."""
+
+    def last(key: str, text: Callable[[Any], str]) -> str:
+        return next((text(row[key]) for row in reversed(rows) if row.get(key) is not None), "")
+
+    losses = [row["loss"] for row in rows if isinstance(row.get("loss"), float)]
+    return [
+        last("progress", "{:.0%}".format),
+        last("left_s", duration),
+        last("loss", "{:.3f}".format),
+        curve(losses),
+        last("tau", "{:.4f}".format),
+        last("geometry", lambda found: f"{found['gap']:.3f}" if found.get("gap") is not None else ""),
+        last("evaluation", lambda found: f"{100 * fmean(found.values()):.1f}%" if found else ""),
+        last("images_per_s", "{:.0f}".format),
+    ]
+
+
+def curve(values: list[float]) -> str:
+    """Draw numbers as at most POINTS bars; each bar is the mean of its part of the values."""
+    count = min(POINTS, len(values))
+    parts = [values[k * len(values) // count : (k + 1) * len(values) // count] for k in range(count)]
+    means = [fmean(part) for part in parts]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    return "".join(
+        BARS[round((len(BARS) - 1) * (mean - low) / (high - low))] if high > low else BARS[0] for mean in means
+    )
+
+
+def _state(run: Path, rows: list[dict[str, Any]], age: float) -> str:
+    """Return `finished`, `diverged`, `running`, or `silent` with the age of the last line, which is late."""
+    if (ended := RunFolder(run).divergence()) is not None:
+        return f"diverged at step {ended.step}"
+    if RunFolder(run).is_evaluated or any(row.get("progress") == 1 for row in rows[-2:]):
+        return "finished"
+    steps = [row for row in rows if isinstance(row.get("images_per_s"), float)]
+    seconds = 60.0
+    if len(steps) > 1 and steps[-1]["images_per_s"]:
+        seconds = (steps[-1]["samples"] - steps[-2]["samples"]) / steps[-1]["images_per_s"]
+    return RUNNING if age < QUIET * seconds + 30 else f"silent for {duration(age)}"

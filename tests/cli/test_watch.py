@@ -1,0 +1,58 @@
+"""`clipx watch`: what the logs say of running, finished and diverged runs."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.watch import curve
+from clipx.run.folder import RunFolder
+from tests.helpers.commands import clipx_here
+from tests.helpers.runs import log, prepared, trained
+
+
+def write_log(run: Path, **last: Any) -> None:
+    """Write a log whose last two lines are 100 images apart at 50 images per second."""
+    run.mkdir(parents=True)
+    rows: list[dict[str, Any]] = [
+        {"step": 10 * k, "samples": 100 * k, "loss": 2.0 / k, "images_per_s": 50.0, "tau": 0.07} for k in (1, 2)
+    ]
+    rows[-1] |= {"progress": 0.25, "left_s": 90.0, "geometry": {"gap": 0.5}, "evaluation": {"a": 0.2, "b": 0.4}} | last
+    (run / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "config.yaml").write_text("name: x\nrecipe: x\n")
+
+
+def test_a_line_has_progress_loss_tau_gap_score_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    write_log(tmp_path / "runs/a/s0")
+    write_log(tmp_path / "runs/b/s0", progress=1.0, left_s=0.0)
+    write_log(tmp_path / "runs/c/s0")
+    RunFolder(tmp_path / "runs/c/s0").record_divergence(20, 3)
+    write_log(tmp_path / "runs/d/s0")
+    long_ago = time.time() - 3600
+    os.utime(tmp_path / "runs/d/s0/log.jsonl", (long_ago, long_ago))
+    lines = [line.split() for line in clipx_here("watch", cwd=tmp_path).stdout.splitlines() if "/s0" in line]
+    assert " ".join(lines[0]) == "a/s0 25% 1 min 30 s 1.000 █▁ 0.0700 0.500 30.0% 50 running"
+    assert [" ".join(line[-4:]) for line in lines[1:3]] == ["0.500 30.0% 50 finished", "diverged at step 20"]
+    assert "silent for 1 h" in " ".join(lines[3])
+
+
+def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(tmp_path: Path) -> None:
+    run = trained(prepared(tmp_path, samples=16, epochs=2))
+    rows = [row for row in log(run) if "progress" in row]
+    assert rows[-1]["progress"] == 1 and rows[-1]["left_s"] == 0
+    assert "finished" in clipx_here("watch", str(run), cwd=tmp_path).stdout
+
+
+def test_the_curve_has_the_means_of_parts() -> None:
+    assert curve([]) == "" and curve([3.0]) == "▁" and curve([0.0, 1.0]) == "▁█"
+    assert len(curve([float(k) for k in range(100)])) == 16
+
+
+def test_wrong_arguments_are_named(tmp_path: Path) -> None:
+    assert "nowhere is no folder" in clipx_here("watch", "nowhere", cwd=tmp_path, code=2).stderr
+    assert "no run with a log.jsonl" in clipx_here("watch", ".", cwd=tmp_path, code=2).stderr
+    assert "evry" in clipx_here("watch", "evry=2", cwd=tmp_path, code=2).stderr
