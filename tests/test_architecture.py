@@ -14,8 +14,8 @@ PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packag
 # The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A
 # member imports only members of lower levels, to its right.
 LAYERS = {
-    "cli": "main, completion, reproduce tune watch ls init, eval train check bench export theory validate towers report "
-    "data, launcher settings, exit_codes",
+    "cli": "main, completion, reproduce tune watch ls init, "
+    "eval train check bench export theory validate towers report data, launcher settings, exit_codes",
     "evaluation": "report, compare published, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",
     "clipx": "entry_point, train, training, run, theory, models objectives data, sample_table, distributed geometry, "

@@ -117,6 +117,8 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
             str(score.seeds),
         )
     console.print(table)
+    if note := page.chance(one):
+        console.print(Text(note))
 
 
 def _print_ladder(console: Console, ladder: Ladder) -> None:

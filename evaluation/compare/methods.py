@@ -128,6 +128,7 @@ class MethodComparison:
     tasks: list[str]  # tasks that MEAN averages: those that all scored methods have
     ranked: list[Method]  # best first
     unranked: list[Method]  # methods without a value of `by`
+    chance: float | None = None  # level of the ranking score for random answers; None: unknown for one of its tasks
     reference_label: str = ""  # label of the method that differences are taken to; "": the first
 
     @property
@@ -139,6 +140,12 @@ class MethodComparison:
     def scored(self) -> frozenset[str]:
         """ "TASK DATASET" of the data sets that all ranked methods have."""
         return frozenset.intersection(*(frozenset(method.sets) for method in self.ranked))
+
+    def above_chance(self, method: Method) -> bool:
+        """Return True if the interval over the seeds lies above the chance level; without an interval, the mean."""
+        score = seed_mean(method.values[self.by])
+        assert score is not None and self.chance is not None
+        return (score.value if score.low is None else score.low) > self.chance
 
     def difference(self, a: Method, b: Method) -> SeedMean | None:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
@@ -304,7 +311,19 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     # methods with one seed come last: their spread over seeds is unknown
     several, single = ([m for m in ranked if (len(m.values[by]) == 1) == alone] for alone in (False, True))
     ordered = [*_best_first(several, by), *_best_first(single, by)]
-    return MethodComparison(conditions, by, tasks, ordered, [method for method in methods if method not in ranked])
+    chance = _chance([measures[task] for task in (tasks if by == MEAN else [by])], groups)
+    unranked = [method for method in methods if method not in ranked]
+    return MethodComparison(conditions, by, tasks, ordered, unranked, chance)
+
+
+def _chance(measures: list[MetricReader], groups: list[RunGroup]) -> float | None:
+    """Return the mean chance level of the measures; None if one of them has none."""
+    levels = []
+    for measure in measures:
+        scores, over = (shared_values(replace(measure, above_chance=above), groups) for above in (False, True))
+        found = [of[seed] - above[seed] for of, above in zip(scores, over, strict=True) for seed in of if seed in above]
+        levels += found[:1]
+    return fmean(levels) if levels and len(levels) == len(measures) else None
 
 
 def _best_first(methods: list[Method], by: str) -> list[Method]:

@@ -98,7 +98,7 @@ def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder],
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
     sections.append(Section("Provenance", provenance(groups)))
-    leads = " ".join(lead(comparison, name) for comparison, name in named)
+    leads = " ".join(f"{lead(comparison, name)} {chance(comparison)}".strip() for comparison, name in named)
     return Document(f"Comparison of {len(methods)} methods", leads, [s for s in sections if s.blocks], FOOTER)
 
 
@@ -141,6 +141,17 @@ def lead(comparison: MethodComparison, title: str) -> str:
     if not tied:
         return f"{first}, significantly ahead of all others."
     return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
+
+
+def chance(comparison: MethodComparison) -> str:
+    """Return a sentence with the chance level and the methods that are not above it; "" if it is unknown."""
+    if comparison.chance is None or not comparison.ranked:
+        return ""
+    level = f"Chance is {digits(comparison.chance)}"
+    below = [method.label for method in comparison.ranked if not comparison.above_chance(method)]
+    if len(below) == len(comparison.ranked):
+        return f"{level}: no method is above it."
+    return f"{level}; not above it: {first_names(below, MAX_NAMES)}." if below else f"{level}."
 
 
 def _nothing_shared(comparison: MethodComparison) -> str:

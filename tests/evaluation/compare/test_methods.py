@@ -239,7 +239,7 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
     lead = comparison.build_comparison([compared], [], []).lead
-    assert lead.endswith("better is first of 2 by mean of tasks, significantly ahead of all others.")
+    assert lead.endswith("better is first of 2 by mean of tasks, significantly ahead of all others. Chance is 0.100.")
 
 
 def test_equal_settings_under_two_names_are_one_method() -> None:
@@ -351,3 +351,12 @@ def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
 )
 def test_a_small_effect_does_not_lose_its_digits_and_no_zero_is_negative(value: float, text: str) -> None:
     assert four_decimals(value) == text
+
+
+def test_methods_that_are_not_above_chance_are_named() -> None:
+    compared = compare_all(runs_of("low", 0.11) + runs_of("high", 0.52))
+    assert compared.chance == pytest.approx(0.1)
+    assert comparison.chance(compared) == "Chance is 0.100; not above it: low."
+    assert comparison.chance(compare_all(runs_of("low", 0.1) + runs_of("high", 0.09))).endswith(
+        "no method is above it."
+    )
