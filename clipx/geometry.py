@@ -6,12 +6,22 @@
 import torch
 from torch import Tensor
 
+from clipx.utils.shapes import Shapes
+
 # measures that the geometry probe logs during training; margin_positive: share of the margins above 0, loss: InfoNCE
 METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")
 
 
+def check_sides(image: Tensor, text: Tensor, paired: bool = True) -> None:
+    """Raise UserError unless both are [n, E]; without `paired`, their numbers of rows may differ."""
+    shapes = Shapes()
+    shapes.check("image", image, "n E")
+    shapes.check("text", text, "n E" if paired else "m E")
+
+
 def modality_gap(image: Tensor, text: Tensor) -> float:
     """Return the distance between the mean embeddings of the modalities (Liang et al. 2022; paper 4, appendix E.2)."""
+    check_sides(image, text, paired=False)
     return float((image.double().mean(dim=0) - text.double().mean(dim=0)).norm())
 
 
@@ -23,6 +33,7 @@ def uniformity(image: Tensor, text: Tensor) -> float:
     mu and Sigma are the mean and the covariance (divided by 2n) of all 2n features, and m is their dimension. Larger is
     more uniform; the largest value is 0. NaN if a feature is not finite.
     """
+    check_sides(image, text, paired=False)
     features = torch.cat([image, text]).double()
     if not features.isfinite().all():  # eigvalsh would raise an error
         return float("nan")
@@ -37,6 +48,7 @@ def uniformity(image: Tensor, text: Tensor) -> float:
 
 def alignment(image: Tensor, text: Tensor) -> float:
     """Return the mean squared distance of the pairs (Wang and Isola 2020); smaller is better."""
+    check_sides(image, text)
     return float((image.double() - text.double()).square().sum(dim=1).mean())
 
 
@@ -46,6 +58,7 @@ def margins(image: Tensor, text: Tensor) -> Tensor:
     With f_ij = <image_i, text_j> and j != i, the first half is f_ii - f_ji (another image for the text), the second
     half f_ii - f_ij (another text for the image). The paper uses batches of n = 64.
     """
+    check_sides(image, text)
     f = image.double() @ text.double().T
     paired = f.diagonal()[:, None]
     others = ~torch.eye(len(f), dtype=torch.bool, device=f.device)

@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from clipx.utils.shapes import Shapes
 from evaluation.statistics import binomial_interval
 
 MISS = torch.iinfo(torch.int64).max  # rank of a NaN, and of an image without a caption: outside every top k
@@ -58,8 +59,10 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
         image_of_text: int64 [T], the image of each caption. Captions may be in any order, any number per image.
         chunk: number of texts whose similarities are held at once; it does not change the result.
     """
-    if image_of_text.shape != text.shape[:1]:
-        raise ValueError(f"image_of_text has shape {list(image_of_text.shape)}, not one entry per text")
+    shapes = Shapes()
+    shapes.check("image", image, "N E")
+    shapes.check("text", text, "T E")
+    shapes.check("image_of_text", image_of_text, "T", integer=True)
     if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
     # With the scores of the right pairs known, one pass over the similarities gives the ranks in both directions.
@@ -126,6 +129,9 @@ def recall_at_k(image: Tensor, text: Tensor, image_of_text: Tensor, k: int) -> d
 
 def label_ranks(scores: Tensor, label: Tensor) -> Tensor:
     """Return the rank int64 [n] of the true class among the scores [n, classes]; label int64 [n]."""
+    shapes = Shapes()
+    shapes.check("scores", scores, "n classes")
+    shapes.check("label", label, "n", integer=True)
     return rank_of(scores, scores.gather(1, label[:, None])[:, 0])
 
 
@@ -174,6 +180,7 @@ def macro_f1(predicted: Tensor, label: Tensor) -> tuple[float, float, float]:
 
 def pair_hits(similarity: Tensor) -> Tensor:
     """Return 1.0 for each matched pair, else 0.0, float64 [P]; `pair_accuracy` defines `similarity` and "matched"."""
+    Shapes().check("similarity", similarity, "P 2 2")
     first = similarity[:, 0, 0] > similarity[:, 1, 0]
     second = similarity[:, 1, 1] > similarity[:, 0, 1]
     return (first & second).double()

@@ -13,6 +13,7 @@ from clipx.errors import UserError
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
 from clipx.utils.registry import lookup, suggest
+from clipx.utils.shapes import Shapes
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
@@ -112,8 +113,10 @@ class Objective:
             rows: column -> [B], read from a `clipx.sample_table.SampleTable`; only for terms with columns.
             progress: position in the run, for terms that need it.
 
-        Raises UserError: a term needs an input that is not given; the message names both.
+        Raises UserError: a tensor has another type or shape than `Embeddings` says, or a term needs an input that is
+        not given; the message names both.
         """
+        _check_embeddings(embeddings)
         given = vars(embeddings) | {"progress": progress}
         rows, progress = rows or {}, progress or Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
         for name, term in self.terms.items():
@@ -158,6 +161,17 @@ class Objective:
     def notes(self, total_epochs: int) -> list[str]:
         """Return the notes of all terms."""
         return [note for term in self.terms.values() for note in term.notes(total_epochs)]
+
+
+def _check_embeddings(embeddings: Embeddings) -> None:
+    """Raise UserError if a tensor has another type or shape than `Embeddings` says."""
+    shapes = Shapes()
+    for name, dims in (("image", "B E"), ("text", "B E"), ("scale", ""), ("bias", ""), ("negative_text", "B E")):
+        if (value := getattr(embeddings, name)) is not None or name in ("image", "text", "scale"):
+            shapes.check(f"Embeddings.{name}", value, dims)
+    for name in ("sample_id", "label", "group"):
+        if (value := getattr(embeddings, name)) is not None:
+            shapes.check(f"Embeddings.{name}", value, "B", integer=True)
 
 
 def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows) -> None:
@@ -205,6 +219,10 @@ def build_objective(
 
     Arguments and errors are those of `clipx.objectives.build`.
     """
+    if not isinstance(terms, Mapping):
+        raise UserError(f"objective={terms!r} must map terms to their parameters, as in {{'clip': {{}}}}")
+    if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples < 0:
+        raise UserError(f"num_samples={num_samples!r} must be a whole number of pairs")
     if not terms:
         raise UserError(f"objective has no term; {suggest('', table)}")
     built: dict[str, Term] = {}
@@ -213,6 +231,8 @@ def build_objective(
         term = lookup(table, name, "objective")
         signature = inspect.signature(term, eval_str=True).parameters
         allowed = {key: p.annotation for key, p in signature.items() if key != "num_samples"} | {"weight": float}
+        if not isinstance(settings or {}, Mapping):
+            raise UserError(f"objective.{name}={settings!r} must map parameters to values, as in {{'weight': 0.5}}")
         parameters: dict[str, Any] = {"weight": 1.0, **(settings or {})}
         for key, value in parameters.items():
             if key not in allowed:

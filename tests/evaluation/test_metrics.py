@@ -93,7 +93,7 @@ def test_invalid_arguments_are_refused() -> None:
         recall_at_k(image, image, torch.arange(3), 0)
     with pytest.raises(ValueError, match=r"outside 0\.\.2"):
         recall_at_k(image, image, torch.tensor([0, 1, 3]), 1)
-    with pytest.raises(ValueError, match="one entry per text"):
+    with pytest.raises(ValueError, match=r"expected: \[T\] with T=3 as in text"):
         recall_at_k(image, image, torch.arange(2), 1)
 
 
