@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clipx.utils.trust import PERMITTED
 from tests.helpers import fakes
 from tests.helpers.commands import clipx, clipx_here
 from tests.helpers.folder import jpeg
@@ -51,9 +52,10 @@ def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ra
     assert last["step"] == 4 and "counted" in str(last)
     run("train", *plan, "arm=clip", "name=other")
 
-    for name in ("own", "other"):  # eval reads plugins= from the run's config.yaml
+    typed = f"plugins=[{NAME}]"  # a module on PYTHONPATH does not load because config.yaml names it
+    for name in ("own", "other"):
         several = "processes=2" if name == "own" else "processes=1"
-        run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0")
+        run("eval", f"checkpoint=runs/{name}/s0", f"datasets=[{captions}]", several, "device=cpu", "workers=0", typed)
         rows = lines(work / f"runs/{name}/s0/results.jsonl")
         assert {row["metric"] for row in rows if row["task"] == "first_places"} == {"share"}
     ranked = run("report", "compare", "runs", command=clipx_here).stdout
@@ -64,11 +66,11 @@ def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ra
     assert "first_places" in (work / "runs" / "report.md").read_text()
 
     run("train", *plan, "arm=clip", "name=flat", "model.image.name=flat:x", "model.embed_dim=128")
-    flat = run("export", "runs/flat/s0", "out=flat.pt", code=2).stderr
+    flat = run("export", "runs/flat/s0", "out=flat.pt", typed, code=2).stderr
     assert "model.image.name=flat:x cannot be exported" in flat and "the plug-in registers its model with timm" in flat
     assert flat.count("\n") == 1
 
-    exported = run("export", "runs/own/s0", "out=own.safetensors")
+    exported = run("export", "runs/own/s0", "out=own.safetensors", typed)
     assert f"import {PACKAGE}.towers  # defines its image tower" in exported.stdout
     for tower, code in ((True, 0), (False, 1)):
         script = OPEN_CLIP.format(tower=tower, package=PACKAGE)
@@ -76,10 +78,12 @@ def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ra
         assert loaded.returncode == code, loaded.stderr
         assert (loaded.stdout.strip() == "128 True") is tower
 
-    # this process (clipx_here) cannot import the package
-    for arguments in (["eval", "checkpoint=runs/own/s0"], ["export", "runs/own/s0", "out=x.pt"]):
-        gone = run(*arguments, code=2, command=clipx_here)
-        assert gone.stderr.count("\n") == 1
-        missing = f"plugins={NAME}: there is no module {PACKAGE}; install it"
-        assert f"clipx: runs/own/s0/config.yaml: {missing}" in gone.stderr
+    unused = (["eval", "checkpoint=runs/own/s0"], ["export", "runs/own/s0", "out=x.pt"])
+    for arguments in unused:
+        refused = run(*arguments, code=2).stderr
+        assert refused.count("\n") == 1 and f"runs/own/s0/config.yaml: {typed} stands in a file" in refused
+    monkeypatch.setenv(PERMITTED, "{}")  # what is typed below stays in the environment of this process
+    for arguments in unused:  # this process (clipx_here) cannot import the package
+        gone = run(*arguments, typed, code=2, command=clipx_here).stderr
+        assert gone.count("\n") == 1 and f"plugins={NAME}: there is no module {PACKAGE}; install it" in gone
     run("report", "runs", command=clipx_here)  # needs no plug-in, because it reads only the result rows
