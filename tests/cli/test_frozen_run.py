@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cli.settings.recipes import recipe
 from clipx.data.preprocess.images import decode
 from clipx.errors import UserError
 from clipx.models.frozen import FrozenTower
@@ -52,6 +53,26 @@ def test_arms_and_evaluations_share_one_pass_an_item(folder: Path, monkeypatch: 
     for name, arm in (("b", "objective=clip_reg"), ("c", "objective=sogclr"), ("d", "seed=1")):
         clipx_here("train", *ARGUMENTS, f"name={name}", arm, cwd=folder)
     assert sum(counted) == 6 + 32 + 8 + 8
+
+
+SMALL = """
+data=shards data.root=data data.split=train data.captions=first train.batch_size=8
+schedule.warmup_steps=0 model.image.name=small:conv model.image.pretrained=null model.image.size=48
+model.text.name=small:bag model.text.pretrained=null model.text.pooling=null
+""".split()  # noqa: SIM905
+RECIPES = ("clip_reg_photos", "margin_photos", "counting_photos", "nuclr_photos", "gap_photos", "objectives_photos")
+
+
+@pytest.mark.long
+def test_all_arms_on_photographs_share_one_pass_an_item(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, trained = passes(monkeypatch), 0
+    for name in RECIPES:
+        for arm in recipe(name).arms:
+            steps = [] if arm == "untrained" else ["train.samples=24"]
+            clipx_here("train", f"recipe={name}", f"arm={arm}", *SMALL, *steps, cwd=folder)
+            trained += 1
+    assert trained >= 64
+    assert sum(counted) == 6 + 32, "6 colours and 32 captions"
 
 
 def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:

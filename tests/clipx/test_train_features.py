@@ -38,10 +38,10 @@ def no_captions_of_other_tests() -> None:
     cache._captions.clear()
 
 
-def run_on_features(root: Path, name: str = "features", samples: int = 64, **data: Any) -> RunConfig:
-    """Return the settings of a run of `samples` draws of 32 pairs with frozen towers of random weights."""
+def run_on_features(root: Path, name: str = "features", samples: int = 64, pairs: int = 32, **data: Any) -> RunConfig:
+    """Return the settings of a run of `samples` draws of `pairs` pairs with frozen towers of random weights."""
     if not (root / "train").exists():
-        write_shards(root / "train", 32)
+        write_shards(root / "train", pairs)
     config = settings(root)
     config.name = name
     config.train.epochs, config.train.samples = None, samples
@@ -67,9 +67,9 @@ def live(config: RunConfig) -> RunConfig:
     return replace(config, name="live", data=replace(config.data, features=False))
 
 
-@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("size", [1, 64, 128])
 def test_features_equal_those_of_the_tower_for_the_same_captions(tmp_path: Path, size: int) -> None:
-    config = run_on_features(tmp_path, samples=64)
+    config = run_on_features(tmp_path, samples=128, pairs=128)
     config.train.batch_size = size
     towers = frozen_towers(config)
     for stored, of_pixels in zip(batches(config), batches(live(config)), strict=True):
