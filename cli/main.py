@@ -79,6 +79,10 @@ def train(arguments: list[str]) -> None:
     def launch(config: "RunConfig") -> None:
         check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
+        from clipx import objectives
+
+        if not config.plugins:  # they may have terms
+            objectives.build(config.objective, num_samples=2**31)  # a mistyped term is found before the slow imports
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
         start(config)

@@ -16,6 +16,7 @@ from clipx.utils.device import loader_processes
 from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.opening import open_sets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
 from evaluation.tasks import TASKS
@@ -59,7 +60,7 @@ def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
     if not every:
         return None
     try:
-        datasets = runner.open_sets(own_datasets(config))
+        datasets = open_sets(own_datasets(config))
     except UserError as error:
         raise UserError(f"log.evaluate_every={every}: {error}") from error
     # no larger than a rank's micro-batch, which fits in memory

@@ -1,13 +1,9 @@
 """Evaluation runner: embeds the data sets, scores the tasks, and skips tasks whose results are already stored."""
 
-import base64
-import io
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from PIL.Image import Image
 
 from clipx import distributed
 from clipx.errors import UserError
@@ -16,15 +12,13 @@ from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
-from evaluation.datasets.opening import open_dataset
+from evaluation.datasets.opening import open_sets
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
-
-THUMBNAIL = 112  # pixels, the longer side
 
 
 def evaluate(
@@ -125,27 +119,6 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> 
     _plan(open_sets(specs, settings), tasks)
 
 
-def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
-    """Open the data sets `LAYOUT:FOLDER`.
-
-    Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
-    """
-    datasets: dict[str, AnyDataset] = {}
-    problems = []
-    for spec in dict.fromkeys(specs):
-        try:
-            dataset = open_dataset(spec, settings)
-        except UserError as error:
-            problems.append(str(error))
-            continue
-        other = datasets.setdefault(dataset.short, dataset)
-        if other is not dataset:
-            problems.append(f"datasets={other.name} and {spec} are both called {dataset.short!r} in tables: rename one")
-    if problems:
-        raise UserError("; ".join(dict.fromkeys(problems)))
-    return list(datasets.values())
-
-
 def _plan(
     datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
 ) -> list[tuple[AnyDataset, list[Task]]]:
@@ -225,14 +198,5 @@ def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:
         images = job.dataset.images(job.dataset.splits[0])
         found = [image for query in artifact["text_to_image"] for image in query["images"]]
         for entry in [*found, *artifact["image_to_text"]]:
-            entry["src"] = thumbnail(images[entry.pop("image")])
+            entry["src"] = items.thumbnail(images[entry.pop("image")])
     write_text(job.artifact, json.dumps(artifact | {"hashes": job.hashes}))
-
-
-def thumbnail(image: Image) -> str:
-    """Return a small JPEG as a data URI, for the report."""
-    small = image.convert("RGB")
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -14,8 +14,8 @@ from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import natural_order, run_folders
 from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, MinimalPairs
+from evaluation.datasets.opening import open_sets
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.runner import open_sets, thumbnail
 from evaluation.runs import items, reader
 from evaluation.runs.results import INTERMEDIATE, LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
@@ -274,4 +274,4 @@ def _shown(dataset: AnyDataset, split: str, item: int, image: int, metric: str) 
         assert isinstance(dataset, Choices), f"{dataset.name} has no items"
         texts, images = [dataset.texts(split, "captions")[dataset.answers * item]], [item]
     pictures = dataset.images(split)
-    return Shown(tuple(thumbnail(pictures[i]) for i in images), " / ".join(texts))
+    return Shown(tuple(items.thumbnail(pictures[i]) for i in images), " / ".join(texts))

@@ -97,3 +97,24 @@ def locate(spec: str, root: str, run: Path | None = None) -> str:
     if run is None:
         raise UserError(f"datasets={HELD_OUT} needs a run; for published weights write {HELD_OUT}:RUN")
     return f"{HELD_OUT}:{run}"
+
+
+def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
+    """Open the data sets `LAYOUT:FOLDER`.
+
+    Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
+    """
+    datasets: dict[str, AnyDataset] = {}
+    problems = []
+    for spec in dict.fromkeys(specs):
+        try:
+            dataset = open_dataset(spec, settings)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        other = datasets.setdefault(dataset.short, dataset)
+        if other is not dataset:
+            problems.append(f"datasets={other.name} and {spec} are both called {dataset.short!r} in tables: rename one")
+    if problems:
+        raise UserError("; ".join(dict.fromkeys(problems)))
+    return list(datasets.values())

@@ -4,12 +4,14 @@ One row per item (image, caption or minimal pair) and metric, for tests that pai
 in the order of the evaluations.
 """
 
+import base64
 import io
 import json
 from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
+from PIL.Image import Image
 from pyarrow import compute, parquet
 
 from clipx.errors import UserError
@@ -19,6 +21,7 @@ from evaluation.datasets.kinds import AnyDataset
 from evaluation.metrics import MISS
 from evaluation.types import Encoder, Items
 
+THUMBNAIL = 112  # pixels, the longer side
 FILE = Path("results") / "items.parquet"
 WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema({
@@ -108,3 +111,12 @@ def _write(path: Path, table: pa.Table) -> None:
     buffer = io.BytesIO()
     parquet.write_table(table, buffer, compression="zstd", use_dictionary=repeated, column_encoding=COUNTED)
     write_bytes(path, buffer.getvalue())
+
+
+def thumbnail(image: Image) -> str:
+    """Return a small JPEG as a data URI, for the report."""
+    small = image.convert("RGB")
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -21,8 +21,8 @@ from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder
 from clipx.training.setup import build_components
-from evaluation import runner
 from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.opening import open_sets
 from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
 from evaluation.runs import results
 from evaluation.runs.reader import read
@@ -119,7 +119,7 @@ def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.Ca
 
 
 def fit_as_rank(config: RunConfig) -> bool:
-    evaluator = PeriodicEvaluator(config, runner.open_sets(own_datasets(config)), batch_size=8)
+    evaluator = PeriodicEvaluator(config, open_sets(own_datasets(config)), batch_size=8)
     return train.fit(config, RunFolder.of(config).path, evaluate=evaluator) is train.Outcome.FINISHED
 
 
