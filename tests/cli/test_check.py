@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.check import _read_some
+from cli.check import _read_some, decoding_rate
+from cli.settings.compose import compose_run
+from clipx.data.preprocess.transforms import TrainTransform
 from clipx.training.setup import build_components
+from clipx.types import Pixels
+from tests.helpers.commands import clipx_here
 from tests.helpers.runs import prepared
 
 
@@ -16,3 +20,26 @@ def test_a_few_samples_are_decoded_without_filling_the_cache(tmp_path: Path, mon
     monkeypatch.setattr("clipx.data.loading.cache.open_pixels", None)  # a call would fail
     components = build_components(config, torch.device("cpu"), 32, "generated")
     assert _read_some(config, components) == "32 pairs, 16 decoded"
+
+
+def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["check", "recipe=demo", "data=shards", "data.root=x", "train.samples=64000", "device=H100"]
+    monkeypatch.setattr("cli.check.decoding_rate", lambda transform: 1e9)
+    fast = clipx_here(*command, cwd=tmp_path).stdout
+    assert "data.decode=exact): 1 core for each GPU" in fast and "loaders" not in fast
+    monkeypatch.setattr("cli.check.decoding_rate", lambda transform: 10.0)
+    slow = clipx_here(*command, "data.workers=2", cwd=tmp_path).stdout
+    # 64,000 images at 20 a second
+    assert "slower than the GPUs with 2 cores each: " in slow and " steps, 53 min 20 s, 0.9 GPU-hours" in slow
+    assert "data.decode=fast" in slow
+    reduced = clipx_here(*command, "data.workers=2", "data.decode=fast", cwd=tmp_path).stdout
+    assert reduced.endswith("use more cores, smaller images in the shards\n")
+    assert "decoding" not in clipx_here("check", "recipe=demo", "device=H100", cwd=tmp_path).stdout, "scenes are cached"
+
+
+def test_the_decoding_of_a_photograph_is_timed() -> None:
+    config = compose_run(["recipe=demo"])
+    inputs = Pixels(32, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
+    assert 0 < decoding_rate(TrainTransform(config.data, inputs)) < 1e5
