@@ -4,6 +4,10 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
 
 from omegaconf import MISSING
 from rich.table import Column, Table
@@ -16,15 +20,16 @@ from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of
 from clipx.utils.terminal import stdout_console
 
+NAMES = ("name", "seed", "recipe", "arm", "data.root")  # settings that `clipx ls runs` does not compare
 EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
     """Print the lists given as arguments; without arguments: recipes, terms, data and tasks."""
-    if arguments[:1] == ["settings"]:
-        _print_settings(arguments[1:])
+    if arguments[:1] in (["settings"], ["runs"]):
+        (_print_settings if arguments[0] == "settings" else _print_runs)(arguments[1:])
         return
-    names = [one_of(name, (*LISTS, "settings"), "clipx ls") for name in arguments]
+    names = [one_of(name, (*LISTS, "settings", "runs"), "clipx ls") for name in arguments]
     for name in names or ["recipes", "terms", "data", "tasks"]:
         if name == "settings":
             _print_settings([])
@@ -53,6 +58,52 @@ def _print_settings(prefixes: list[str]) -> None:
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
     rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())
     _print(table, rows)
+
+
+def _print_runs(folders: list[str]) -> None:
+    """Print the runs at or below the folders (runs), a line for all seeds: steps, and settings unlike the recipe's."""
+    from clipx.run.checkpoint import checkpoints, step_of
+    from clipx.run.folder import RunFolder, natural_order, run_folders
+
+    paths = [Path(folder) for folder in folders or ["runs"]]
+    runs = sorted({run for path in paths for run in run_folders(path)}, key=natural_order)
+    if not runs:
+        raise UserError(f"no run at or below {', '.join(map(str, paths))}; clipx ls runs FOLDER...")
+    of_recipe, rows = cache(_settings_of_recipe), []
+    for folder, found in groupby(runs, key=lambda run: run.parent):
+        members = list(found)
+        steps = sorted({step_of(saved[-1]) for run in members if (saved := checkpoints(run))})
+        differing = "no config.yaml"
+        if RunFolder(members[0]).has_config:
+            config = RunFolder(members[0]).config
+            differing = _differing(of_recipe(config.recipe, config.arm), config)
+        names = [run.name for run in members]
+        seeds = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
+        rows.append((str(folder), seeds, " .. ".join(map(str, steps[:: max(1, len(steps) - 1)])), differing))
+    _print(Table("run", "seeds", "steps", "settings unlike the recipe's"), rows)
+
+
+def _settings_of_recipe(name: str, arm: str) -> RunConfig | None:
+    """Return the settings of a recipe's arm; None if there is no such recipe or arm here."""
+    from cli.settings.compose import compose_run
+
+    try:
+        return compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else []), "data.root=x"])
+    except UserError:
+        return None
+
+
+def _differing(expected: RunConfig | None, config: RunConfig) -> str:
+    """Return the settings that determine the results and differ, as a user would type them."""
+    from clipx.run.folder import identity_keys
+
+    if expected is None:
+        return f"(recipe={config.recipe} is not here)"
+    ours = {
+        key: attrgetter(key) for key in identity_keys() if key not in ("name", "seed", "recipe", "arm", "data.root")
+    }
+    found = [f"{key}={_plain(get(config))}" for key, get in ours.items() if get(config) != get(expected)]
+    return " ".join(found)
 
 
 def _plain(default: object) -> str:

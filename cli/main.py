@@ -40,6 +40,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
   clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
+  clipx ls runs [DIR...]                     list runs: steps, and the settings that differ from their recipe
 
   clipx init term|task|recipe NAME           write an example and its test into this folder
   clipx cp RECIPE FILE                       copy a recipe
@@ -187,6 +188,8 @@ def ls(arguments: list[str]) -> None:
     Prints names, each with a short description.
     clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
     clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
+    clipx ls runs [DIR...]: prints the runs in DIR (runs), one line for all seeds, with the settings that differ from
+    those of their recipe and arm.
     """
     from cli.ls import ls as start
 

@@ -1,0 +1,33 @@
+"""`clipx ls runs` lists runs with the settings that differ from their recipe."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
+from tests.helpers.runs import prepared, trained
+
+SMALL = """
+recipe=demo data=shards data.root=data data.split=train data.workers=0 data.evaluation=[] train.samples=16
+train.batch_size=8 schedule.warmup_steps=0 model.image.name=small:conv model.text.name=small:bag
+""".split()  # noqa: SIM905
+
+
+def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    write_shards(tmp_path / "data/train", 16)
+    for seed in (0, 3):
+        clipx_here("train", *SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}", cwd=tmp_path)
+    unknown = trained(prepared(tmp_path / "other", samples=16, epochs=1))
+    printed = clipx_here("ls", "runs", "runs", str(unknown), cwd=tmp_path).stdout
+    mine = next(line for line in printed.splitlines() if line.startswith("runs/mine"))
+    assert "s0 .. s3 (2)" in mine and " 2 " in mine
+    assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
+    assert "is not here)" in printed
+
+
+def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
+    assert "no run at or below runs" in clipx_here("ls", "runs", cwd=tmp_path, code=2).stderr
