@@ -69,5 +69,8 @@ def _plain(name: str) -> str:
 def _split(folder: Path, classes: list[str]) -> Split:
     if others := {*_class_folders(folder)} - {*classes}:
         raise UserError(f"{folder / min(others)} is no class of the scored split")
+    if unread := [path for name in classes for path in files.images_below(folder / name, files.UNREAD)]:
+        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
     found = [(path, label) for label, name in enumerate(classes) for path in images_of(folder / name)]
     return split_of_files(folder, [path for path, _ in found], [label for _, label in found])

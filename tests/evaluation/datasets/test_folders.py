@@ -89,3 +89,11 @@ def test_imagenets_validation_images_in_one_folder_have_the_labels_of_the_list(t
         numbers = "\n".join(str(n) for n in range(1, len(order) + 1))
         (folder / "ILSVRC2012_validation_ground_truth.txt").write_text(numbers)
     assert labelled(f"imagenet:{tmp_path}").labels("test").tolist() == list(range(len(ids)))[::-1]
+
+
+def test_images_that_are_not_read_are_named_because_leaving_them_out_would_change_the_score(tmp_path: Path) -> None:
+    write(tmp_path, ["cat/1.jpg", "dog/1.jpg"])
+    replicas.write(tmp_path / "dog/2.HEIC", b"heic")
+    replicas.write(tmp_path / "dog/3.gif", b"gif")
+    with pytest.raises(UserError, match=r"dog/2.HEIC and 1 more: .HEIC is not read; convert to JPEG"):
+        labelled(f"folder:{tmp_path}").labels("test")
