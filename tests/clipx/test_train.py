@@ -34,7 +34,9 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
     assert sum(r["loss"] for r in rows[-6:]) < sum(r["loss"] for r in rows[:6])
-    columns = "step epoch samples loss terms scale tau lr grad_norm images_per_s data_wait step_s bad time"
+    columns = (
+        "step epoch samples loss terms scale tau lr grad_norm images_per_s data_wait step_s bad progress left_s time"
+    )
     assert list(rows[1]) == columns.split()
     assert rows[0].keys() - rows[1].keys() == {"first_batch_s"}
     assert rows[0]["tau"] == pytest.approx(0.07, rel=1e-3)
