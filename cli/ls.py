@@ -63,11 +63,10 @@ def _print_settings(prefixes: list[str]) -> None:
 def _print_runs(folders: list[str]) -> None:
     """Print the runs at or below the folders (runs), a line for all seeds: steps, and settings unlike the recipe's."""
     from clipx.run.checkpoint import checkpoints, step_of
-    from clipx.run.folder import RunFolder, natural_order, run_folders
+    from clipx.run.folder import RunFolder, runs_below
 
     paths = [Path(folder) for folder in folders or ["runs"]]
-    runs = sorted({run for path in paths for run in run_folders(path)}, key=natural_order)
-    if not runs:
+    if not (runs := runs_below(paths)):
         raise UserError(f"no run at or below {', '.join(map(str, paths))}; clipx ls runs FOLDER...")
     of_recipe, rows = cache(_settings_of_recipe), []
     for folder, found in groupby(runs, key=lambda run: run.parent):
@@ -99,11 +98,8 @@ def _differing(expected: RunConfig | None, config: RunConfig) -> str:
 
     if expected is None:
         return f"(recipe={config.recipe} is not here)"
-    ours = {
-        key: attrgetter(key) for key in identity_keys() if key not in ("name", "seed", "recipe", "arm", "data.root")
-    }
-    found = [f"{key}={_plain(get(config))}" for key, get in ours.items() if get(config) != get(expected)]
-    return " ".join(found)
+    values = {key: attrgetter(key) for key in identity_keys() if key not in NAMES}
+    return " ".join(f"{key}={_plain(get(config))}" for key, get in values.items() if get(config) != get(expected))
 
 
 def _plain(default: object) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from cli.settings.arguments import split_positional, take_options
 from clipx.config.setting import POSITIVE, setting
 from clipx.errors import UserError
-from clipx.run.folder import LOG, RunFolder, natural_order, run_folders
+from clipx.run.folder import LOG, RunFolder, runs_below
 from clipx.utils.terminal import duration, stdout_console
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -24,7 +24,8 @@ CURVE, RUNNING = "curve", "running"
 COLUMNS = ("run", "done", "left", "loss", CURVE, "tau", "gap", "score", "images/s", "state")
 WIDE = 100  # columns of a terminal on which the curve fits
 POINTS = 16  # of the curve of the loss
-QUIET = 3  # a run is silent if its next line is late by this factor
+LATE, SLACK = 3, 30.0  # a run is silent if its next line takes LATE times as long as the last one, and SLACK seconds
+UNKNOWN = 60.0  # seconds between two lines, if the log does not tell them yet
 
 
 @dataclass(kw_only=True)
@@ -64,10 +65,8 @@ class _Looks:
         self.read: dict[Path, tuple[float, list[dict[str, Any]]]] = {}  # run -> time and rows of its log
 
     def look(self) -> tuple[Table, bool]:
-        """Return the table, and whether a run goes on. Raises UserError: there is no run."""
-        runs = sorted(
-            {run for path in self.paths for run in run_folders(path) if (run / LOG).is_file()}, key=natural_order
-        )
+        """Return the table, and True while a run is training. Raises UserError if there is no run."""
+        runs = [run for run in runs_below(self.paths) if (run / LOG).is_file()]
         if not runs:
             raise UserError(f"no run with a {LOG} at or below {', '.join(map(str, self.paths))}")
         lines, running = [], False
@@ -123,7 +122,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def curve(values: list[float]) -> str:
-    """Draw numbers as at most POINTS bars; each bar is the mean of its part of the values."""
+    """Draw the values as a row of at most POINTS bars. With more values, a bar is the mean of neighbours."""
     count = min(POINTS, len(values))
     parts = [values[k * len(values) // count : (k + 1) * len(values) // count] for k in range(count)]
     means = [fmean(part) for part in parts]
@@ -140,7 +139,7 @@ def _state(run: Path, rows: list[dict[str, Any]], age: float) -> str:
     if RunFolder(run).is_evaluated or any(row.get("progress") == 1 for row in rows[-2:]):
         return "finished"
     steps = [row for row in rows if isinstance(row.get("images_per_s"), float)]
-    seconds = 60.0
+    seconds = UNKNOWN
     if len(steps) > 1 and steps[-1]["images_per_s"]:
         seconds = (steps[-1]["samples"] - steps[-2]["samples"]) / steps[-1]["images_per_s"]
-    return RUNNING if age < QUIET * seconds + 30 else f"silent for {duration(age)}"
+    return RUNNING if age < LATE * seconds + SLACK else f"silent for {duration(age)}"

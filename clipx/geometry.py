@@ -13,7 +13,7 @@ METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "
 
 
 def check_sides(image: Tensor, text: Tensor, paired: bool = True) -> None:
-    """Raise UserError unless both are [n, E]; without `paired`, their numbers of rows may differ."""
+    """Raise UserError unless both have the shape [n, E]. With paired=False, their numbers of rows may differ."""
     shapes = Shapes()
     shapes.check("image", image, "n E")
     shapes.check("text", text, "n E" if paired else "m E")

@@ -147,7 +147,7 @@ class SampleTable:
             )
 
     def _own(self, ids: Ids) -> tuple[Ids, Ids]:
-        """Return batch positions of the ids that this rank owns, and their indices in `values`."""
+        """Return where the ids that this rank owns are in the batch, and where their values are in `values`."""
         positions = np.flatnonzero(ids % self.world == self.rank)
         return positions, ids[positions] // self.world
 

@@ -259,7 +259,8 @@ def _check_and_log(
 ) -> int:
     """Return the number of bad steps in a row so far, and log the step if it is due or bad.
 
-    On a GPU, reading the number waits for the device, so only log lines and checkpoints (`save`) do; otherwise 0.
+    On a GPU, the host must wait to read the number. So it is read only before a log line or a checkpoint (`save`);
+    otherwise the result is 0.
     """
     config, components, step = session.config, session.components, session.components.state.step
     session.meter.images += config.train.batch_size

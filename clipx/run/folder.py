@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -292,6 +292,11 @@ def run_folders(path: Path) -> Iterator[Path]:
             yield Path(name)
             below.clear()
         below[:] = [folder for folder in below if not folder.startswith(".")]
+
+
+def runs_below(paths: Iterable[Path]) -> list[Path]:
+    """Return the runs at or below the folders, each once, in natural order."""
+    return sorted({run for path in paths for run in run_folders(path)}, key=natural_order)
 
 
 def natural_order(path: Path) -> tuple[str, int, str]:

@@ -209,11 +209,11 @@ def generated_batch(components: TrainComponents) -> Batch:
         return torch.randint(1, 100, (size, *text), device=device)  # all vocabularies are larger
 
     return Batch(
-        sample_id=stride * torch.arange(size, device=device) + torch.randint(stride, (size,), device=device),
+        sample_id=stride * torch.arange(size) + torch.randint(stride, (size,)),  # ids, labels, groups: in CPU memory
         image=torch.randn(size, *image, device=device),
         text=texts(),
-        label=torch.zeros(size, dtype=torch.int64, device=device),
-        group=torch.arange(size, device=device) // 2,
+        label=torch.zeros(size, dtype=torch.int64),
+        group=torch.arange(size) // 2,
         negative_text=texts() if "negative_text" in components.state.objective.needs else None,
     )
 

@@ -22,7 +22,7 @@ class StopMonitor:
         self.max_minutes = max_minutes
         self.started = started
         self.received: signal.Signals | None = None
-        self._asked, self._step = time.monotonic(), 0  # when the ranks last agreed
+        self._asked: tuple[float, int] | None = None  # time and step at which the ranks last agreed
         self._next = 0  # first step at which they do so again
         self._previous_handlers: dict[signal.Signals, Any] = {}
 
@@ -47,10 +47,9 @@ class StopMonitor:
         if distributed.world_size() > 1:
             if step < self._next:
                 return ""
-            of_a_step = (now - self._asked) / max(1, step - self._step)
-            code, of_a_step = distributed.max_over_ranks(code, of_a_step)
-            self._asked, self._step = now, step
-            self._next = step + max(1, int(BETWEEN / of_a_step))
+            before, first = self._asked or (now - BETWEEN, step - 1)  # not known yet: ask again after the next step
+            code, of_a_step = distributed.max_over_ranks(code, (now - before) / (step - first))
+            self._asked, self._next = (now, step), step + max(1, int(BETWEEN / of_a_step))
         if code > TIME_LIMIT:
             return signal.Signals(int(code)).name
         return f"train.max_minutes={self.max_minutes:g}" if code and self.max_minutes else ""

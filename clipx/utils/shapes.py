@@ -15,9 +15,10 @@ class Shapes:
         self.sizes: dict[str, tuple[int, str]] = {}  # name of a size -> its value, and the tensor that had it first
 
     def check(self, name: str, value: object, dims: str, integer: bool = False) -> None:
-        """Check that a value is a tensor of numbers with these dimensions, for example "B E", "B" or "" for [].
+        """Raise UserError unless `value` is a tensor with the right kind of numbers and the right shape.
 
-        A dimension is the name of a size, or a number. Raises UserError: another type, dtype or shape.
+        `dims` has the name or the number of each dimension: "B E" for [B, E], "P 2 2", or "" for a tensor without
+        dimensions.
         """
         if not isinstance(value, Tensor):
             kind = type(value)

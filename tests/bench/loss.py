@@ -9,7 +9,7 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 - the differences of loss and gradients between `clip` and ClipLoss;
 - the times of a step on one process, and on two processes that share it (including the gather), each with one thread;
 
-On a GPU it prints milliseconds and memory of every term there, in every loss_precision, and nothing else.
+If there is a GPU, it instead prints the milliseconds and the memory of every term on the GPU, in each loss_precision.
 
 Times are medians over rounds in which all candidates take turns. On a busy machine set OMP_WAIT_POLICY=PASSIVE.
 Otherwise waiting threads spin, and their CPU time counts. Memory is measured in a new process per candidate: the

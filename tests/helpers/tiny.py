@@ -99,7 +99,7 @@ def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> Ru
 
 
 def components(config: RunConfig, tower: str = "plain", device: str = "cpu") -> TrainComponents:
-    """Return the components of a run, with one of TOWERS as image tower."""
+    """Build a run whose image tower is one of TOWERS."""
 
     def build_model(config: RunConfig) -> ClipModel:
         image, text = TOWERS[tower](), Words()

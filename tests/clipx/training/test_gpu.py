@@ -57,6 +57,7 @@ def test_a_step_waits_for_the_gpu_nowhere(term: str) -> None:
             train_step(run, batch, Progress(step, 5, 0, 1))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert {int(state["step"]) for state in run.state.optimizer.state.values()} == {5}
 
 
 def test_a_bad_step_changes_nothing_on_a_gpu() -> None:

@@ -94,3 +94,28 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: G
     config = prepared(tmp_path, samples=32, epochs=2)
     RunFolder.create(config)
     assert gloo.run(2, fit_with_a_signal_to_rank_1, config) == [(Outcome.STOPPED, ["step_00000003"])] * 2
+
+
+def test_ranks_agree_about_ten_times_a_second_also_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, at, asked = [0.0], [0], list[int]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    stop = StopMonitor(None, 0.0)
+
+    def agree(*values: float) -> list[float]:
+        asked.append(at[0])
+        return [*values]
+
+    monkeypatch.setattr(distributed, "max_over_ranks", agree)
+
+    def steps(first: int, last: int, seconds: float) -> list[int]:
+        """Return the steps after which the ranks exchange their signals."""
+        asked.clear()
+        for step in range(first, last):
+            now[0], at[0] = now[0] + seconds, step
+            assert stop.reason(step) == ""
+        return list(asked)
+
+    now[0] = 60.0  # the start of a resumed run took a minute
+    assert steps(100_001, 100_041, 0.01) == [100_001, 100_002, 100_012, 100_022, 100_032]
+    assert steps(100_041, 100_050, 1.0)[1:] == [*range(100_043, 100_050)], "slower steps: each of them"
