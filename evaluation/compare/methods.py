@@ -317,13 +317,18 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
 
 
 def _chance(measures: list[MetricReader], groups: list[RunGroup]) -> float | None:
-    """Return the mean chance level of the measures; None if one of them has none."""
-    levels = []
+    """Return the mean chance level of the measures on the data sets of their scores; None if one is unknown."""
+    levels, runs = [], [run for group in groups for run in group.runs]
     for measure in measures:
-        scores, over = (shared_values(replace(measure, above_chance=above), groups) for above in (False, True))
-        found = [of[seed] - above[seed] for of, above in zip(scores, over, strict=True) for seed in of if seed in above]
-        levels += found[:1]
-    return fmean(levels) if levels and len(levels) == len(measures) else None
+        scored = [run for run in runs if measure.read(run)]
+        if not scored:
+            return None
+        shared = set.intersection(*(set(measure.read(run)) for run in scored))
+        score, above = (reader.read(scored[0]) for reader in (measure, replace(measure, above_chance=True)))
+        if not shared or not shared <= above.keys():
+            return None
+        levels.append(fmean(score[name] - above[name] for name in shared))
+    return fmean(levels) if levels else None
 
 
 def _best_first(methods: list[Method], by: str) -> list[Method]:

@@ -360,3 +360,12 @@ def test_methods_that_are_not_above_chance_are_named() -> None:
     assert comparison.chance(compare_all(runs_of("low", 0.1) + runs_of("high", 0.09))).endswith(
         "no method is above it."
     )
+
+
+def test_chance_is_unknown_if_a_data_set_of_the_score_has_none() -> None:
+    runs = [
+        replace(run, results=[replace(row, chance=None) if row.dataset == "y" else row for row in run.results])
+        for run in runs_of("low", 0.11) + runs_of("high", 0.52)
+    ]
+    compared = compare_all(runs)
+    assert compared.chance is None and comparison.chance(compared) == ""
