@@ -18,7 +18,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.captioned import all_captions, source_config
 from evaluation.datasets.files import SPLIT_NAMES, FileImages, short_name
 from evaluation.datasets.kinds import Captioned, Labelled, Split
-from evaluation.datasets.labelled import images_of, split_of_files
+from evaluation.datasets.labelled import split_of_files
 from evaluation.types import Settings
 
 TEST = "test"
@@ -40,6 +40,8 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
         images = FileImages(splits[scored], [splits[scored] / pairs.where(i) for i in range(len(pairs))])
         return Captioned(spec, short_name(folder), scored, images, all_captions(pairs), settings)
     classes = _class_folders(splits[scored])
+    if others := [name for name in classes if name.lower() in files.NO_CLASSES]:
+        raise UserError(f"{splits[scored]}: the folder {others[0]} is no class; splits: {', '.join(SPLIT_NAMES)}")
     names = [name.replace("_", " ") for name in classes]
     own = folder / "classnames.txt"
     if own.is_file():
@@ -58,7 +60,7 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
 def _class_folders(folder: Path) -> list[str]:
     """Return the names of the folders of classes in their order: by number if all names are numbers."""
     found = [path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
-    found = [name for name in found if name != files.MACOS]
+    found = [name for name in found if name not in files.HIDDEN]
     return sorted(found, key=lambda name: (int(name), name)) if all(map(str.isdecimal, found)) else sorted(found)
 
 
@@ -69,8 +71,11 @@ def _plain(name: str) -> str:
 def _split(folder: Path, classes: list[str]) -> Split:
     if others := {*_class_folders(folder)} - {*classes}:
         raise UserError(f"{folder / min(others)} is no class of the scored split")
-    if unread := [path for name in classes for path in files.images_below(folder / name, files.UNREAD)]:
+    if unread := [path for path in files.images_below(folder, files.UNREAD) if path.parent != folder]:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
-    found = [(path, label) for label, name in enumerate(classes) for path in images_of(folder / name)]
-    return split_of_files(folder, [path for path, _ in found], [label for _, label in found])
+    found = [files.images_below(folder / name) for name in classes]
+    if [] in found:
+        raise UserError(f"{folder / classes[found.index([])]} holds no images")
+    labels = [label for label, paths in enumerate(found) for _ in paths]
+    return split_of_files(folder, [path for paths in found for path in paths], labels)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clipx.data.shards.index import is_shard
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
 from clipx.data.sources import flickr
@@ -52,7 +53,7 @@ def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> L
     if not splits:
         raise UserError(f"no split in {folder}; expected test/nshards.txt and test/0.tar")
     type_file = folder / "dataset_type.txt"
-    if type_file.is_file() and type_file.read_text(encoding="utf-8").strip() == "retrieval":
+    if type_file.is_file() and read_text(type_file, "the type of the data set").strip() == "retrieval":
         return _retrieval(spec, folder, splits, settings)
     classnames = _lines(folder / "classnames.txt", "one class name per line, in the order of the labels")
     templates = _lines(folder / TEMPLATES, "one prompt per line with {c} for the class name")
@@ -188,7 +189,7 @@ def _lines(path: Path, content: str) -> list[str]:
 def _check_shard_names(folder: Path) -> None:
     """Raise UserError unless the folder holds exactly 0.tar .. (n-1).tar, with n from nshards.txt."""
     text = read_text(folder / "nshards.txt", "the number of shards").strip()
-    found = {path.name for path in folder.glob("*.tar")}
+    found = {path.name for path in folder.iterdir() if is_shard(path.name)}
     if not text.isdecimal() or len(text) > 9 or int(text) > 2 * len(found) + 10:
         raise UserError(f"{folder / 'nshards.txt'} holds {text[:20]!r}, expected the number of its {len(found)} shards")
     expected = {f"{k}.tar" for k in range(int(text))}

@@ -1,5 +1,6 @@
 """A run on features of frozen towers from the command line: trained, evaluated, and refused where it cannot go."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,19 @@ def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:
 
 
 def test_another_file_is_no_exported_model(tmp_path: Path) -> None:
-    save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors")
-    for name in ("x.safetensors", "missing.safetensors"):
-        with pytest.raises(UserError, match=rf"{name} is no model that `clipx export` wrote"):
-            from_file(tmp_path / name)
+    kinds = (
+        None,
+        {"clipx": "{"},
+        {"clipx": "[1]"},
+        {"clipx": "[" * 20_000 + "]" * 20_000},
+        {"clipx": f"[{'9' * 400}]"},
+    )
+    for metadata in kinds:
+        save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", metadata)
+        with pytest.raises(UserError, match=r"x\.safetensors is no model that `clipx export` wrote"):
+            from_file(tmp_path / "x.safetensors")
+    with pytest.raises(UserError, match=r"missing\.safetensors is no model"):
+        from_file(tmp_path / "missing.safetensors")
+    save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", {"clipx": '{"recipe": "${oc.env:HOME}"}'})
+    with pytest.raises(UserError, match=r"x\.safetensors"):
+        from_file(tmp_path / "x.safetensors")

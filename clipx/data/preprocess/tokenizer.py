@@ -155,4 +155,20 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} has no class token or no padding token; BERT's has both"
         )
+    if folder.is_dir():
+        _refuse_unknown_ids(folder, max(tokenizer.get_vocab().values()))
     return HfTokenizer(tokenizer, context_length)
+
+
+def _refuse_unknown_ids(folder: Path, largest: int) -> None:
+    """Raise UserError if the tower of the folder has no embedding for the tokenizer's `largest` id."""
+    from transformers import AutoConfig
+
+    if not (folder / "config.json").is_file():
+        return
+    size = AutoConfig.from_pretrained(folder, trust_remote_code=False).vocab_size
+    if largest >= size:
+        raise UserError(
+            f"the tokenizer of model.text.name=hf:{folder} has ids up to {largest}, but the tower's vocab_size is "
+            f"{size}: they do not belong together"
+        )

@@ -38,7 +38,7 @@ ABSENT = 0  # block of a missing member; block 0 is always a header, so no membe
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 3  # to be increased when the saved files change, so that older ones are not read
 NAME_IN_DAMAGE = re.compile(r".+?: (?:cut in the middle of )?(.+?)(?= is | has |$)")
-COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$")
+COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
 UNKNOWN_EXTENSION = "its extension is {}, because a name ends at its first dot"
 MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
@@ -168,6 +168,8 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None, extension
     for shard in ordered:
         if shard.name in scanned:
             complete, arrays = scanned.pop(shard.name)
+            if base is not None and shard.name in known:
+                complete.damage += _lost(complete, arrays, base, known[shard.name])
         else:
             assert base is not None
             complete, arrays = base.shards[known[shard.name]], base.arrays_of(known[shard.name])
@@ -176,6 +178,16 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None, extension
     # pop releases each part, so that peak memory is about one copy of the index
     arrays = {name: np.concatenate([part.pop(name) for part in parts]) for name in ARRAYS}
     return Index(indexed, arrays, _digest(indexed, arrays))
+
+
+def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
+    """Return one line per sample that a shard has lost since `base` because it is cut."""
+    cut = next((line for line in shard.damage if "cut" in line), None)
+    if cut is None:
+        return []
+    gone = ~np.isin(base.arrays_of(number)["key_hash"], arrays["key_hash"])
+    keys = [base.key(int(base.starts[number]) + row) for row in np.flatnonzero(gone).tolist()]
+    return [f"{shard.name}: {key} is lost, because the shard is cut" for key in keys if f" {key}." not in cut]
 
 
 def save(index: Index, folder: Path) -> None:
@@ -210,17 +222,23 @@ def _shard_paths(folder: Path) -> list[Path]:
     # glob would return nothing for an unreadable folder; scandir raises an error
     entries = sorted((entry for entry in os.scandir(folder) if not entry.name.startswith(".")), key=lambda e: e.name)
     for entry in entries:
-        if COMPRESSED.search(entry.name) or (entry.name.endswith(".tar") and _is_compressed(Path(entry.path))):
+        if COMPRESSED.search(entry.name) or (is_shard(entry.name) and _is_compressed(Path(entry.path))):
             raise UserError(
                 f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it "
                 f"(zcat {entry.name} > NEW.tar, or zstd -d), or move it to another folder"
             )
-    names = [entry.name for entry in entries if entry.name.endswith(".tar")]
-    if not names:
-        below = next((e for e in entries if e.is_dir() and any(Path(e.path).glob("*.tar"))), None)
-        where = f"; {below.path} does: name one sub-folder, or put all shards into one folder" if below else ""
-        raise UserError(f"{folder} holds no .tar shards{where}")
+    names = [entry.name for entry in entries if is_shard(entry.name)]
+    below = next((e.path for e in entries if e.is_dir() and any(is_shard(p.name) for p in Path(e).iterdir())), None)
+    if below or not names:
+        also = "also" if names else "does"
+        where = f"; {below} {also}: name one folder, or put all shards into one" if below else ""
+        raise UserError(f"{folder} holds {'' if names else 'no '}.tar shards{where}")
     return [folder / name for name in names]
+
+
+def is_shard(name: str) -> bool:
+    """Return True for the name of a tar file that is not hidden."""
+    return name.lower().endswith(".tar") and name[0] != "."
 
 
 def _is_compressed(path: Path) -> bool:

@@ -27,13 +27,14 @@ from clipx.utils.trust import load_json
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
-UNREAD = (".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".jfif")  # images of a folder that are named as left out
-MACOS = "__MACOSX"  # folder of hidden files in an archive made by macOS
+# images of a folder that are named as left out
+UNREAD = (".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".jfif", ".jpe", ".jp2", ".jxl")
+HIDDEN = ("__MACOSX", "@eaDir", "lost+found")  # folders that macOS, network drives and Linux add
 NO_CLASSES = {  # folders that hold images, but are no classes
     *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
     *("train", "training", "test", "testing", "val", "valid", "validation", "dev"),
 }
-READ = "commas (data=csv), tabs (data=tsv)"
+DELIMITERS = ";|\t,"  # tried if a table's header lacks the usual one
 OPEN_CLIP = {"image": "filepath", "caption": "title"}  # our column names -> those that open_clip reads by default
 csv.field_size_limit(2**31 - 1)  # with the default, a caption above 128 KiB makes the whole file unreadable
 
@@ -255,10 +256,25 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
 
 
 def images_below(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """Return the image files below a folder in sorted order, without hidden files and those of __MACOSX."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in suffixes)
-    parts = {path: path.relative_to(folder).parts for path in found}
-    return sorted(path for path, names in parts.items() if not any(n[0] == "." or n == MACOS for n in names))
+    """Return the image files below a folder in sorted order, without hidden files and those of HIDDEN folders.
+
+    Linked folders are read. Raises UserError: a folder cannot be read, or a link leads to nothing or in a circle.
+    """
+    found = list[Path]()
+    for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "." and name not in HIDDEN]
+        maybe_folders = (*folders, *(name for name in names if "." not in name))
+        for link in (path for name in maybe_folders if (path := Path(place, name)).is_symlink()):
+            if not link.exists():
+                raise UserError(f"{link} leads to nothing")
+            if link.resolve() in (Path(place).resolve(), *Path(place).resolve().parents):
+                raise UserError(f"{link} leads to a folder that holds it")
+        found += [Path(place, name) for name in names if name[0] != "." and Path(name).suffix.lower() in suffixes]
+    return sorted(found)
+
+
+def _unreadable(error: OSError) -> None:
+    raise UserError(f"{error.filename} cannot be read ({error.strerror})") from error
 
 
 def text_beside(image: Path) -> Path | None:
@@ -328,9 +344,14 @@ def _leaves_folder(name: str) -> bool:
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
     """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
+    Its `delimiter` may also be one of DELIMITERS, if the header has only that.
+
     Raises UserError if a column is missing, the file is not UTF-8, or it contains no pairs.
     """
     problems: list[str] = []
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline()
+    delimiter = next((sign for sign in (delimiter, *DELIMITERS) if sign in header), delimiter)
     if delimiter == "\t" and (rows := _unquoted(path, config, problems)):
         return _file_pairs(folder, path, rows, config.captions, problems)
     rows, last = list[Row](), 1  # and the line where the last row ended
@@ -367,18 +388,15 @@ def _unquoted(path: Path, config: DataConfig, problems: list[str]) -> list[Row]:
 
 
 def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: list[str]) -> Iterator[Row]:
-    header, found = next(lines, []), []
+    header, found = [column.strip() for column in next(lines, [])], []
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
         if column not in header and OPEN_CLIP.get(column) in header:
             column = OPEN_CLIP[column]
         if column not in header:
-            others = [sign for sign in ";|\t," if len(header) == 1 and sign in header[0]]
-            if others:
-                raise UserError(
-                    f"{name}: its header {header[0]!r} seems to be separated by {others[0]!r}; allowed: {READ}"
-                )
             raise UserError(f"data.{key}={column} is not a column of {name}; {suggest(column, header)}")
+        if header.count(column) > 1:
+            raise UserError(f"{name} has the column {column} twice")
         found.append(header.index(column))
     image, caption = found
     for number, line in enumerate(lines, start=2):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards.index import COLUMN_OF
+from clipx.data.shards.index import COLUMN_OF, COMPRESSED, is_shard
 from clipx.data.sources import hf
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
@@ -101,7 +101,8 @@ class ShardStream(Stream):
         except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
             if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 self.failures = _pause(self.failures, error)
-            yield StreamedPair(name, error=_unreadable(error), lost=max(0, self.shard_size - found - 1))
+            lost = max(1, self.shard_size - found)
+            yield StreamedPair(name, error=f"{_unreadable(error)}; about {lost} samples are lost", lost=lost - 1)
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
@@ -134,7 +135,9 @@ def _expanded(url: str) -> list[str]:
         raise UserError("data.urls has an empty entry; allowed: URLs, files, folders and patterns of shards")
     url = str(Path(url).expanduser()) if url.startswith("~") else url
     if urlsplit(url).scheme == "" and Path(url).is_dir():
-        expanded = sorted(map(str, Path(url).rglob("*.tar")))
+        expanded = sorted(
+            str(path) for path in Path(url).rglob("*") if is_shard(path.name) or COMPRESSED.search(path.name)
+        )
     elif urlsplit(url).scheme == "" and any(sign in url for sign in "*?["):
         root = Path(Path(url).anchor)
         expanded = sorted(map(str, root.glob(str(Path(url).relative_to(root)))))

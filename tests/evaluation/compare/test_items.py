@@ -110,6 +110,16 @@ def test_items_that_are_stored_twice_or_on_one_side_only_are_refused(tmp_path: P
         pair_up(tmp_path / "a", tmp_path / "b")
 
 
+def test_more_rows_than_a_run_can_have_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(tmp_path / "a", fakes.labelled(tmp_path / "things"), [1, 1, 0])
+    monkeypatch.setattr(items, "MOST_ROWS", 3)
+    assert len(items.read(tmp_path / "a")) == 3
+    monkeypatch.setattr(items, "MOST_ROWS", 2)
+    monkeypatch.setattr(parquet.ParquetFile, "read", None)  # a small file may expand to gigabytes
+    with pytest.raises(UserError, match=r"items\.parquet has 3 rows; at most 2 are read"):
+        items.read(tmp_path / "a")
+
+
 def write_manifest(folder: Path, digest: str) -> None:
     """Write the manifest of a checkpoint whose weights have this SHA-256."""
     manifest = {"step": 1, "data": {}, "sha256": {"model.safetensors": digest, "training.pt": "dddd" * 16}}

@@ -56,6 +56,17 @@ def test_names_in_another_order_than_their_folders_are_refused(tmp_path: Path) -
         open_dataset(f"folder:{tmp_path}")
 
 
+def test_folders_of_splits_in_capitals_are_no_classes(tmp_path: Path) -> None:
+    write(tmp_path, ["Train/cat/1.jpg", "Test/cat/2.jpg"])
+    with pytest.raises(UserError, match="the folder Test is no class; splits: train, val, dev, test"):
+        open_dataset(f"folder:{tmp_path}")
+
+
+def test_a_class_has_the_images_of_its_sub_folders(tmp_path: Path) -> None:
+    write(tmp_path, ["cat/1.jpg", "cat/more/2.jpg", "dog/1.jpg", "@eaDir/1.jpg"])
+    assert labelled(f"folder:{tmp_path}").labels("test").tolist() == [0, 0, 1]
+
+
 def test_captions_in_sub_folders_are_no_classes_and_no_image_is_skipped(tmp_path: Path) -> None:
     write(tmp_path, ["2021/1.jpg", "2021/1.txt", "2022/2.jpg", "2022/2.txt"])
     assert isinstance(open_dataset(f"folder:{tmp_path}"), Captioned)

@@ -86,6 +86,8 @@ def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
         ("test/nshards.txt", "2\n", "1.tar is missing"),
         ("test/nshards.txt", "0\n", "0.tar is not expected"),
         ("test/nshards.txt", "one\n", "'one', expected the number of its"),
+        ("test/nshards.txt", "99999999\n", "'99999999', expected the number of its 1 shards"),
+        ("test/nshards.txt", "9" * 5000, "expected the number of its 1 shards"),
         ("test/0.tar", "", "sample"),
     ],
 )
@@ -93,6 +95,13 @@ def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: st
     spec = fakes.labelled(tmp_path)
     (tmp_path / name).write_text(content)
     assert part in error_of(spec)
+
+
+def test_a_type_of_data_set_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    fakes.shard(tmp_path / "test" / "0.tar", [{"txt": b"a\nb", "png": fakes.picture(0)}])
+    (tmp_path / "test" / "nshards.txt").write_text("1")
+    (tmp_path / "dataset_type.txt").write_bytes(b"\xef\xbb\xbfretrieval\r\n")
+    assert open_dataset(f"wds:{tmp_path}").texts("test", "captions") == ["a", "b"]
 
 
 def test_the_error_for_a_missing_split_lists_the_splits(tmp_path: Path) -> None:
@@ -106,6 +115,7 @@ def test_the_error_for_a_missing_split_lists_the_splits(tmp_path: Path) -> None:
         ({"png": b"\x89PNG broken"}, "s00001: corrupt image"),
         ({"cls": b"-1"}, "class '-1'"),
         ({"cls": b"\xff"}, "not UTF-8"),
+        ({"cls": b"9" * 5000}, f"class '{'9' * 20}', allowed"),
     ],
 )
 def test_a_corrupt_sample_is_named(tmp_path: Path, change: dict[str, bytes], part: str) -> None:

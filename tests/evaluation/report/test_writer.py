@@ -15,6 +15,7 @@ from evaluation import report as package
 from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.results import write_tables
+from evaluation.types import spreadsheet_cell
 from tests.helpers.report_pages import Page
 from tests.helpers.report_runs import row, rows, write_lines, write_run
 
@@ -255,6 +256,10 @@ def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(tmp
         assert "clipx train recipe=demo" in message
         assert "clipx eval " in message
         assert "\n" not in message
+
+
+def test_a_cell_of_a_csv_holds_no_control_characters() -> None:
+    assert [*map(spreadsheet_cell, ("\x1b[2Jx\r\ny", "\t=1", "\r@x", 0.5))] == [" [2Jx  y", "' =1", "' @x", 0.5]
 
 
 def test_no_cell_of_a_csv_is_a_formula_and_folders_are_relative_to_it(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Tokenizers: the text tower's tokenizer, cleaning by data.clean, and errors for a missing tokenizer."""
 
+import json
 import pickle
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import open_clip
@@ -70,6 +72,18 @@ def test_a_tokenizer_can_be_pickled_for_loader_processes(tmp_path: Path) -> None
     )
     again = pickle.loads(pickle.dumps(tokenize))
     assert torch.equal(again(["a red picture"]), tokenize(["a red picture"]))
+
+
+def test_a_tokenizer_with_more_ids_than_the_tower_has_embeddings_is_refused(tmp_path: Path) -> None:
+    folder = write_distilbert(tmp_path)
+    lines = len((folder / "vocab.txt").read_text().splitlines())
+    shape = json.loads((folder / "config.json").read_text())
+    for size, fits in ((lines, True), (lines - 1, False)):
+        (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": size}))
+        with (
+            nullcontext() if fits else pytest.raises(UserError, match=f"ids up to {size}, but .* vocab_size is {size}")
+        ):
+            tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ def test_towers_that_cannot_be_built_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"has no usable config.json"):
         build(tmp_path / "empty")
+    shape = json.loads((folder / "config.json").read_text()) | {"dim": 32, "n_heads": 3}
+    (tmp_path / "empty" / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(UserError, match=r"has no usable config.json: .*n_heads"):
+        build(tmp_path / "empty")
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(UserError, match="is not a text encoder with a class token"):
