@@ -328,7 +328,8 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
-        messages.refuse_missing(with_names, chosen)
+        with suppress(OmegaConfBaseException):  # a reference to itself
+            messages.refuse_missing(with_names, chosen)
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
     # again, because a launcher of Hydra may have started this process

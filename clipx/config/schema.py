@@ -201,7 +201,7 @@ class ImageTowerConfig(TowerConfig):
     """The image tower."""
 
     size: int | None = setting(
-        None, "height and width; null: as the tower or its weights define", AT_LEAST_1, unit="pixels"
+        None, "height and width; null: as the tower or its weights define", between(1, 10_000), unit="pixels"
     )
 
 

@@ -1,6 +1,5 @@
 """A run on features of frozen towers from the command line: trained, evaluated, and refused where it cannot go."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

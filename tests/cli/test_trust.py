@@ -64,6 +64,12 @@ RECIPES = {  # name -> recipe, and what the line names
     "bomb": ("a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]" for i in range(12)), "values, aliases"),
     "deep": ("a: " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
+    "itself": ("name: '${name}'", "Recursive interpolation"),
+    "huge_image": ("model: {image: {size: 1000000000}}", "model.image.size=1000000000 is out of range"),
+    "environment": (
+        "data: {source: csv, root: /proc/self, annotations: environ, cache: none, evaluation: []}",
+        "/proc/self/environ belongs to the system",
+    ),
     "long_number": (f"seed: {'9' * 400}", "400 digits"),
 }  # fmt: skip
 

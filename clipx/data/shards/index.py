@@ -222,6 +222,8 @@ def _shard_paths(folder: Path) -> list[Path]:
     # glob would return nothing for an unreadable folder; scandir raises an error
     entries = sorted((entry for entry in os.scandir(folder) if not entry.name.startswith(".")), key=lambda e: e.name)
     for entry in entries:
+        if is_shard(entry.name) and not entry.is_file():  # a pipe would be waited for
+            raise UserError(f"{entry.path} is no file")
         if COMPRESSED.search(entry.name) or (is_shard(entry.name) and _is_compressed(Path(entry.path))):
             raise UserError(
                 f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it "

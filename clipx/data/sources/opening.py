@@ -37,6 +37,8 @@ def _annotations(config: DataConfig) -> Path:
     path = _root(config) / config.annotations
     if not path.is_file():
         raise UserError(f"data.annotations: no file {path}")
+    if path.resolve().is_relative_to("/proc"):  # a message with its columns would show environment variables
+        raise UserError(f"data.annotations: {path} belongs to the system")
     return path
 
 

@@ -365,6 +365,14 @@ def test_shards_in_capitals_are_read_and_those_in_sub_folders_beside_others_name
     assert [[Path(one).name for one in shards] for shards in stream.shards] == [["1.TAR", "0.tar"]]
 
 
+def test_a_pipe_or_a_folder_in_place_of_a_shard_is_named(tmp_path: Path) -> None:
+    for make in (os.mkfifo, os.mkdir):
+        (tmp_path / make.__name__).mkdir()
+        make(tmp_path / make.__name__ / "0.tar")
+        with pytest.raises(UserError, match=r"0\.tar is no file"):
+            opened(tmp_path / make.__name__)
+
+
 def test_a_column_that_a_table_has_twice_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pairs\.csv has the column caption twice"):
         table(tmp_path, "pairs.csv", ["image,caption,caption", "0.jpg,a dog,ein Hund"])
