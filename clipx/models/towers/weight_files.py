@@ -1,6 +1,7 @@
 """Local files of weights: what their tensors say about the model, and why a file cannot be read."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def read_file(file: str) -> dict[str, Tensor]:
         if opened.read(len(LFS)) == LFS:
             raise UserError(f"{file} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
     try:
-        found: Any = open_clip.factory.load_state_dict(file)
+        with warnings.catch_warnings(action="ignore"):  # of torch, about the file's pickle protocol
+            found: Any = open_clip.factory.load_state_dict(file)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{file} holds Python objects, such as a whole module, which are not loaded because loading them runs "

@@ -103,10 +103,13 @@ def pickled(value: Any) -> bytes:
     ],
     ids=["empty", "text", "pickle", "lfs", "module", "lists", "compiled", "wrapped", "other_names"],
 )
-def test_a_file_without_weights_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_file_without_weights_is_refused(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, content: bytes, reason: str
+) -> None:
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(UserError, match=reason):
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
+    assert not [one for one in recwarn if "pickle" in str(one.message)]  # one line says all
 
 
 def test_weights_with_a_bias_are_loaded_for_a_configuration_without_one(tmp_path: Path) -> None:
