@@ -13,9 +13,9 @@ A larger effect supports the claim. The smallest effect of interest s is fixed w
 s = 0 requires a gain of any size. A negative s allows a loss, if it is smaller than |s|. Only differences between arms
 with s > 0 can be `equivalent`.
 
-Looks: a claim is judged at 3, 5, 8, 12 and 20 seeds (by default) and at no other number, so that a user may add seeds
-until the claim is decided. Each of the five looks has an error rate of 0.5% in each direction, together 2.5% at most.
-The intervals are therefore 99% intervals.
+Looks: a claim is judged at 3, 5 and 8 seeds (by default) and at no other number, so that a user may add seeds until the
+claim is decided. Each look has its own error rate (evaluation.claims.design.spent_errors), together 2.5% in each
+direction. An interval has the coverage 1 - 2 * error of its look.
 
 A look at n seeds uses seeds 0 to n - 1. If a compared arm diverged in some of these seeds, the verdict on the
 comparison is `undecided`, also with more seeds; if no seed at all has numbers of every compared arm, `not run`.
@@ -26,7 +26,7 @@ that do not survive Holm's method over all of its claims.
 
 Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if that arm diverges in every
 seed, no other arm diverges, and the seeds suffice to show that the arm diverges in more than half of all runs (eight
-seeds with five looks).
+seeds).
 
 Estimates: `error` is the one-sided error rate of a look; an interval misses the true effect with probability 2 * error.
 Each effect is estimated from its own seeds (paired t). A variance pooled over all arms of a recipe has more degrees of
