@@ -17,7 +17,7 @@ from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import DECIDED, REFUTED
-from evaluation.claims.assess import looks_of, outcomes
+from evaluation.claims.assess import describe_looks, looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
@@ -30,9 +30,8 @@ COLOURS = dict.fromkeys(REFUTED, "red") | dict.fromkeys(("undecided", "depends")
 COLOURS |= {"holds": "green", "not run": "dim"}
 INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
 LEGEND = (
-    "A larger effect supports the claim; s is the smallest effect of interest. Claims are judged at 3, 5, 8, 12 and 20 "
-    "seeds (the looks) with 99% intervals, unless the claim or the design has other looks. All looks together have an "
-    "error rate of 2.5% per direction."
+    "A larger effect supports the claim; s is the smallest effect of interest. All looks of a claim together give a "
+    "false verdict with at most 2.5% probability in each direction; an interval belongs to its look's share of it."
 )
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
@@ -65,7 +64,8 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
         if outcome.verdict != "not run":
             _print(console, outcome, surviving.get(f"{outcome.claim.id} {outcome.recipe}"))
     console.print(LEGEND, style="dim")
-    for line in [*evidence.left_out, *_commands(found)]:
+    tested = [outcome for outcome in found if outcome.verdict != "not run"]
+    for line in [*describe_looks(tested, evidence), *evidence.left_out, *_commands(found)]:
         print(line)
 
 
@@ -193,9 +193,9 @@ def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None
     """Return the needs of all undecided parts of claims; `max_seeds` as in `print_needs`."""
     rows = []
     for outcome in found:
-        looks = looks_of(outcome.claim, outcome.recipe, evidence)
+        looks = list(looks_of(outcome.claim, outcome.recipe, evidence))
         if max_seeds is not None and not outcome.claim.looks:
-            looks = tuple(look for look in looks if look <= max_seeds)
+            looks = [look for look in looks if look <= max_seeds]
         for part, finding in open_parts(outcome):
             arms = tuple((outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms))
             rows.append(Need(outcome, finding, arms, look_reached(finding, looks), looks[-1]))

@@ -4,6 +4,7 @@ A design has the looks of its recipe: the numbers of seeds at which the claims a
 """
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +19,19 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder, earlier_runs, identity_keys
 from clipx.training.devices import DEVICES
 from clipx.utils.registry import one_of
-from evaluation.claims.design import LOOKS, REPLICATION, Design, check_looks, describe_claims, hash_of, stored
+from evaluation.claims.design import (
+    LOOKS,
+    LOOKS_WITHOUT_DESIGN,
+    REPLICATION,
+    Design,
+    Looks,
+    check_looks,
+    describe_claims,
+    equal_errors,
+    hash_of,
+    spent_errors,
+    stored,
+)
 from evaluation.claims.table import claims_of
 from evaluation.claims.types import Claim
 
@@ -81,7 +94,7 @@ class Plan:
     settings: list[str]  # of all runs
     overrides: list[list[str]]  # of `clipx train`, for each run; seed by seed, so that early results compare arms
     runs: Path  # folder of the runs
-    looks: dict[str, tuple[int, ...]]  # recipe -> numbers of seeds at which its claims are judged; {} for ladders
+    looks: dict[str, Looks]  # recipe -> its looks; {} for ladders
 
     @property
     def out(self) -> Path:
@@ -119,7 +132,7 @@ def make_plan(arguments: list[str]) -> Plan:
     return Plan(command, options, settings, overrides, folder, {} if options.scale else looks)
 
 
-def claim_looks(claim: Claim, looks: tuple[int, ...], max_seeds: int | None) -> tuple[int, ...]:
+def claim_looks(claim: Claim, looks: Iterable[int], max_seeds: int | None) -> tuple[int, ...]:
     """Return the looks of a claim: its own looks, or the `looks` of its recipe up to max_seeds."""
     return claim.looks or tuple(look for look in looks if max_seeds is None or look <= max_seeds)
 
@@ -133,12 +146,13 @@ def designs_of(plan: Plan) -> list[Design]:
     return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
 
 
-def _design(name: str, looks: tuple[int, ...], settings: list[str]) -> Design:
+def _design(name: str, looks: Looks, settings: list[str]) -> Design:
     found, config = recipe(name), compose_run([f"recipe={name}", *settings])
     values = {key: attrgetter(key)(config) for key in identity_keys() if key not in OF_A_RUN}
     hashed = hash_of({"settings": values, "arms": found.arms, "evaluations": found.evaluations})
     sets = tuple(config.data.evaluation)
-    return Design(name, hashed, tuple(found.arms), looks, describe_claims(name), sets, found.failed_loss)
+    errors = tuple(looks.values())
+    return Design(name, hashed, tuple(found.arms), tuple(looks), describe_claims(name), sets, found.failed_loss, errors)
 
 
 def composed(overrides: list[list[str]]) -> list[RunConfig]:
@@ -229,7 +243,7 @@ def _check(options: Options, settings: list[str]) -> None:
             one_of(axis, known, f"recipe={name}: scale")
 
 
-def _check_until(options: Options, looks: dict[str, tuple[int, ...]]) -> None:
+def _check_until(options: Options, looks: dict[str, Looks]) -> None:
     if options.first_seed:
         raise UserError(f"first_seed={options.first_seed} does not work with until=decided: use seeds=N")
     if options.seeds:
@@ -238,32 +252,37 @@ def _check_until(options: Options, looks: dict[str, tuple[int, ...]]) -> None:
         recipe(name)  # raises if it is unknown
         if not claims_of(name):
             raise UserError(f"until=decided: recipe={name} tests no claim; use seeds=N")
-        if options.max_seeds is not None and options.max_seeds < of_recipe[0]:
-            raise UserError(f"max_seeds={options.max_seeds} is below the first look, at {of_recipe[0]} seeds")
+        if options.max_seeds is not None and options.max_seeds < min(of_recipe):
+            raise UserError(f"max_seeds={options.max_seeds} is below the first look, at {min(of_recipe)} seeds")
 
 
-def _looks(given: list[int], runs: Path, name: str) -> tuple[int, ...]:
-    """Return the looks of a recipe: looks= if given, else those of the stored design, of the recipe, or the default."""
-    design = stored(runs, name)
-    if not given:
-        return design.looks if design else check_looks(recipe(name).looks or LOOKS)
-    looks = check_looks(tuple(given))
+def _looks(given: list[int], runs: Path, name: str) -> Looks:
+    """Return the looks of a recipe: looks= if given, else those of the stored design, of the recipe, or the default.
+
+    The error rates of runs whose seeds came before a design, or before error rates were stored, stay equal.
+    """
+    looks = check_looks(tuple(given)) if given else ()
+    if (design := stored(runs, name)) and looks in ((), design.looks):
+        return design.judged_at
     found = sorted(path for folder in (name, f"{name}-*") for path in runs.glob(f"{folder}/s[0-9]*"))
-    if design is None and looks != LOOKS and found:
+    chosen = looks or recipe(name).looks
+    if design is None and found and (not chosen or looks == LOOKS_WITHOUT_DESIGN):
+        return equal_errors(LOOKS_WITHOUT_DESIGN)
+    if design is None and found and looks:
         text = ",".join(map(str, looks))
         raise UserError(
             f"looks={text} must be chosen before the first seed, but {found[0]} exists: use another runs=DIR"
         )
-    return looks
+    return spent_errors(check_looks(chosen or LOOKS))
 
 
-def _seeds(name: str, options: Options, looks: tuple[int, ...]) -> int:
+def _seeds(name: str, options: Options, looks: Looks) -> int:
     """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's."""
     if options.until:
         return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
     if options.first_seed:
         return options.seeds or len(REPLICATION)
-    return options.seeds or max(recipe(name).seeds, looks[0] if claims_of(name) else 1)
+    return options.seeds or max(recipe(name).seeds, min(looks) if claims_of(name) else 1)
 
 
 def _runs_of_recipe(name: str, chosen: list[str], seeds: range, of_all: list[str], point: list[str]) -> list[list[str]]:

@@ -6,7 +6,7 @@ arms:                                  # NAME: overrides of this arm
   clip: []
   clip_reg: [objective=clip_reg]
 seeds: 3                               # runs of each arm by `clipx reproduce`
-looks: [20]                            # numbers of seeds at which claims are judged; default: 3, 5, 8, 12, 20
+looks: [20]                            # numbers of seeds at which claims are judged; default: 3, 5, 8
 failed_loss: 3.0                       # a run whose final loss is above it has failed; claims are about the others
 evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; default: one call without overrides
 scale:                                 # ladders of `clipx reproduce scale=AXIS`: axis -> values, ascending

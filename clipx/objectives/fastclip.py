@@ -21,6 +21,14 @@ gradient has this factor. v2 updates tau_i by
 
 where m' = m / (1 - 0.9^(e+1)) and v' = v / (1 - 0.999^(e+1)), and in epoch 0 m' = m = G, v' = v = G^2. As in the
 authors' code, v' is used without a square root.
+
+v3's gradient of tau in one direction is
+
+    1/B sum_i ( log(eps + u_i) + rho - w/(eps + u_i) 1/(B-1) sum_{j != i} exp(D_ij / tau) D_ij / tau )
+
+with w = 1. The authors' code has w = 2 (`tau_gradient: code`): it adds the embeddings' part of the loss once with the
+sample as anchor and once as contrasted sample, halves their sum, and lets both reach tau. Their later code for
+DRRho-CLIP cuts the second path, so that w = 1. D_ij is mostly negative, so that w = 2 gives a smaller tau.
 """
 
 import math
@@ -34,10 +42,12 @@ from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.objectives.sogclr import Contrast, MovingAverageTerm, check_batch
 from clipx.types import Embeddings, Progress
+from clipx.utils.registry import lookup
 
 # constants of fastclip_v2, from the authors' code
 BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
+TAU_GRADIENTS = {"formula": 1.0, "code": 2.0}  # weight of the sum over D_ij in fastclip_v3's gradient of tau
 
 
 class FastClipV1Term(MovingAverageTerm):
@@ -72,7 +82,9 @@ class FastClipV1Term(MovingAverageTerm):
 class FastClipV3Term(FastClipV1Term):
     """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
 
-    Has the parameters of fastclip_v1, and rho; a larger rho gives a smaller tau.
+    Args (the others are those of fastclip_v1):
+        rho: a larger rho gives a smaller tau.
+        tau_gradient: formula | code; see above.
     """
 
     name = "fastclip_v3"
@@ -85,15 +97,17 @@ class FastClipV3Term(FastClipV1Term):
         gamma_decay_epochs: int | None = None,
         eps: float = 1e-14,
         rho: float = 6.5,
+        tau_gradient: str = "formula",
     ) -> None:
         super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
         self.rho = rho
+        self.of_scale = lookup(TAU_GRADIENTS, tau_gradient, f"objective.{self.name}.tau_gradient")
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         contrast = Contrast(embeddings, self.name)
         log_d, new = self.update(contrast.log_g, rows, progress)
         value = (log_d["image"].mean() + log_d["text"].mean() + 2 * self.rho) / embeddings.scale
-        return contrast.surrogate_loss(value, log_d, learns_scale=True)[0], new
+        return contrast.surrogate_loss(value, log_d, of_scale=self.of_scale)[0], new
 
 
 class FastClipV2Term(FastClipV1Term):
@@ -201,6 +215,9 @@ class DrrhoTerm(FastClipV3Term):
     The defaults are those of the authors' script: eps = 1e-4, rho = 11, and gamma decays from 1 to
     min(1, 4.177 T^-0.7265) over the T epochs of the run. The script keeps tau at 0.01: temperature.kind=fixed
     temperature.tau=0.01.
+
+    The authors' code differs in u: it averages exp(-s_ii) (eps + (B-1)/B g_i) instead of eps + g_i. Each gradient of
+    anchor i is then larger by about exp(s_ii), 1 to 2.7. clipx does not reproduce this.
 
     Args:
         gamma: weight of the new value in the moving average, after its decay from 1; null: min(1, 4.177 T^-0.7265).

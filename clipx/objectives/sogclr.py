@@ -79,7 +79,7 @@ class Contrast:
         value: Tensor,
         log_d: Mapping[str, Tensor],
         log_d_zeta: Mapping[str, Tensor] | None = None,
-        learns_scale: bool = False,
+        of_scale: float = 0.0,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a scalar [] with the given value, whose gradient is the estimator of Algorithm 1 for both directions.
 
@@ -88,8 +88,8 @@ class Contrast:
         Args:
             log_d: side of the anchors -> log d [B], the denominators of the gradient.
             log_d_zeta: side of the anchors -> log d [B], the denominators of the sums over i.
-            learns_scale: if True, the estimator includes the scale 1/tau: tau/B sum_i 1/d_i dg_i/d(1/tau); otherwise it
-                does not. NUCLR cannot use this, because the part of the gradient from zeta_j/tau is missing.
+            of_scale: factor on the estimator for the scale 1/tau, tau/B sum_i 1/d_i dg_i/d(1/tau). NUCLR needs 0: the
+                part of the gradient from zeta_j/tau is missing.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
@@ -104,9 +104,9 @@ class Contrast:
         linear = (gradients.image * image).sum() + (gradients.text * text).sum()
         positives = (shares[0] + shares[1]) * (image * text).sum(dim=1)
         linear = linear - positives.mean()
-        if learns_scale:  # d log g_i / d scale = sum_j P_ij s_ij - s_ii
+        if of_scale:  # d log g_i / d scale = sum_j P_ij s_ij - s_ii
             scale_gradient = gradients.scale - (positives.mean() / self.scale).detach()
-            linear = linear + scale_gradient * self.embeddings.scale
+            linear = linear + of_scale * scale_gradient * self.embeddings.scale
         of_others = {other: row for (_, other), row in zip(SIDES, sums, strict=True)} if log_d_zeta else {}
         return value + (linear - linear.detach()), of_others
 

@@ -11,13 +11,17 @@ import numpy as np
 from clipx.verdict import DECIDED, REFUTED, overall
 from evaluation.claims.conditions import final_loss
 from evaluation.claims.design import (
+    ERROR,
     LOOKS,
+    LOOKS_WITHOUT_DESIGN,
     REPLICATION,
+    Looks,
     changed_claims,
     describe_claims,
-    error_of_each_look,
+    equal_errors,
     look_after,
     look_at,
+    spent_errors,
 )
 from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, Check, Claim, Comparison, Estimate, Finding, Outcome
@@ -56,7 +60,6 @@ def outcomes(claims: tuple[Claim, ...], evidence: Evidence) -> list[Outcome]:
 
 def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     """Return the outcome of the claim from the runs of one recipe."""
-    error = error_of_each_look(looks_of(claim, recipe, evidence))
     findings = _findings(claim, recipe, evidence, looks_of(claim, recipe, evidence))
     verdict = overall([finding.verdict for finding in findings])
     checked_by = _controls(claim, recipe, evidence, findings)
@@ -64,7 +67,7 @@ def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
         verdict = "depends"
     changes = _changes(claim, recipe, evidence)
     replication = _replication(claim, recipe, evidence, findings)
-    return Outcome(claim, recipe, verdict, findings, error, p_value(findings, error), changes, replication, checked_by)
+    return Outcome(claim, recipe, verdict, findings, p_value(findings), changes, replication, checked_by)
 
 
 def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[F
         common = _first_missing(set.intersection(*known)) if known else 0
         if common < LOOKS[0]:
             continue
-        estimate = _Part(part, recipe, again, (common,)).finding().estimate
+        estimate = _Part(part, recipe, again, {common: ERROR}).finding().estimate
         if estimate is not None and math.isfinite(estimate.low):
             numbers = f"{estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {common} seeds"
             texts.append(f"{numbers}: {_agreement(found, estimate)}")
@@ -94,9 +97,8 @@ def _agreement(found: Finding, again: Estimate) -> str:
     return "agrees" if (again.effect > found.least) == (found.verdict == "holds") else "does not agree"
 
 
-def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: tuple[int, ...]) -> list[Finding]:
-    found = [_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)]
-    return adjust(found, error_of_each_look(looks))
+def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> list[Finding]:
+    return adjust([_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)])
 
 
 def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[Check, ...]:
@@ -110,7 +112,7 @@ def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Find
         seeds = min((_first_missing(set(of_arm)) for of_arm in arms.values()), default=0)
         if seeds >= LOOKS[0]:
             runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
-            found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), (seeds,))
+            found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), {seeds: ERROR})
             under = overall([finding.verdict for finding in found])
             checks.append(Check(control, tuple(filter(None, arms)), under, _reverses(findings, found)))
     return tuple(checks)
@@ -127,10 +129,26 @@ def _reverses(findings: list[Finding], control: list[Finding]) -> bool:
     return all(after not in REFUTED for _, after in pairs) and any(a in REFUTED and b == "holds" for a, b in pairs)
 
 
-def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> tuple[int, ...]:
-    """Return the numbers of seeds at which the claim is judged: its own, else the stored design's, else LOOKS."""
+def looks_of(claim: Claim, recipe: str, evidence: Evidence) -> Looks:
+    """Return the looks at which the claim is judged: its own, else the stored design's, else LOOKS_WITHOUT_DESIGN."""
+    if claim.looks:
+        return spent_errors(claim.looks)
     stored = evidence.designs.get(recipe)
-    return claim.looks or (stored.looks if stored else LOOKS)
+    return stored.judged_at if stored else equal_errors(LOOKS_WITHOUT_DESIGN)
+
+
+def describe_looks(outcomes: Iterable[Outcome], evidence: Evidence) -> list[str]:
+    """Return `R1, R2: judged at 3, 5, 8 seeds, error rate 0.04%, 0.47%, 1.99%`, one text per rule."""
+    recipes: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if not outcome.claim.looks and not outcome.claim.program:
+            looks = looks_of(outcome.claim, outcome.recipe, evidence)
+            rates = ", ".join(dict.fromkeys(f"{error:.2%}" for error in looks.values()))
+            text = f"judged at {', '.join(map(str, looks))} seeds, error rate {rates}"
+            if outcome.recipe not in evidence.designs:
+                text += " at each (no design was stored before the first seed)"
+            recipes.setdefault(text, []).append(outcome.recipe)
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in recipes.items()]
 
 
 def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
@@ -145,9 +163,8 @@ def _changes(claim: Claim, recipe: str, evidence: Evidence) -> str:
 class _Part:
     """One comparison of a claim, on the runs of one recipe."""
 
-    def __init__(self, comparison: Comparison, recipe: str, evidence: Evidence, looks: tuple[int, ...]) -> None:
+    def __init__(self, comparison: Comparison, recipe: str, evidence: Evidence, looks: Looks) -> None:
         self.comparison, self.recipe, self.evidence, self.looks = comparison, recipe, evidence, looks
-        self.error = error_of_each_look(looks)
         every_seed = evidence.runs.get(recipe, {})
         first = REPLICATION.start  # seeds from here on decide no verdict
         arms = {arm: {s: run for s, run in seeds.items() if s < first} for arm, seeds in every_seed.items()}
@@ -160,6 +177,7 @@ class _Part:
         self.diverged = {arm: number for arm, number in counts.items() if number}  # arm -> number of its seeds
         design = evidence.designs.get(recipe)
         self.failed_loss = design.failed_loss if design else None
+        self.guarded = design is not None and (design.failed_loss is not None or bool(design.errors))
         self.failed = {} if self.failed_loss is None else self._failed(self.failed_loss)  # arm -> its failed seeds
         self.note = "; ".join(self._failures())
 
@@ -188,8 +206,8 @@ class _Part:
         if self.comparison.kind == "rank":
             self.arms = {arm: seeds for arm, seeds in self.arms.items() if self.diverged.get(arm) != len(seeds)}
         if look := self._look_of_expected_divergence():
-            share = share_estimate(DIVERGES, look, look, self.error)
-            return replace(judge(self.comparison, share, look, self.error, self.note), least=DIVERGES)
+            share = share_estimate(DIVERGES, look, look, self.looks[look])
+            return replace(self._judge(share, look, look), least=DIVERGES)
         common = self._seeds_with_numbers(self.arms)
         if not self._trained(common):
             return self._not_run(self.note if common else self._why_no_numbers())
@@ -198,7 +216,7 @@ class _Part:
         blocked = self._blocked(shared - set(common), look)
         if not look or not set(range(look)) <= set(common):
             return self._too_few(common, look, blocked)
-        if look < min(len(common), self.looks[-1]):
+        if look < min(len(common), max(self.looks)):
             ahead = look_after(self.looks, look)
             self.note = joined(f"judged at {look} of {len(common)} seeds; the next look is at {ahead}", self.note)
         if lacking := self._lacking(range(look)):
@@ -212,10 +230,14 @@ class _Part:
             return self._undecided(look, self.note, blocked=NO_NUMBER)
         if isinstance(estimate, str):
             return self._undecided(look, estimate, self.note)
-        found = judge(self.comparison, estimate, trained, self.error, self.note, blocked)
-        if self.failed_loss is not None and found.verdict == "holds" and are_two_groups(self._effects(look)):
+        found = self._judge(estimate, trained, look, blocked)
+        if self.guarded and found.verdict == "holds" and are_two_groups(self._effects(look)):
             return replace(found, verdict="undecided", note=joined("the seeds fall into two groups", found.note))
         return found
+
+    def _judge(self, estimate: Estimate, seeds: int, look: int, blocked: str = "") -> Finding:
+        last = self.looks[max(self.looks)]
+        return judge(self.comparison, estimate, seeds, self.looks[look], self.note, blocked, last)
 
     def _not_run(self, note: str) -> Finding:
         return Finding(self.comparison.label, "not run", least=self.comparison.least, note=note)
@@ -258,7 +280,7 @@ class _Part:
 
         `without`: seeds that all arms have, but that lack a number.
         """
-        ahead = look_after(self.looks, look) if look < self.looks[-1] else look
+        ahead = look_after(self.looks, look) if look < max(self.looks) else look
         seed = min(without, default=ahead)
         if seed >= ahead:
             return ""
@@ -285,7 +307,7 @@ class _Part:
 
         `not run` if the seeds give no finite effect.
         """
-        wanted = look or self.looks[0]
+        wanted = look or min(self.looks)
         reason = f"{len(common)} seed{'s' if len(common) > 1 else ''} in common, {wanted} are needed"
         if len(common) >= wanted:
             missing = _first_missing(set(common))
@@ -310,13 +332,14 @@ class _Part:
             table = values[:, :, 0].T
             if (np.ptp(table, axis=1) == 0).any():
                 return "an arm has the same value in all seeds"
-            return spread_estimate(comparison, table, self.error)
+            return spread_estimate(comparison, table, self.looks[look])
         effects = self._effects(look)
         if not all(map(math.isfinite, effects)):
             return NO_NUMBER
         if comparison.kind == "share":
-            return share_estimate(comparison.least, sum(effect > 0 for effect in effects), len(effects), self.error)
-        return mean_estimate(comparison, effects, self.error)
+            hits = sum(effect > 0 for effect in effects)
+            return share_estimate(comparison.least, hits, len(effects), self.looks[look])
+        return mean_estimate(comparison, effects, self.looks[look])
 
     def _effects(self, look: int) -> list[float]:
         return [self.comparison.effect(of_seed) for of_seed in self._means(range(look))]

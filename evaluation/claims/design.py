@@ -5,7 +5,8 @@ A design is stored before the first seed.
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,23 +18,43 @@ from clipx.utils.trust import load_json
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
 
-LOOKS = (3, 5, 8, 12, 20)  # default numbers of seeds
+LOOKS = (3, 5, 8)  # default numbers of seeds of a new design
+LOOKS_WITHOUT_DESIGN = (3, 5, 8, 12, 20)  # of runs whose seeds came before a design
 REPLICATION = range(100, 108)  # seeds that replicate verdicts; those below decide them, from 1000 on they tune
 ERROR = 0.025  # rate of false verdicts in one direction, over all looks together
 FOLDER = "designs"  # in the folder of the runs; one file per recipe
 
 
-def error_of_each_look(looks: tuple[int, ...]) -> float:
-    """Return the error rate of one look. All looks together have at most ERROR, however they depend on each other."""
-    return ERROR / len(looks)
+Looks = Mapping[int, float]  # number of seeds at a look -> rate of false verdicts in one direction at this look
 
 
-def look_at(looks: tuple[int, ...], seeds: int) -> int:
+def equal_errors(looks: tuple[int, ...]) -> Looks:
+    """Return looks with equal error rates, whose sum is ERROR: the rule of runs and designs before version 0.2."""
+    return dict.fromkeys(looks, ERROR / len(looks))
+
+
+def spent_errors(looks: tuple[int, ...]) -> Looks:
+    """Return looks with error rates that rise with the share of the seeds, as O'Brien and Fleming (1979) choose them.
+
+    The look at n of N seeds has the rate P(Z > c sqrt(N/n)) of a standard normal Z, with c such that the rates add up
+    to ERROR. So the last look keeps most of the error: 0.0199 of 0.025 for 3, 5 and 8 seeds. Because of the sum, all
+    looks together have at most ERROR for any statistic and any dependence between the looks.
+    """
+    from scipy import optimize, special
+
+    def rates(c: float) -> list[float]:
+        return [float(special.ndtr(-c * math.sqrt(looks[-1] / look))) for look in looks]
+
+    c = optimize.brentq(lambda c: sum(rates(c)) - ERROR, 1.0, 10.0)
+    return dict(zip(looks, rates(c), strict=True))
+
+
+def look_at(looks: Iterable[int], seeds: int) -> int:
     """Return the largest look that `seeds` seeds allow; 0 if there are too few."""
     return max((look for look in looks if look <= seeds), default=0)
 
 
-def look_after(looks: tuple[int, ...], look: int) -> int:
+def look_after(looks: Iterable[int], look: int) -> int:
     """Return the next look after `look`, which must not be the last one."""
     return min(later for later in looks if later > look)
 
@@ -58,6 +79,12 @@ class Design:
     # a run has failed if it diverged, or if its loss, the mean of the last tenth of the steps, is above this value; the
     # claims are about the seeds that trained. None: no run counts as failed, and one that diverged blocks its claims
     failed_loss: float | None = None
+    errors: tuple[float, ...] = ()  # error rate of each look; (): equal rates
+
+    @property
+    def judged_at(self) -> Looks:
+        """The looks with their error rates."""
+        return dict(zip(self.looks, self.errors, strict=True)) if self.errors else equal_errors(self.looks)
 
     def changes(self, other: "Design") -> list[str]:
         """Return one text per difference of `other` from this design."""
@@ -70,6 +97,8 @@ class Design:
             old, new = getattr(self, name), getattr(other, name)
             if old != new:
                 found.append(f"{name}: {','.join(map(str, old)) or 'none'} -> {','.join(map(str, new)) or 'none'}")
+        if self.looks == other.looks and self.judged_at != other.judged_at:
+            found.append("the error rates of the looks differ")
         return [*found, *changed_claims(self.claims, other.claims)]
 
 
@@ -169,6 +198,11 @@ def _file(runs: Path, recipe: str) -> Path:
 def _read(file: Path) -> Design:
     try:
         found: dict[str, Any] = load_json(file.read_text(encoding="utf-8"))
-        return Design(**found | {name: tuple(found[name]) for name in ("arms", "looks", "sets") if name in found})
-    except (ValueError, KeyError, TypeError) as error:
+        found |= {name: tuple(found[name]) for name in ("arms", "looks", "sets", "errors") if name in found}
+        design = Design(**found)
+        check_looks(design.looks)
+        if design.errors and len(design.errors) != len(design.looks):
+            raise ValueError("not one error rate for each look")
+        return design
+    except (UserError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

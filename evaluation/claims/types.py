@@ -123,6 +123,8 @@ class Finding:
     estimate: Estimate | None = None
     least: float | None = None
     note: str = ""  # reason for a missing verdict, or a remark for the reader
+    error: float = 0.025  # one-sided error rate of its look
+    last_error: float = 0.025  # of the last look
     blocked: str = ""  # reason why more seeds cannot decide it, if it is undecided
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
     detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
@@ -158,7 +160,6 @@ class Outcome:
     recipe: str  # name of the recipe, or the program that checked the claim
     verdict: Verdict
     findings: list[Finding]
-    error: float = 0.025  # one-sided error rate of this look
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
     replication: tuple[str, ...] = ()  # of each part: the effect on seeds of their own, and whether it agrees

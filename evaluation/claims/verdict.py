@@ -13,9 +13,9 @@ A larger effect supports the claim. The smallest effect of interest s is fixed w
 s = 0 requires a gain of any size. A negative s allows a loss, if it is smaller than |s|. Only differences between arms
 with s > 0 can be `equivalent`.
 
-Looks: a claim is judged at 3, 5, 8, 12 and 20 seeds (by default) and at no other number, so that a user may add seeds
-until the claim is decided. Each of the five looks has an error rate of 0.5% in each direction, together 2.5% at most.
-The intervals are therefore 99% intervals.
+Looks: a claim is judged at 3, 5 and 8 seeds (by default) and at no other number, so that a user may add seeds until the
+claim is decided. Each look has its own error rate (evaluation.claims.design.spent_errors), together 2.5% in each
+direction. An interval has the coverage 1 - 2 * error of its look.
 
 A look at n seeds uses seeds 0 to n - 1. If a compared arm diverged in some of these seeds, the verdict on the
 comparison is `undecided`, also with more seeds; if no seed at all has numbers of every compared arm, `not run`.
@@ -26,7 +26,7 @@ that do not survive Holm's method over all of its claims.
 
 Where an arm is expected to diverge (`Comparison.diverging_arm`), the part also holds if that arm diverges in every
 seed, no other arm diverges, and the seeds suffice to show that the arm diverges in more than half of all runs (eight
-seeds with five looks).
+seeds).
 
 Estimates: `error` is the one-sided error rate of a look; an interval misses the true effect with probability 2 * error.
 Each effect is estimated from its own seeds (paired t). A variance pooled over all arms of a recipe has more degrees of
@@ -36,7 +36,7 @@ pooled so rarely that it gained nothing with five seeds or more.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -55,15 +55,25 @@ FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
 
 
 def judge(
-    comparison: Comparison, estimate: Estimate, seeds: int, error: float, note: str = "", blocked: str = ""
+    comparison: Comparison,
+    estimate: Estimate,
+    seeds: int,
+    error: float,
+    note: str = "",
+    blocked: str = "",
+    last_error: float | None = None,
 ) -> Finding:
-    """Return the finding of one comparison at a look with `seeds` seeds and the one-sided error rate `error`.
+    """Return the finding of one comparison at a look with `seeds` seeds; the other parts of its claim do not matter.
 
-    The other parts of its claim do not matter here.
+    Args:
+        error: one-sided error rate of this look.
+        last_error: that of the last look; None: this is the last.
     """
     verdict = verdict_of(estimate, error)
-    found = Finding(comparison.label, verdict, seeds, estimate, comparison.least, note, blocked)
-    return found if verdict != "undecided" else _with_power(found, error)
+    found = Finding(
+        comparison.label, verdict, seeds, estimate, comparison.least, note, error, last_error or error, blocked
+    )
+    return found if verdict != "undecided" else _with_power(found)
 
 
 def verdict_of(estimate: Estimate, error: float) -> Verdict:
@@ -75,32 +85,29 @@ def verdict_of(estimate: Estimate, error: float) -> Verdict:
     return "undecided"
 
 
-def adjust(findings: list[Finding], error: float) -> list[Finding]:
+def adjust(findings: list[Finding]) -> list[Finding]:
     """Return the findings of a claim; a refuted part whose p-value is too large after Holm's method is undecided."""
     parts = len(findings)
     found = []
     for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
-        if finding.verdict in REFUTED and p > error:
+        if finding.verdict in REFUTED and p > ERROR:
             note = joined(finding.note, f"refuted alone, but not after Holm's adjustment for {parts} parts")
-            finding = _with_power(replace(finding, verdict="undecided", note=note), error / parts)
-        elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > error:
+            finding = _with_power(replace(finding, verdict="undecided", note=note), parts)
+        elif finding.verdict == "equivalent" and finding.estimate and parts * finding.estimate.p_inside > finding.error:
             finding = replace(finding, verdict="does not hold")
         found.append(finding)
     return found
 
 
-def p_value(findings: list[Finding], error: float) -> float | None:
+def p_value(findings: list[Finding]) -> float | None:
     """Return the p-value of a claim's verdict over all looks; None if no part has an estimate.
 
-    It is the smaller of the p-values of `holds` and of a refutation, times the number of looks. The p-value of `holds`
-    is the largest of the parts' p-values, that of a refutation the smallest after Holm's method. A part without an
-    estimate has the p-value 1.
+    It is the smaller of the p-values of `holds` and of a refutation. The p-value of `holds` is the largest of the
+    parts' p-values, that of a refutation the smallest after Holm's method; it is 1 for a part without an estimate.
     """
     if all(finding.estimate is None for finding in findings):
         return None
-    holds = max(1.0 if finding.estimate is None else finding.estimate.p_above for finding in findings)
-    refuted = min(holm([_p_below(finding) for finding in findings]))
-    return min(1.0, min(holds, refuted) * ERROR / error)
+    return min(max(map(_p_above, findings)), *holm([_p_below(finding) for finding in findings]))
 
 
 def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
@@ -124,22 +131,28 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
+def _p_above(finding: Finding) -> float:
+    """Return the p-value over all looks of "the effect is at most s": times ERROR / error of the look, at most 1."""
+    return 1.0 if finding.estimate is None else min(1.0, finding.estimate.p_above * ERROR / finding.error)
+
+
 def _p_below(finding: Finding) -> float:
-    return 1.0 if finding.estimate is None else finding.estimate.p_below
+    return 1.0 if finding.estimate is None else min(1.0, finding.estimate.p_below * ERROR / finding.error)
 
 
-def _with_power(finding: Finding, error: float) -> Finding:
+def _with_power(finding: Finding, parts: int = 1) -> Finding:
     """Add to an undecided finding the number of seeds needed and the detectable distance, if there is a spread.
 
-    If more seeds cannot decide it, add the reason instead.
+    If more seeds cannot decide it, add the reason instead. `parts`: those of its claim that share the error rate.
     """
     estimate, least = finding.estimate, finding.least
     if finding.blocked:
         return replace(finding, note=joined(no_help(finding.blocked), finding.note))
     if estimate is None or estimate.spread is None or least is None:
         return finding
-    needed = seeds_needed(estimate, least, finding.seeds, error)
-    return replace(finding, seeds_needed=needed, detectable=detectable(estimate, finding.seeds, error))
+    needed = seeds_needed(estimate, least, finding.seeds, finding.last_error / parts)
+    found = detectable(estimate, finding.seeds, finding.error / parts)
+    return replace(finding, seeds_needed=needed, detectable=found)
 
 
 def no_help(reason: str) -> str:
@@ -179,15 +192,15 @@ def _why_stuck(finding: Finding) -> str:
     return no_help(finding.blocked) if finding.blocked else ""
 
 
-def look_reached(finding: Finding, looks: tuple[int, ...]) -> int | None:
+def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
     """Return the look that decides an undecided part with 80% power; None if no look does or the power is unknown.
 
     With fewer seeds than at the first look, return the first look.
     """
-    if finding.seeds < looks[0]:
-        return looks[0]
+    if finding.seeds < min(looks):
+        return min(looks)
     needed = finding.seeds_needed
-    return None if needed is None else next((look for look in looks if look >= needed), None)
+    return None if needed is None else next((look for look in sorted(looks) if look >= needed), None)
 
 
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:
@@ -226,7 +239,7 @@ def mean_estimate(comparison: Comparison, effects: list[float], error: float) ->
 
     n, mean = len(effects), fmean(effects)
     spread, df = float(np.std(effects, ddof=1)), n - 1
-    half = float(special.stdtrit(df, 1 - error)) * spread / math.sqrt(n)
+    half = -float(special.stdtrit(df, error)) * spread / math.sqrt(n)
     p_above, p_below, p_inside = t_test(mean, spread / math.sqrt(n), df, comparison)
     return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread)
 

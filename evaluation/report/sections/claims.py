@@ -5,7 +5,7 @@ from typing import Any
 
 from clipx.utils.figures import GREEN, ORANGE, RED
 from clipx.verdict import DECIDED, Verdict
-from evaluation.claims.assess import looks_of
+from evaluation.claims.assess import describe_looks, looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import MOST_SEEDS, survives_holm
@@ -25,9 +25,8 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
 RULE = (
     "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
     "A claim holds if the whole interval of its effect lies above the smallest effect of interest s. An interval "
-    "below s refutes the claim: the claim is equivalent if the interval lies above -s, else it does not hold. By "
-    "default claims are judged at 3, 5, 8, 12 and 20 seeds with 99% intervals: these looks share an error rate of 2.5% "
-    "per direction. "
+    "below s refutes the claim: the claim is equivalent if the interval lies above -s, else it does not hold. The "
+    "looks, the numbers of seeds at which a claim is judged, share an error rate of 2.5% per direction. "
     'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5% a '
     'direction, else "lost".'
 )
@@ -52,6 +51,7 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
     untested = [outcome for outcome in outcomes if outcome.verdict == "not run"]
     return [
         *(_verdicts(tested) if tested else []),
+        *(Text(line, "muted") for line in describe_looks(tested, evidence)),
         *figures(_forest(tested, evidence)),
         *(_commands(untested) if untested else []),
         *(Text(line, "muted") for line in evidence.left_out),

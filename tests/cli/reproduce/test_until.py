@@ -13,7 +13,7 @@ from cli.reproduce.until import Experiment, Tried, run_looks
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from evaluation.claims.design import LOOKS, Design, describe_claims
+from evaluation.claims.design import LOOKS_WITHOUT_DESIGN, Design, describe_claims
 from evaluation.claims.measures import GAP, ZEROSHOT
 from evaluation.claims.types import ANY, Claim, Comparison, Measure, more, rises_over_arms
 from tests.helpers import synthetic
@@ -91,7 +91,7 @@ def experiment(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def make(*claims: Claim, max_seeds: int | None = None, arms: tuple[str, ...] = tuple(VALUES)) -> Experiment:
         monkeypatch.setattr(until, "claims_of", lambda recipe: list(claims))
-        design = Design(RECIPE, "hash", arms, LOOKS, describe_claims(RECIPE, claims))
+        design = Design(RECIPE, "hash", arms, LOOKS_WITHOUT_DESIGN, describe_claims(RECIPE, claims))
         runs = [
             PlannedRun([], replace(config, name=f"{RECIPE}-{arm}", arm=arm, seed=seed, runs=str(tmp_path)))
             for seed in range(100)

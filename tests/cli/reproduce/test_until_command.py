@@ -96,7 +96,16 @@ def test_settings_that_change_no_result_and_other_arms_share_the_design(without_
     reproduce(tmp_path, "seeds=1", "looks=[3,10]")
     reproduce(tmp_path, "seeds=2", "train.device=cpu", "data.workers=0", f"data.root={tmp_path}", "jobs=2")
     command.reproduce(["recipe=clip_reg_mini", "arms=cyclip", f"runs={tmp_path}", "until=decided"])
-    assert make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks == {"clip_reg_mini": (3, 10)}
+    assert make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks["clip_reg_mini"].keys() == {3, 10}
+
+
+def test_runs_from_before_a_design_keep_five_looks_with_equal_error_rates(without_report: None, tmp_path: Path) -> None:
+    fresh = make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks["clip_reg_mini"]
+    assert list(fresh) == [3, 5, 8] and fresh[8] > 4 * fresh[5] > 40 * fresh[3]
+    (tmp_path / "clip_reg_mini-clip" / "s0").mkdir(parents=True)
+    reproduce(tmp_path, "seeds=1")
+    kept = make_plan(["recipe=clip_reg_mini", f"runs={tmp_path}"]).looks["clip_reg_mini"]
+    assert kept == dict.fromkeys((3, 5, 8, 12, 20), 0.005)
 
 
 def test_a_dry_run_stores_no_design(fake_training: None, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class Loops:
     rho: float = 0.0
     individual: bool = False
     eta: float = 0.0133
+    of_negatives: float = 1.0  # their weight in the gradient of tau
     u: dict[tuple[str, int], float] = field(default_factory=dict)
     tau: dict[tuple[str, int], float] = field(default_factory=dict)
     m: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Loops:
                 self.u[k] = (1 - gamma) * self.u[k] + gamma * g if k in self.u else g
                 d = self.eps + self.u[k]
                 value += tau * (math.log(d) + self.rho) / B
-                G = math.log(d) + self.rho - sum(e[j] * D[j] / tau for j in D) / d
+                G = math.log(d) + self.rho - self.of_negatives * sum(e[j] * D[j] / tau for j in D) / d
                 of_tau += G / B
                 for j in D:
                     row, column = (i, j) if side == "image" else (j, i)
@@ -81,6 +82,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "v2 eps": ("fastclip_v2", {"eps": 0.3, "eta": 0.1, "rho": 2.0}, Loops(0.3, 2.0, True, 0.1), (0.2, EPOCHS // 2)),
     "v3": ("fastclip_v3", {}, Loops(eps=1e-14, rho=6.5), (0.2, EPOCHS // 2)),
     "v3 eps": ("fastclip_v3", {"eps": 0.4, "rho": 1.0}, Loops(eps=0.4, rho=1.0), (0.2, EPOCHS // 2)),
+    "v3 code": ("fastclip_v3", {"tau_gradient": "code"}, Loops(1e-14, 6.5, of_negatives=2.0), (0.2, EPOCHS // 2)),
     "drrho": ("drrho", {"gamma": 0.5}, Loops(eps=1e-4, rho=11.0), (0.5, EPOCHS)),
 }
 

@@ -1,12 +1,23 @@
 """Stored designs: written once, compared afterwards, found from any run folder."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from clipx.errors import UserError
-from evaluation.claims.design import Design, check_looks, describe_claims, find_designs, look_at, store
+from evaluation.claims.design import (
+    ERROR,
+    Design,
+    check_looks,
+    describe_claims,
+    find_designs,
+    look_at,
+    spent_errors,
+    store,
+)
 
 DESIGN = Design("clip_reg_mini", "abc", ("clip", "clip_reg"), (3, 5), describe_claims("clip_reg_mini"))
 
@@ -24,6 +35,7 @@ def test_a_design_is_written_once_and_read_from_a_run_folder(tmp_path: Path) -> 
     ("other", "message"),
     [
         (replace(DESIGN, looks=(3, 8)), "looks: 3,5 -> 3,8"),
+        (replace(DESIGN, errors=(0.005, 0.02)), "the error rates of the looks differ"),
         (replace(DESIGN, arms=("clip",)), "arms: clip,clip_reg -> clip"),
         (replace(DESIGN, recipe_hash="other"), "the recipe or the overrides changed"),
         (replace(DESIGN, claims={**DESIGN.claims, "1.5": {"part": "new bound"}}), "claim 1.5"),
@@ -45,9 +57,11 @@ def test_folders_with_different_designs_are_refused_in_any_order(tmp_path: Path)
         assert all(str(tmp_path / name / "designs" / "clip_reg_mini.json") in str(error.value) for name in "ab")
 
 
-def test_a_corrupt_design_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", ["", '{"looks": []}', '{"looks": [5, 3]}', '{"errors": [0.025]}'])
+def test_a_corrupt_design_and_one_without_looks_are_named(changed: str, tmp_path: Path) -> None:
     store(tmp_path, DESIGN)
-    (tmp_path / "designs" / "clip_reg_mini.json").write_text("{}")
+    file = tmp_path / "designs" / "clip_reg_mini.json"
+    file.write_text(changed and json.dumps(json.loads(file.read_text()) | json.loads(changed)))
     with pytest.raises(UserError, match=r"designs/clip_reg_mini\.json is corrupt"):
         find_designs([tmp_path])
 
@@ -63,6 +77,15 @@ def test_looks_must_increase_from_three(looks: tuple[int, ...]) -> None:
     with pytest.raises(UserError, match="increasing numbers of seeds"):
         check_looks(looks)
     assert check_looks((3, 8)) == (3, 8)
+
+
+def test_error_rates_rise_with_the_share_of_the_seeds_as_in_o_brien_and_fleming() -> None:
+    for looks in ((3, 5, 8), (8,), (5, 40)):
+        rates = spent_errors(looks)
+        assert sum(rates.values()) == pytest.approx(ERROR)
+        bounds = [stats.norm.isf(rate) * (look / looks[-1]) ** 0.5 for look, rate in rates.items()]
+        assert bounds == pytest.approx([bounds[-1]] * len(looks))
+    assert spent_errors((3, 5, 8))[8] == pytest.approx(0.0199, abs=5e-5)
 
 
 def test_seeds_between_looks_wait_for_the_next_look() -> None:

@@ -76,19 +76,20 @@ def test_a_larger_error_rate_per_look_decides_with_fewer_seeds() -> None:
 
 
 def part(p_above: float, p_below: float, verdict: Verdict, p_inside: float = 1.0) -> Finding:
-    return Finding("part", verdict, 5, Estimate(0.0, -1.0, 1.0, p_above, p_below, p_inside, 1.0), 0.1)
+    estimate = Estimate(0.0, -1.0, 1.0, p_above, p_below, p_inside, 1.0)
+    return Finding("part", verdict, 5, estimate, 0.1, error=EACH, last_error=EACH)
 
 
 def test_a_part_is_refuted_only_if_it_survives_holm_among_the_parts() -> None:
     alone = part(0.9, 0.004, "does not hold")
-    (kept,) = adjust([alone], EACH)
+    (kept,) = adjust([alone])
     assert kept.verdict == "does not hold"
-    first, second = adjust([alone, part(0.3, 0.7, "undecided")], EACH)
+    first, second = adjust([alone, part(0.3, 0.7, "undecided")])
     assert (first.verdict, second.verdict) == ("undecided", "undecided")
     assert first.note == "refuted alone, but not after Holm's adjustment for 2 parts"
     inside = [part(0.9, 0.0001, "equivalent", 0.004), part(0.3, 0.7, "undecided")]
-    assert [finding.verdict for finding in adjust(inside, EACH)] == ["does not hold", "undecided"]
-    strong = adjust([part(0.9, 0.002, "does not hold"), part(0.9, 0.004, "does not hold")], EACH)
+    assert [finding.verdict for finding in adjust(inside)] == ["does not hold", "undecided"]
+    strong = adjust([part(0.9, 0.002, "does not hold"), part(0.9, 0.004, "does not hold")])
     assert [finding.verdict for finding in strong] == ["does not hold", "does not hold"]
 
 
@@ -118,7 +119,7 @@ def test_verdicts_that_do_not_survive_holm_over_all_claims_are_found() -> None:
     def outcome(number: str, p_above: float) -> Outcome:
         findings = [part(p_above, 1 - p_above, "holds" if p_above <= EACH else "undecided")]
         verdict = overall([finding.verdict for finding in findings])
-        return Outcome(claim(number), "r", verdict, findings, EACH, p_value(findings, EACH))
+        return Outcome(claim(number), "r", verdict, findings, p_value(findings))
 
     alone = outcome("1.5", 0.004)
     assert alone.p == pytest.approx(0.02) and survives_holm([alone]) == {"1.5 r": True}
@@ -162,11 +163,30 @@ def test_looks_of_the_stored_design_are_used_and_changed_bounds_are_named() -> N
     one_look = evidence(runs)
     one_look.designs["clip_reg_mini"] = stored
     outcome = assess(claim("1.5"), "clip_reg_mini", one_look)
-    assert outcome.findings[0].seeds == 4 and outcome.error == 0.025 and not outcome.note
+    assert outcome.findings[0].seeds == 4 and outcome.findings[0].error == 0.025 and not outcome.note
     changed = {**stored.claims, "1.5": {label: text + "9" for label, text in stored.claims["1.5"].items()}}
     one_look.designs["clip_reg_mini"] = Design("clip_reg_mini", "", stored.arms, (4,), changed)
     note = assess(claim("1.5"), "clip_reg_mini", one_look).note
     assert note.startswith("the design stored before the first seed differs: claim 1.5")
+
+
+@pytest.mark.parametrize(("errors", "expected"), [((), "holds"), ((0.0004, 0.0047, 0.0199), "undecided")])
+def test_a_design_from_before_error_rates_keeps_equal_ones(errors: tuple[float, ...], expected: Verdict) -> None:
+    found = evidence(runs_of({"clip": [0.5, 0.5, 0.5], "clip_reg": [0.590, 0.600, 0.595]}))
+    stored = Design("clip_reg_mini", "", ("clip", "clip_reg"), (3, 5, 8), {}, errors=errors)
+    found.designs["clip_reg_mini"] = stored
+    (part,) = assess(claim("1.5"), "clip_reg_mini", found).findings
+    assert part.verdict == expected and part.error == (errors or (0.025 / 3,))[0]
+    if errors:  # seeds are planned for the last look, which has most of the error
+        assert part.seeds_needed is not None and part.seeds_needed < 8
+        assert part.detectable is not None and part.detectable > 0.1
+
+
+def test_holm_weighs_the_parts_by_the_error_rates_of_their_looks() -> None:
+    early, late = part(0.9, 0.0003, "does not hold"), part(0.9, 0.009, "does not hold")
+    looks = [replace(early, error=0.0004), replace(late, error=0.0199)]
+    assert [found.verdict for found in adjust(looks)] == ["does not hold", "does not hold"]
+    assert p_value(looks) == pytest.approx(2 * 0.009 * 0.025 / 0.0199)
 
 
 def test_a_verdict_does_not_depend_on_other_arms() -> None:
