@@ -34,6 +34,7 @@ from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample
 from clipx.data.loading.features import CPU, FeatureTexts, TextTower, given_texts, image_features, text_features
 from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
+from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.data.sampler import SampleKey
@@ -66,8 +67,8 @@ class CachedImages(Protocol):
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
         """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
 
-    def one(self, number: int, generator: random.Random) -> Tensor:
-        """Return an image with the random crop that `draw` gives. Raises BadSample."""
+    def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
+        """Return an image with the random crop that `draw` gives, or what is left to the device. Raises BadSample."""
 
 
 @dataclass
@@ -113,10 +114,10 @@ class PixelImages:
             pixels[flips] = pixels[flips].flip(3)
         return pixels
 
-    def one(self, number: int, generator: random.Random) -> Tensor:
+    def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
         if self.transform.fixed:
-            return self.batch(np.array([number]), [self.draw(number, generator)])[0]
-        return self.transform(self.cache.image(number), generator)
+            return self.batch(np.array([number]), [self.draw(number, generator)])[0], None
+        return self.transform.for_device(self.cache.image(number), generator)
 
 
 # key -> cache, locked file; least recently used first
@@ -270,14 +271,13 @@ class CachedSamples(Dataset[HostBatch]):
                 raise BadSample(self.captions.errors[caption])
             if image in self.images.errors:
                 raise BadSample(self.images.errors[image])
-            pixels = self.images.one(image, generator)
+            pixels, crops = self.images.one(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
         cached = self.captions
         negative = None if cached.negative is None else cached.negative[caption]
-        return DecodedSample(
-            sample_id, pixels, cached.text[caption], int(cached.label[caption]), negative_text=negative
-        )
+        text, label = cached.text[caption], int(cached.label[caption])
+        return DecodedSample(sample_id, pixels, text, label, negative_text=negative, crops=crops)
 
     def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, list[int] | None]:
         """Return each sample's caption number, and each image's draw (None: nothing is drawn for images)."""

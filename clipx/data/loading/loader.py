@@ -28,6 +28,7 @@ from clipx.data.loading.faults import (
 )
 from clipx.data.loading.features import image_features
 from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise
 from clipx.data.sampler import SampleKey, Sampler
@@ -113,7 +114,9 @@ class BatchLoader(ABC):
                     f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad, host.lost)
-            image, text, negative = copies.of(host.pixels, host.text, host.negative_text)
+            image, text, negative, *crops = copies.of(host.pixels, host.text, host.negative_text, *(host.crops or ()))
+            if host.crops is not None:
+                image = self.preprocess.transform.finish(image, Crops(*crops), host.crops)
             batch = Batch(
                 sample_id=host.sample_id,
                 image=image if "image" in self.towers else normalise(image),

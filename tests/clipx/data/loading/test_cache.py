@@ -87,6 +87,18 @@ def test_batches_equal_those_from_the_source(tmp_path: Path, workers: int, chang
     assert_equal(from_source[3:], load(tmp_path, "memory", workers, start=3, **changes))
 
 
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("changes", TRANSFORMS[2:], ids=str)
+def test_the_device_makes_the_same_batches_for_any_workers_and_after_a_resume(
+    tmp_path: Path, cache: str, changes: dict[str, Any]
+) -> None:
+    write_noise(tmp_path / "train", samples=21)
+    add_bad_samples(tmp_path / "train")
+    expected = load(tmp_path, "none", **changes)
+    assert_equal(expected, load(tmp_path, cache, augment="device", **changes))
+    assert_equal(expected[3:], load(tmp_path, cache, 2, start=3, augment="device", **changes))
+
+
 @pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)
 @pytest.mark.parametrize("captions", ["first", "random"])
 def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: list[float], captions: str) -> None:
