@@ -81,11 +81,10 @@ class PixelCache:
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
-    def image(self, number: int) -> Image.Image:
-        """Return a whole image, if the cache has whole images."""
+    def image(self, number: int) -> Tensor:
+        """Return a whole image, uint8 [H, W, 3], if the cache has whole images."""
         width, height = self.sizes[number]
-        pixels = self.data[self.offsets[number] : self.offsets[number + 1]]
-        return Image.fromarray(pixels.reshape(height, width, 3))
+        return torch.from_numpy(self.data[self.offsets[number] : self.offsets[number + 1]].reshape(height, width, 3))
 
 
 class PixelImages:
@@ -158,7 +157,9 @@ def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[
         fcntl.flock(handle, fcntl.LOCK_SH)
     sizes, image_of = np.load(folder / "sizes.npy"), source.image_of()
     errors = {int(number): text for number, text in json.loads((folder / "errors.json").read_text()).items()}
-    data: Array = np.memmap(folder / "pixels", np.uint8, "r")
+    data: Array = np.memmap(
+        folder / "pixels", np.uint8, "c"
+    )  # nothing writes to it, but torch warns about read-only arrays
     if transform.fixed:
         data = data[:-1].reshape(len(sizes), 3, transform.size, transform.size)
     return PixelCache(data, _offsets(sizes), sizes, errors, image_of), handle

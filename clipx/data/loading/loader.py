@@ -23,7 +23,7 @@ from clipx.data.loading.faults import (
     TooManyBadSamples,
     WorkerActivity,
     check_bad_rate,
-    start_process_group,
+    start_worker,
     with_timeout,
 )
 from clipx.data.loading.features import image_features
@@ -141,7 +141,7 @@ class BatchLoader(ABC):
         """
         context = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_worker, "generator": generator}
         return iter(DataLoader(dataset, **(defaults | context | options)))
 
 

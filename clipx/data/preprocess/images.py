@@ -68,6 +68,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
             return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
         if image.mode in ("I", "F"):
             raise BadSample(f"image of mode {image.mode}: the range of 32-bit values is unknown; write 8 or 16 bits")
+        if image.mode == "RGB":  # without the copy that `convert` makes
+            image.load()
+            return image
         return image.convert("RGB")
     except BadSample:
         raise

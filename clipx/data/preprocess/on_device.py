@@ -21,8 +21,8 @@ from clipx.utils.registry import lookup
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 LARGEST = 768 * 768  # pixels that the device gets of an image; a loader process resizes larger ones
-CHUNK = 2**24  # values [b, 3, H, W] that are resized at once, 128 MiB
-ONE = 2.0**22  # PIL multiplies pixels by whole numbers, the weights times ONE
+CHUNK = 2**26  # values [b, 3, H, W] that are resized at once, 512 MiB
+ONE = 2.0**22  # PIL's weights are multiples of 1 / ONE
 TURNS = int(PIL.__version__.split(".")[0]) >= 13  # PIL 13 resizes some images first vertically, then horizontally
 
 
@@ -76,54 +76,60 @@ class Resize:
         none = torch.empty(1, 0, dtype=torch.int64)
         return pixels[top:bottom, left:right], Crops(torch.tensor([box]), part, torch.tensor([[turned, False]]), none)
 
-    def __call__(self, pixels: Tensor, crops: Crops, width: int, height: int) -> Tensor:
+    def __call__(self, pixels: Tensor, crops: Crops, host: Crops) -> Tensor:
         """Return uint8 [b, 3, S, S].
 
-        `pixels`: uint8 [pixels, 3], those of all images, row by row. `width`, `height`: the largest of the batch.
+        `pixels`: uint8 [pixels, 3], those of all images, row by row. `host`: a copy of `crops` in CPU memory.
         """
+        width, height = host.part[:, 2:].amax(0).tolist()
+        scale = float((host.box[:, 2:] - host.box[:, :2]).max()) / self.size
+        taps = 2 * math.ceil(self.support * max(scale, 1)) + 1
         sizes = crops.part[:, 2] * crops.part[:, 3]
         starts = sizes.cumsum(0) - sizes
         step = max(1, CHUNK // (3 * width * height))
         chunks = zip(*(torch.split(of_all, step) for of_all in (crops.box, crops.part, starts)), strict=True)
-        images = torch.cat([self._chunk(pixels, box, part, at, width, height) for box, part, at in chunks])
+        images = torch.cat([self._chunk(pixels, box, part, at, (width, height), taps) for box, part, at in chunks])
         return torch.where(crops.flags[:, 0, None, None, None].logical_not(), images, images.mT)
 
-    def _chunk(self, pixels: Tensor, box: Tensor, part: Tensor, starts: Tensor, width: int, height: int) -> Tensor:
-        x, y = (torch.arange(n, device=pixels.device) for n in (width, height))
+    def _chunk(
+        self, pixels: Tensor, box: Tensor, part: Tensor, starts: Tensor, size: tuple[int, int], taps: int
+    ) -> Tensor:
+        x, y = (torch.arange(n, device=pixels.device) for n in size)
         # beyond an image are pixels of the next; their weight is 0
         index = starts[:, None, None] + y[:, None] * part[:, 2, None, None] + x
         images = pixels[index.clamp_(max=len(pixels) - 1)].permute(0, 3, 1, 2)
         images = images.to(torch.float64, memory_format=torch.contiguous_format)
-        across, down = (self._weights(box[:, k], box[:, k + 2], part[:, k], part[:, k + 2], (x, y)[k]) for k in (0, 1))
-        narrow = _rounded(images.flatten(1, 2) @ across.mT).view(len(images), 3, height, -1)
+        across, down = (self._weights(box[:, k::2], part[:, k::2], size[k], taps) for k in (0, 1))
+        narrow = _rounded(images.flatten(1, 2) @ across.mT).view(len(images), 3, size[1], -1)
         return _rounded(down[:, None] @ narrow).to(torch.uint8)
 
-    def _weights(self, low: Tensor, high: Tensor, start: Tensor, count: Tensor, places: Tensor) -> Tensor:
-        """Return ONE times the weight of each pixel in each result, float64 [b, S, n], as PIL computes it.
+    def _weights(self, side: Tensor, part: Tensor, length: int, taps: int) -> Tensor:
+        """Return the weight of each pixel in each result, float64 [b, S, length], as PIL computes it.
 
         Args:
-            low, high: float32 [b], sides of the box.
-            start, count: int64 [b], of the pixels that are there.
-            places: int64 [n], 0 to n - 1; those from `count` on have the weight 0.
+            side: float32 [b, 2], low and high end of the box.
+            part: int64 [b, 2], first and number of the pixels that are there, at most `length`.
+            taps: the largest number of pixels in a result.
         """
-        scale = (high - low).double()[:, None] / self.size
+        scale = (side[:, 1:] - side[:, :1]).double() / self.size
         widening = scale.clamp(min=1)
         reach = self.support * widening
-        results = torch.arange(self.size, dtype=torch.float64, device=low.device)
-        centre = low.double()[:, None] + (results + 0.5) * scale
-        first, last = (centre - reach + 0.5).trunc(), (centre + reach + 0.5).trunc()
-        last = torch.minimum(last, (start + count)[:, None])
-        pixel = (start[:, None] + places)[:, None]
-        inside = (pixel >= first[..., None]) & (pixel < last[..., None])
+        results = torch.arange(self.size, dtype=torch.float64, device=side.device)
+        centre = side[:, :1].double() + (results + 0.5) * scale
+        first = (centre - reach + 0.5).trunc_().clamp_(min=0)
+        end = torch.minimum((centre + reach + 0.5).trunc_(), part.sum(1, keepdim=True))
+        pixel = first[..., None] + torch.arange(taps, device=side.device)
         distance = ((pixel - centre[..., None] + 0.5) * (1 / widening)[..., None]).abs()
-        weights = torch.where(inside, self.filter(distance), 0)
+        weights = torch.where(pixel < end[..., None], self.filter(distance), 0)
         weights = weights / weights.sum(-1, keepdim=True) * ONE
-        return (weights + torch.where(weights < 0, -0.5, 0.5)).trunc()
+        weights = (weights + torch.where(weights < 0, -0.5, 0.5)).trunc_() / ONE
+        places = (pixel - part[:, :1, None]).long()
+        return weights.new_zeros(*centre.shape, length + taps).scatter_(2, places, weights)[..., :length]
 
 
 def _rounded(sums: Tensor) -> Tensor:
-    """Return sums of pixels times weights as pixels 0..255."""
-    return ((sums + ONE / 2) / ONE).floor_().clamp_(0, 255)
+    """Return sums of pixels times weights as pixels 0..255, in place."""
+    return sums.add_(0.5).floor_().clamp_(0, 255)
 
 
 class Operations:

@@ -37,7 +37,7 @@ class TrainTransform:
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
         """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if the image is corrupt."""
-        box, flipped, operations = self._draw(image, generator)
+        box, flipped, operations = self._draw(*image.size, generator)
         pixels = self.resize(image, box)
         if flipped:
             pixels = pixels.flip(2)
@@ -46,18 +46,19 @@ class TrainTransform:
             pixels = self.augment.apply(pixels, operation)
         return pixels
 
-    def for_device(self, image: Image.Image, generator: random.Random) -> tuple[Tensor, Crops | None]:
+    def for_device(self, image: Image.Image | Tensor, generator: random.Random) -> tuple[Tensor, Crops | None]:
         """Return what a loader process leaves to the device: uint8 [h, w, 3], b = 1. Raises BadSample.
 
-        Without data.augment=device, these are the pixels of `__call__` and None.
+        Without data.augment=device, these are the pixels of `__call__` and None. `image` may be uint8 [H, W, 3].
         """
         if self.on_device is None:
-            return self(image, generator), None
-        box, flipped, operations = self._draw(image, generator)
-        decoded = to_rgb(image)
-        pixels, crops = self.on_device.cut(torch.from_numpy(np.array(decoded)), box)
+            return self(Image.fromarray(image.numpy()) if isinstance(image, Tensor) else image, generator), None
+        size = (image.shape[1], image.shape[0]) if isinstance(image, Tensor) else image.size
+        box, flipped, operations = self._draw(*size, generator)
+        decoded = image if isinstance(image, Tensor) else torch.from_numpy(np.array(to_rgb(image)))
+        pixels, crops = self.on_device.cut(decoded, box)
         if pixels.shape[0] * pixels.shape[1] > LARGEST:
-            resized = self._exact(decoded, box).permute(1, 2, 0)
+            resized = self._exact(Image.fromarray(decoded.numpy()), box).permute(1, 2, 0)
             pixels, crops = self.on_device.cut(resized, (0, 0, self.size, self.size))
         crops.flags[0, 1] = flipped
         return pixels, crops._replace(operations=torch.tensor([operations], dtype=torch.int64))
@@ -68,16 +69,15 @@ class TrainTransform:
         `pixels`: uint8 [pixels, 3], those of all images. `host`: a copy of `crops` in CPU memory.
         """
         assert self.on_device is not None
-        width, height = host.part[:, 2:].amax(0).tolist()
-        images = self.on_device(pixels, crops, width, height)
+        images = self.on_device(pixels, crops, host)
         images = torch.where(crops.flags[:, 1, None, None, None], images.flip(3), images)
         for operations in host.operations.unbind(1):
             assert self.augment is not None
             images = self.augment.apply_each(images, operations)
         return images
 
-    def _draw(self, image: Image.Image, generator: random.Random) -> tuple[Box, bool, list[int]]:
-        box, flipped = crop_box(image.width, image.height, self.scale, generator), self.flips(generator)
+    def _draw(self, width: int, height: int, generator: random.Random) -> tuple[Box, bool, list[int]]:
+        box, flipped = crop_box(width, height, self.scale, generator), self.flips(generator)
         return box, flipped, [] if self.augment is None else self.augment.draw(generator)
 
     @property
