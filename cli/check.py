@@ -159,7 +159,7 @@ def _print_loaders(found: Forecast, rate: LoaderRate) -> None:
     seconds = rate.step(found.processes, found.time.total)
     if seconds > found.time.total:
         print(
-            f"loaders       slower than the GPUs with {rate.cores} cores each: {_run_cost(found, seconds)}; use "
+            f"loaders       slower than the GPUs (cores for each: {rate.cores}): {_run_cost(found, seconds)}; use "
             f"{rate.changes}"
         )
 

@@ -64,7 +64,7 @@ class Estimator:
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
         disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
         disk -= 0 if train.keep_optimizer else moment_bytes(step)
-        changes = "" if loaders is None or of_step == on_gpu else f"{loaders.cores} cores: {loaders.changes}"
+        changes = "" if loaders is None or of_step == on_gpu else f"(cores: {loaders.cores}); use {loaders.changes}"
         return Cost(steps, steps * of_step / 3600, disk, changes)
 
 
@@ -114,7 +114,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
     for changes in dict.fromkeys(cost.loaders for _, cost in costs if cost.loaders):
         names = ", ".join(dict.fromkeys(config.recipe for config, cost in costs if cost.loaders == changes))
-        print(f"{names}: the loaders are slower than the GPU with {changes} would help")
+        print(f"{names}: the loaders are slower than the GPU {changes}")
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
     peak = estimator.device
     print(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from clipx.config.presets import PAIRS
 from clipx.config.schema import RunConfig
 from clipx.data.preprocess.images import decode, open_image
 from clipx.data.preprocess.transforms import TrainTransform
@@ -42,11 +43,13 @@ class LoaderRate:
     @property
     def changes(self) -> str:
         """Settings and machines with which the loaders are faster."""
-        data = self.config.data
+        data, (width, height) = self.config.data, stored_size(self.config)
+        images = PAIRS.get(data.name)
+        of_cache = f" ({3 * width * height * images / 1e9:,.0f} GB)" if images else ""
         settings = {
             "data.workers=auto": data.workers == 0,
             "data.augment=device": data.augment == "workers" and data.decode == "exact",
-            "data.cache=memory": data.cache == "none" and data.decode == "exact",
+            f"data.cache=memory{of_cache}": data.cache == "none" and data.decode == "exact",
             "data.decode=fast": data.augment == "workers" and data.decode == "exact" and data.cache == "none",
         }
         return ", ".join([name for name, helps in settings.items() if helps] + ["more cores", "smaller stored images"])

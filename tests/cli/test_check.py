@@ -33,7 +33,7 @@ def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(
     monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 10.0)
     slow = clipx_here(*command, "data.workers=2", cwd=tmp_path).stdout
     # 64,000 images at 20 a second
-    assert "slower than the GPUs with 2 cores each: " in slow and " steps, 53 min 20 s, 0.9 GPU-hours" in slow
+    assert "slower than the GPUs (cores for each: 2): " in slow and " steps, 53 min 20 s, 0.9 GPU-hours" in slow
     assert slow.endswith(
         "data.augment=device, data.cache=memory, data.decode=fast, more cores, smaller stored images\n"
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import to_rgb
+from clipx.data.preprocess.images import rgb_pixels, to_rgb
 from clipx.data.preprocess.on_device import LARGEST, Box, Crops, Operations, Resize
 from clipx.types import Pixels
 from clipx.utils.registry import lookup
@@ -55,7 +55,7 @@ class TrainTransform:
             return self(Image.fromarray(image.numpy()) if isinstance(image, Tensor) else image, generator), None
         size = (image.shape[1], image.shape[0]) if isinstance(image, Tensor) else image.size
         box, flipped, operations = self._draw(*size, generator)
-        decoded = image if isinstance(image, Tensor) else torch.from_numpy(np.array(to_rgb(image)))
+        decoded = image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(image))
         pixels, crops = self.on_device.cut(decoded, box)
         if pixels.shape[0] * pixels.shape[1] > LARGEST:
             resized = self._exact(Image.fromarray(decoded.numpy()), box).permute(1, 2, 0)

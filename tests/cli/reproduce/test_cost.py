@@ -84,7 +84,9 @@ def test_a_run_takes_the_slower_of_gpu_and_loaders(counted: None, monkeypatch: p
     monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 100.0)
     config = compose_run(["recipe=wpse_cc3m", "arm=imq", "data.workers=4", "data.augment=workers"])
     found = Estimator("H100", 0.5).cost(config)
-    assert found is not None and found.loaders.startswith("4 cores: data.augment=device, ")
+    assert found is not None and found.loaders.startswith(
+        "(cores: 4); use data.augment=device, data.cache=memory (730 GB)"
+    )
     assert found.gpu_hours == pytest.approx(found.steps * 2048 / (4 * 100) / 3600)
     without = replace(config, data=replace(config.data, workers=0))
     alone = Estimator("H100", 0.5).cost(without)

@@ -12,7 +12,7 @@ from torchvision.transforms import RandAugment, RandomResizedCrop
 
 from clipx.config.schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, collate
-from clipx.data.preprocess.images import BadSample, decode, open_image
+from clipx.data.preprocess.images import BadSample, decode, open_image, rgb_pixels
 from clipx.data.preprocess.on_device import Box, Operations
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.errors import UserError
@@ -213,6 +213,18 @@ def test_the_device_makes_the_same_pixels_as_a_loader_process(
     batch = collate(samples)
     assert batch.crops is not None and batch.crops.flags.any(0).all(), "some images are turned, some are flipped"
     assert torch.equal(device.finish(batch.pixels, batch.crops, batch.crops), torch.stack(expected))
+
+
+@pytest.mark.parametrize("options", [{"subsampling": k} for k in (0, 1, 2)] + [{"progressive": True}], ids=str)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_simplejpeg_gives_the_same_pixels(mode: str, options: dict[str, int]) -> None:
+    pytest.importorskip("simplejpeg")
+    buffer = io.BytesIO()
+    Image.effect_noise((61, 43), 80).resize((301, 203)).convert("RGB").convert(mode).save(buffer, "JPEG", **options)
+    found = rgb_pixels(open_image(buffer.getvalue()))
+    assert np.array_equal(found, np.array(decode(buffer.getvalue())))
+    with pytest.raises(BadSample, match="truncated"):
+        rgb_pixels(open_image(buffer.getvalue()[:-400]))
 
 
 def test_the_device_refuses_interpolations_that_it_cannot_repeat() -> None:
