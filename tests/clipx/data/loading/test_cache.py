@@ -4,6 +4,7 @@ import multiprocessing
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,13 +162,16 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     return config
 
 
-def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"cache": "memory"}, {"augment": "device"}], ids=str)
+def test_a_run_resumes_with_the_cache_or_device_augmentation_and_ends_with_equal_weights(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
     write_noise(tmp_path / "train", samples=21)
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", 2)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, RunFolder.create(cut).path) is Outcome.STOPPED
-    cut.train.max_minutes, cut.data.cache = None, "memory"
+    cut.train.max_minutes, cut.data = None, replace(cut.data, **change)  # type: ignore[arg-type]
     trained(cut)
     expected, found = (weights(RunFolder.of(config).path) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
