@@ -139,7 +139,9 @@ class BatchLoader(ABC):
 
         Fork the loader processes: with any other start method, each of them would get its own copy of the cache.
         """
-        context = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
+        context: dict[str, Any] = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
+        if context and self.config.augment == "device":
+            context["prefetch_factor"] = 1  # batches of whole images take much memory
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
         defaults: Any = {"collate_fn": collate, "worker_init_fn": start_worker, "generator": generator}
         return iter(DataLoader(dataset, **(defaults | context | options)))
