@@ -3,30 +3,22 @@
 With device= and processes=: calculate memory and time of a run on GPUs of other machines.
 """
 
-import io
-import random
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import ceil
 
-import numpy as np
 import torch
-from PIL import Image
 
 from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
-from clipx.data.preprocess.images import open_image
-from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.models.clip import build_model
 from clipx.training.forecast import (
     PER_MACHINE,
     USABLE,
@@ -37,6 +29,7 @@ from clipx.training.forecast import (
     timed_step,
     total_steps,
 )
+from clipx.training.loader_rate import LoaderRate, loader_rate, stored_size
 from clipx.training.setup import TrainComponents, build_components
 from clipx.types import Progress
 from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
@@ -44,8 +37,6 @@ from clipx.utils.terminal import duration
 from evaluation.during_training import check_evaluation
 
 TRIED = 16  # number of training samples to decode
-PHOTOGRAPH = 640, 480  # width and height of a JPEG whose decoding is timed, pixels; most images of MSCOCO
-CORES = 16  # assumed for each GPU where data.workers=auto: that of a machine with 8 GPUs and 128 cores
 
 
 def check(config: RunConfig) -> None:
@@ -146,8 +137,8 @@ def print_forecast(config: RunConfig, processes: int, name: str) -> None:
     rate = found.images_per_s
     print(f"loader        {rate:,.0f} images/s, {rate / processes:,.0f} for each GPU")
     print(f"run           {_run_cost(found, found.time.total)}")
-    if config.data.cache == "none" and not config.data.features:
-        _print_decoding(found)
+    if (loaders := loader_rate(config)) is not None:
+        _print_loaders(found, loaders)
     if not found.fits:
         changes = ", ".join(changes_that_fit(found, name))
         advice = f"a step fits with one of: {changes}" if changes else "no smaller batch fits: use smaller towers"
@@ -157,37 +148,20 @@ def print_forecast(config: RunConfig, processes: int, name: str) -> None:
         )
 
 
-def _print_decoding(found: Forecast) -> None:
-    """Print how many cores each GPU needs to decode its images, and the cost of the run with fewer of them."""
-    config, needed = found.config, found.images_per_s / found.processes
-    with torch.device("meta"):  # allocates nothing
-        inputs = build_model(config, pretrained=False).inputs
-    rate = decoding_rate(TrainTransform(config.data, inputs))
-    enough = ceil(needed / rate)
-    width, height = PHOTOGRAPH
+def _print_loaders(found: Forecast, rate: LoaderRate) -> None:
+    """Print how many cores each GPU needs to prepare its images, and the cost of the run with fewer of them."""
+    data, enough = found.config.data, ceil(found.images_per_s / found.processes / rate.of_core)
+    size = "{} x {}".format(*stored_size(found.config))
     print(
-        f"decoding      {rate:,.0f} images/s on a core of this machine ({width} x {height} pixels, data.decode="
-        f"{config.data.decode}): {enough} core{'s' * (enough > 1)} for each GPU"
+        f"decoding      {rate.of_core:,.0f} images/s on a core of this machine ({size} pixels, data.decode="
+        f"{data.decode}, data.augment={data.augment}): {enough} core{'s' * (enough > 1)} for each GPU"
     )
-    cores = CORES if isinstance(config.data.workers, str) else config.data.workers
-    if cores and cores * rate < needed:
-        seconds = found.time.total * needed / (cores * rate)
-        changes = "more cores, smaller images in the shards" + ", data.decode=fast" * (config.data.decode == "exact")
-        print(f"loaders       slower than the GPUs with {cores} cores each: {_run_cost(found, seconds)}; use {changes}")
-
-
-def decoding_rate(transform: TrainTransform) -> float:
-    """Return the images that this process decodes and transforms in a second: a JPEG as detailed as a photograph."""
-    width, height = PHOTOGRAPH
-    draw = np.random.default_rng(0)
-    coarse = Image.fromarray(draw.integers(0, 256, (24, 32, 3), dtype=np.uint8)).resize((width, height))
-    noisy = np.clip(np.asarray(coarse) + draw.normal(0, 8, (height, width, 3)), 0, 255).astype(np.uint8)
-    encoded = io.BytesIO()
-    Image.fromarray(noisy).save(encoded, "JPEG", quality=90)
-    start = time.perf_counter()
-    for number in range(TRIED):
-        transform(open_image(encoded.getvalue()), random.Random(number))
-    return TRIED / (time.perf_counter() - start)
+    seconds = rate.step(found.processes, found.time.total)
+    if seconds > found.time.total:
+        print(
+            f"loaders       slower than the GPUs (cores for each: {rate.cores}): {_run_cost(found, seconds)}; use "
+            f"{rate.changes}"
+        )
 
 
 def _run_cost(found: Forecast, seconds: float) -> str:

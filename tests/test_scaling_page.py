@@ -20,6 +20,7 @@ from clipx.training import forecast as assumed
 from clipx.training.cost import StepCost, count_step, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, step_time, total_steps
+from clipx.training.loader_rate import LoaderRate
 from tests.helpers.runs import prepared, trained
 
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
@@ -44,9 +45,10 @@ def counted(config: RunConfig, processes: int) -> StepCost:
     return _counted[key]
 
 
-def cells(name: str, arm: str) -> list[str]:
+def cells(name: str, arm: str, of_core: str) -> list[str]:
     """Return the cells of an arm with 1, 8 and 64 GPUs: GB per GPU, then GPU-hours on A100, then GPU-hours on H100.
 
+    Then `of_core`, the images/s of a core that the page gives, and with it the GPU-hours of 8 H100 and their loaders.
     "-" where the batch cannot be split evenly. "*" marks more than the usable memory of an 80 GB GPU.
     """
     config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
@@ -64,14 +66,20 @@ def cells(name: str, arm: str) -> list[str]:
             assert found.gpu_hours is not None
             hours.append(rounded(found.gpu_hours))
         hours += missing
-    return [*memory, *missing, *hours]
+    cost = counted(config, 8)
+    found = Forecast(config, 8, DEVICES["H100"], cost, step_time(config, cost, 8, DEVICES["H100"]))
+    rate = LoaderRate(config, float(of_core.replace("-", "inf")))
+    assert found.gpu_hours is not None
+    waiting = found.gpu_hours * rate.step(8, found.time.total) / found.time.total
+    return [*memory, *missing, *hours, of_core, rounded(waiting)]
 
 
 @pytest.mark.long
 def test_the_table_of_the_page_is_the_forecast_of_every_recipe() -> None:
     assert [name for name, _, _ in ROWS] == FULL_SCALE
     for name, arm, shown in ROWS:
-        assert [cell.strip() for cell in shown.split("|")] == cells(name, arm), name
+        found = [cell.strip() for cell in shown.split("|")]
+        assert found == cells(name, arm, found[-2]), name
 
 
 def test_the_assumptions_of_the_page_are_those_of_the_forecast() -> None:

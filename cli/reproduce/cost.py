@@ -17,6 +17,7 @@ from clipx.run.folder import RunFolder
 from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, total_steps
+from clipx.training.loader_rate import LoaderRate, loader_rate
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import duration
 from evaluation.runs.reader import read
@@ -31,6 +32,7 @@ class Cost:
     steps: int
     gpu_hours: float
     disk: int  # bytes of the checkpoints it keeps
+    loaders: str = ""  # what to change if the loaders are slower than the GPU
 
 
 class Estimator:
@@ -39,26 +41,31 @@ class Estimator:
     def __init__(self, device: str, share: float) -> None:
         """`share`: fraction of the device's peak FLOP/s that a step reaches. Raises UserError: an unknown device."""
         self.device, self.share = lookup(DEVICES, device, "device"), share
-        self._known: dict[str, StepCost] = {}
+        self._known: dict[str, tuple[StepCost, LoaderRate | None]] = {}
 
     def cost(self, config: RunConfig) -> Cost | None:
         """Return the cost, or None if the number of steps is unknown before the data are read.
 
         Raises UserError: unknown towers or objectives.
         """
-        pairs, key = num_pairs(config), step_key(config)
+        data = config.data
+        pairs = num_pairs(config)
+        key = f"{step_key(config)} {data.crop_scale} {data.rand_augment} {data.decode} {data.augment} {data.cache}"
         steps = total_steps(config, pairs)
         if steps is None:
             return None
         if key not in self._known:
-            self._known[key] = single_process_cost(config)
-        step, train = self._known[key], config.train
-        seconds = steps * step_time(config, step, 1, self.device, self.share).total
+            self._known[key] = single_process_cost(config), loader_rate(config)
+        (step, loaders), train = self._known[key], config.train
+        on_gpu = step_time(config, step, 1, self.device, self.share).total
+        of_step = on_gpu if loaders is None else loaders.step(1, on_gpu)
         columns = objectives.build(config.objective, pairs or 2).columns
         kept = min(train.keep, max(1, -(-steps // train.save_every)))
         kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
         disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
-        return Cost(steps, seconds / 3600, disk - (0 if train.keep_optimizer else moment_bytes(step)))
+        disk -= 0 if train.keep_optimizer else moment_bytes(step)
+        changes = "" if loaders is None or of_step == on_gpu else f"(cores: {loaders.cores}); use {loaders.changes}"
+        return Cost(steps, steps * of_step / 3600, disk, changes)
 
 
 def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
@@ -105,6 +112,9 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
+    for changes in dict.fromkeys(cost.loaders for _, cost in costs if cost.loaders):
+        names = ", ".join(dict.fromkeys(config.recipe for config, cost in costs if cost.loaders == changes))
+        print(f"{names}: the loaders are slower than the GPU {changes}")
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
     peak = estimator.device
     print(

@@ -160,6 +160,8 @@ def check_combinations(config: RunConfig) -> None:
             f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
             "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
         )
+    if config.data.augment == "device" and config.data.decode != "exact":
+        raise UserError(f"data.augment=device needs whole images, not data.decode={config.data.decode}; allowed: exact")
     _check_features(config)
     check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
@@ -201,6 +203,11 @@ def _check_features(config: RunConfig) -> None:
         raise UserError(
             f"data.features=true with a trained image tower needs its pixels in memory, not data.cache={data.cache}; "
             "allowed: data.cache=memory, or model.image.frozen=true"
+        )
+    if data.augment == "device" and image.frozen:
+        raise UserError(
+            "data.augment=device augments images in each step, but data.features=true embeds them once; allowed: "
+            "data.augment=workers"
         )
     augmentation = {
         f"data.crop_scale={data.crop_scale}": list(data.crop_scale) != [1, 1],

@@ -118,6 +118,12 @@ class DataConfig:
     decode: str = setting(
         "exact", "exact: PIL as in open_clip; fast: JPEG at reduced size, resized by torch", choices=("exact", "fast")
     )
+    augment: str = setting(
+        "workers",
+        "where images are resized, flipped and augmented, with the same pixels: workers, or device (a GPU, in batches)",
+        choices=("workers", "device"),
+        resumable=True,
+    )
     crop_scale: list[float] = setting([0.9, 1.0], "range of crop area / image area; [1, 1]: central square", CROP_SCALE)
     flip: bool = setting(False, "random horizontal flip; keep it off if captions say left and right")
     held_out: float = setting(0.0, "share of pairs held out of training, by image; the same for all seeds", SHARE)

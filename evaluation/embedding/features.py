@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clipx import distributed
 from clipx.data.features import Items, content_of, open_features
-from clipx.data.loading.faults import start_process_group
+from clipx.data.loading.faults import start_worker
 from clipx.data.loading.features import text_features
 from clipx.errors import Fault, UserError
 from clipx.models.frozen import FrozenTower, GivenTower
@@ -337,7 +337,7 @@ def _image_batches(
         loading.batch_size,
         num_workers=loading.workers,
         collate_fn=_collate,
-        worker_init_fn=start_process_group,
+        worker_init_fn=start_worker,
         generator=torch.Generator(),
     )
     for batch, problem in loader:

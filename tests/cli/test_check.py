@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.check import _read_some, decoding_rate
+from cli.check import _read_some
 from cli.settings.compose import compose_run
 from clipx.data.preprocess.transforms import TrainTransform
+from clipx.training.loader_rate import images_per_s
 from clipx.training.setup import build_components
 from clipx.types import Pixels
 from tests.helpers.commands import clipx_here
@@ -26,20 +27,22 @@ def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["check", "recipe=demo", "data=shards", "data.root=x", "train.samples=64000", "device=H100"]
-    monkeypatch.setattr("cli.check.decoding_rate", lambda transform: 1e9)
+    monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 1e9)
     fast = clipx_here(*command, cwd=tmp_path).stdout
-    assert "data.decode=exact): 1 core for each GPU" in fast and "loaders" not in fast
-    monkeypatch.setattr("cli.check.decoding_rate", lambda transform: 10.0)
+    assert "data.augment=workers): 1 core for each GPU" in fast and "loaders" not in fast
+    monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 10.0)
     slow = clipx_here(*command, "data.workers=2", cwd=tmp_path).stdout
     # 64,000 images at 20 a second
-    assert "slower than the GPUs with 2 cores each: " in slow and " steps, 53 min 20 s, 0.9 GPU-hours" in slow
-    assert "data.decode=fast" in slow
+    assert "slower than the GPUs (cores for each: 2): " in slow and " steps, 53 min 20 s, 0.9 GPU-hours" in slow
+    assert slow.endswith(
+        "data.augment=device, data.cache=memory, data.decode=fast, more cores, smaller stored images\n"
+    )
     reduced = clipx_here(*command, "data.workers=2", "data.decode=fast", cwd=tmp_path).stdout
-    assert reduced.endswith("use more cores, smaller images in the shards\n")
+    assert reduced.endswith("use more cores, smaller stored images\n")
     assert "decoding" not in clipx_here("check", "recipe=demo", "device=H100", cwd=tmp_path).stdout, "scenes are cached"
 
 
-def test_the_decoding_of_a_photograph_is_timed() -> None:
+def test_the_preparation_of_a_photograph_is_timed() -> None:
     config = compose_run(["recipe=demo"])
     inputs = Pixels(32, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
-    assert 0 < decoding_rate(TrainTransform(config.data, inputs)) < 1e5
+    assert 0 < images_per_s(TrainTransform(config.data, inputs), (640, 480), cached=False) < 1e5

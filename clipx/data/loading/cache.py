@@ -34,6 +34,7 @@ from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample
 from clipx.data.loading.features import CPU, FeatureTexts, TextTower, given_texts, image_features, text_features
 from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
+from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
 from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.data.sampler import SampleKey
@@ -66,8 +67,8 @@ class CachedImages(Protocol):
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
         """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
 
-    def one(self, number: int, generator: random.Random) -> Tensor:
-        """Return an image with the random crop that `draw` gives. Raises BadSample."""
+    def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
+        """Return an image with the random crop that `draw` gives, or what is left to the device. Raises BadSample."""
 
 
 @dataclass
@@ -80,11 +81,10 @@ class PixelCache:
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
-    def image(self, number: int) -> Image.Image:
-        """Return a whole image, if the cache has whole images."""
+    def image(self, number: int) -> Tensor:
+        """Return a whole image, uint8 [H, W, 3], if the cache has whole images."""
         width, height = self.sizes[number]
-        pixels = self.data[self.offsets[number] : self.offsets[number + 1]]
-        return Image.fromarray(pixels.reshape(height, width, 3))
+        return torch.from_numpy(self.data[self.offsets[number] : self.offsets[number + 1]].reshape(height, width, 3))
 
 
 class PixelImages:
@@ -113,10 +113,10 @@ class PixelImages:
             pixels[flips] = pixels[flips].flip(3)
         return pixels
 
-    def one(self, number: int, generator: random.Random) -> Tensor:
+    def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
         if self.transform.fixed:
-            return self.batch(np.array([number]), [self.draw(number, generator)])[0]
-        return self.transform(self.cache.image(number), generator)
+            return self.batch(np.array([number]), [self.draw(number, generator)])[0], None
+        return self.transform.for_device(self.cache.image(number), generator)
 
 
 # key -> cache, locked file; least recently used first
@@ -157,7 +157,9 @@ def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[
         fcntl.flock(handle, fcntl.LOCK_SH)
     sizes, image_of = np.load(folder / "sizes.npy"), source.image_of()
     errors = {int(number): text for number, text in json.loads((folder / "errors.json").read_text()).items()}
-    data: Array = np.memmap(folder / "pixels", np.uint8, "r")
+    data: Array = np.memmap(
+        folder / "pixels", np.uint8, "c"
+    )  # nothing writes to it, but torch warns about read-only arrays
     if transform.fixed:
         data = data[:-1].reshape(len(sizes), 3, transform.size, transform.size)
     return PixelCache(data, _offsets(sizes), sizes, errors, image_of), handle
@@ -270,14 +272,13 @@ class CachedSamples(Dataset[HostBatch]):
                 raise BadSample(self.captions.errors[caption])
             if image in self.images.errors:
                 raise BadSample(self.images.errors[image])
-            pixels = self.images.one(image, generator)
+            pixels, crops = self.images.one(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")
         cached = self.captions
         negative = None if cached.negative is None else cached.negative[caption]
-        return DecodedSample(
-            sample_id, pixels, cached.text[caption], int(cached.label[caption]), negative_text=negative
-        )
+        text, label = cached.text[caption], int(cached.label[caption])
+        return DecodedSample(sample_id, pixels, text, label, negative_text=negative, crops=crops)
 
     def _draw(self, keys: list[SampleKey], ids: Array, images: Array) -> tuple[Array, list[int] | None]:
         """Return each sample's caption number, and each image's draw (None: nothing is drawn for images)."""

@@ -19,6 +19,7 @@ from typing import TypeVar
 from torch.utils.data import get_worker_info
 
 from clipx.errors import Fault, UserError
+from clipx.utils.device import keep_freed_memory
 
 LOGGED = 20  # number of bad samples that a run logs by name; it only counts the others
 
@@ -178,9 +179,10 @@ def explain_ended_worker() -> Iterator[None]:
         raise Fault(f"{str(error).splitlines()[0]}; if memory was short, use fewer data.workers") from error
 
 
-def start_process_group(worker: int) -> None:
-    """Move a loader process into a new process group (for DataLoader's worker_init_fn).
+def start_worker(worker: int) -> None:
+    """Move a loader process into a new process group, and let it reuse freed memory (for DataLoader's worker_init_fn).
 
     A signal to the run's process group must not end the loader processes before the run has saved a checkpoint.
     """
     os.setpgid(0, 0)
+    keep_freed_memory()

@@ -65,8 +65,8 @@ class FeatureImages:
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
         return self.features.take(self.row_of[numbers, 0 if draws is None else np.array(draws)])
 
-    def one(self, number: int, generator: random.Random) -> Tensor:
-        return self.batch(np.array([number]), [self.draw(number, generator)])[0]
+    def one(self, number: int, generator: random.Random) -> tuple[Tensor, None]:
+        return self.batch(np.array([number]), [self.draw(number, generator)])[0], None
 
     def sample(self, sample_id: int) -> Tensor:
         """Return the features of a sample's image, its first view. Raises BadSample."""

@@ -23,11 +23,12 @@ from clipx.data.loading.faults import (
     TooManyBadSamples,
     WorkerActivity,
     check_bad_rate,
-    start_process_group,
+    start_worker,
     with_timeout,
 )
 from clipx.data.loading.features import image_features
 from clipx.data.preprocess.images import BadSample
+from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import Normalise
 from clipx.data.sampler import SampleKey, Sampler
@@ -113,7 +114,9 @@ class BatchLoader(ABC):
                     f"all samples of a batch are bad, and so are all samples tried as replacements: {names}", host.bad
                 )
             self.bad.count(len(host.sample_id) + len(host.bad), host.bad, host.lost)
-            image, text, negative = copies.of(host.pixels, host.text, host.negative_text)
+            image, text, negative, *crops = copies.of(host.pixels, host.text, host.negative_text, *(host.crops or ()))
+            if host.crops is not None:
+                image = self.preprocess.transform.finish(image, Crops(*crops), host.crops)
             batch = Batch(
                 sample_id=host.sample_id,
                 image=image if "image" in self.towers else normalise(image),
@@ -136,9 +139,11 @@ class BatchLoader(ABC):
 
         Fork the loader processes: with any other start method, each of them would get its own copy of the cache.
         """
-        context = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
+        context: dict[str, Any] = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
+        if context and self.config.augment == "device":
+            context["prefetch_factor"] = 1  # batches of whole images take much memory
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_process_group, "generator": generator}
+        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_worker, "generator": generator}
         return iter(DataLoader(dataset, **(defaults | context | options)))
 
 

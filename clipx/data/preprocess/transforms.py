@@ -1,7 +1,7 @@
 """Image transforms for training and evaluation: PIL images to tensors.
 
 torchvision's transforms draw from torch's global generator, but each sample needs a separate generator. This module
-therefore implements the random crop itself.
+therefore draws the random crop itself.
 """
 
 import math
@@ -13,15 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
-from torchvision.transforms import RandAugment
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import to_rgb
+from clipx.data.preprocess.images import rgb_pixels, to_rgb
+from clipx.data.preprocess.on_device import LARGEST, Box, Crops, Operations, Resize
 from clipx.types import Pixels
 from clipx.utils.registry import lookup
 
 MIN_RATIO, MAX_RATIO = 3 / 4, 4 / 3  # width / height of a random crop
-Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 class TrainTransform:
@@ -31,22 +30,55 @@ class TrainTransform:
         self.scale = (config.crop_scale[0], config.crop_scale[1])
         self.flip = config.flip
         self.size = inputs.image_size
-        # RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper
-        self.augment = RandAugment(*config.rand_augment, num_magnitude_bins=11) if config.rand_augment else None
+        self.augment = Operations(config.rand_augment, self.size) if config.rand_augment else None
         self.interpolation = inputs.interpolation
         self.resize = lookup({"exact": self._exact, "fast": self._fast}, config.decode, "data.decode")
+        self.on_device = Resize(self.size, self.interpolation) if config.augment == "device" else None
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
         """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if the image is corrupt."""
-        box = crop_box(image.width, image.height, self.scale, generator)
+        box, flipped, operations = self._draw(*image.size, generator)
         pixels = self.resize(image, box)
-        if self.flips(generator):
+        if flipped:
             pixels = pixels.flip(2)
-        if self.augment is not None:
-            with torch.random.fork_rng(devices=[]):  # torchvision draws from torch's global state
-                torch.default_generator.manual_seed(generator.getrandbits(62))
-                pixels = self.augment(pixels)
+        for operation in operations:
+            assert self.augment is not None
+            pixels = self.augment.apply(pixels, operation)
         return pixels
+
+    def for_device(self, image: Image.Image | Tensor, generator: random.Random) -> tuple[Tensor, Crops | None]:
+        """Return what a loader process leaves to the device: uint8 [h, w, 3], b = 1. Raises BadSample.
+
+        Without data.augment=device, these are the pixels of `__call__` and None. `image` may be uint8 [H, W, 3].
+        """
+        if self.on_device is None:
+            return self(Image.fromarray(image.numpy()) if isinstance(image, Tensor) else image, generator), None
+        size = (image.shape[1], image.shape[0]) if isinstance(image, Tensor) else image.size
+        box, flipped, operations = self._draw(*size, generator)
+        decoded = image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(image))
+        pixels, crops = self.on_device.cut(decoded, box)
+        if pixels.shape[0] * pixels.shape[1] > LARGEST:
+            resized = self._exact(Image.fromarray(decoded.numpy()), box).permute(1, 2, 0)
+            pixels, crops = self.on_device.cut(resized, (0, 0, self.size, self.size))
+        crops.flags[0, 1] = flipped
+        return pixels, crops._replace(operations=torch.tensor([operations], dtype=torch.int64))
+
+    def finish(self, pixels: Tensor, crops: Crops, host: Crops) -> Tensor:
+        """Return uint8 [b, 3, H, W] on the device, as `__call__` would, from what `for_device` returned of b images.
+
+        `pixels`: uint8 [pixels, 3], those of all images. `host`: a copy of `crops` in CPU memory.
+        """
+        assert self.on_device is not None
+        images = self.on_device(pixels, crops, host)
+        images = torch.where(crops.flags[:, 1, None, None, None], images.flip(3), images)
+        for operations in host.operations.unbind(1):
+            assert self.augment is not None
+            images = self.augment.apply_each(images, operations)
+        return images
+
+    def _draw(self, width: int, height: int, generator: random.Random) -> tuple[Box, bool, list[int]]:
+        box, flipped = crop_box(width, height, self.scale, generator), self.flips(generator)
+        return box, flipped, [] if self.augment is None else self.augment.draw(generator)
 
     @property
     def fixed(self) -> bool:

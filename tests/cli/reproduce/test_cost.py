@@ -19,7 +19,8 @@ from tests.helpers import synthetic
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every step have 1e12 FLOPs (1e10 of them in the objective), and every checkpoint 1 GB."""
+    """Let every step have 1e12 FLOPs (1e10 of them in the objective), every checkpoint 1 GB, and loaders no cost."""
+    monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 1e12)
     step = StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {})
     monkeypatch.setattr(cost, "single_process_cost", lambda config: step)
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
@@ -77,6 +78,19 @@ def test_without_keep_optimizer_disk_space_excludes_the_moments(counted: None, m
     config = compose_run(["recipe=wpse_cc3m", "arm=imq", "train.keep_optimizer=false", "train.keep=1"])
     found = Estimator("H100", 0.5).cost(config)
     assert found is not None and found.disk == 4 * 10**8
+
+
+def test_a_run_takes_the_slower_of_gpu_and_loaders(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 100.0)
+    config = compose_run(["recipe=wpse_cc3m", "arm=imq", "data.workers=4", "data.augment=workers"])
+    found = Estimator("H100", 0.5).cost(config)
+    assert found is not None and found.loaders.startswith(
+        "(cores: 4); use data.augment=device, data.cache=memory (730 GB)"
+    )
+    assert found.gpu_hours == pytest.approx(found.steps * 2048 / (4 * 100) / 3600)
+    without = replace(config, data=replace(config.data, workers=0))
+    alone = Estimator("H100", 0.5).cost(without)
+    assert alone is not None and alone.gpu_hours > found.steps * 2048 / 100 / 3600
 
 
 def test_an_epoch_has_a_pair_per_image_or_per_caption() -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,18 @@ def test_batches_equal_those_from_the_source(tmp_path: Path, workers: int, chang
     assert_equal(from_source[3:], load(tmp_path, "memory", workers, start=3, **changes))
 
 
+@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("changes", TRANSFORMS[2:], ids=str)
+def test_the_device_makes_the_same_batches_for_any_workers_and_after_a_resume(
+    tmp_path: Path, cache: str, changes: dict[str, Any]
+) -> None:
+    write_noise(tmp_path / "train", samples=21)
+    add_bad_samples(tmp_path / "train")
+    expected = load(tmp_path, "none", **changes)
+    assert_equal(expected, load(tmp_path, cache, augment="device", **changes))
+    assert_equal(expected[3:], load(tmp_path, cache, 2, start=3, augment="device", **changes))
+
+
 @pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)
 @pytest.mark.parametrize("captions", ["first", "random"])
 def test_bad_samples_are_left_out_with_the_same_messages(tmp_path: Path, scale: list[float], captions: str) -> None:
@@ -136,7 +149,7 @@ def test_other_images_with_the_same_names_and_captions_are_not_confused(tmp_path
         options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each"}
         config = DataConfig(name="t", root=str(root), **options)
         pixels = cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
-        found.append(pixels.image(0).getpixel((0, 0)))
+        found.append(pixels.image(0)[0, 0].tolist())
     assert found[0] != found[1]
 
 
@@ -149,13 +162,16 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
     return config
 
 
-def test_a_run_without_the_cache_resumes_with_it_and_ends_with_equal_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"cache": "memory"}, {"augment": "device"}], ids=str)
+def test_a_run_resumes_with_the_cache_or_device_augmentation_and_ends_with_equal_weights(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
     write_noise(tmp_path / "train", samples=21)
     whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", 2)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     assert fit(cut, RunFolder.create(cut).path) is Outcome.STOPPED
-    cut.train.max_minutes, cut.data.cache = None, "memory"
+    cut.train.max_minutes, cut.data = None, replace(cut.data, **change)  # type: ignore[arg-type]
     trained(cut)
     expected, found = (weights(RunFolder.of(config).path) for config in (whole, cut))
     assert [key for key in expected if not torch.equal(expected[key], found[key])] == []

@@ -39,7 +39,7 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
 
 
 def test_a_killed_loader_process_ends_the_run_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed = "clipx.data.loading.loader.start_process_group"
+    killed = "clipx.data.loading.loader.start_worker"
     monkeypatch.setattr(killed, lambda worker: os.kill(os.getpid(), signal.SIGKILL))
     config = prepared(tmp_path, samples=32, epochs=1)
     config.data.workers = 1

@@ -3,15 +3,18 @@
 import io
 import random
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms import RandAugment, RandomResizedCrop
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import BadSample, decode, open_image
-from clipx.data.preprocess.transforms import Box, TrainTransform, crop_box
+from clipx.data.loading.collate import DecodedSample, collate
+from clipx.data.preprocess.images import BadSample, decode, open_image, rgb_pixels
+from clipx.data.preprocess.on_device import Box, Operations
+from clipx.data.preprocess.transforms import TrainTransform, crop_box
 from clipx.errors import UserError
 from tests.helpers.folder import jpeg
 from tests.helpers.loading import inputs
@@ -169,3 +172,61 @@ def test_augmentation_changes_most_samples_and_is_off_by_default() -> None:
     )
     assert changed >= 30
     assert DataConfig(name="x", source="x").rand_augment is None
+
+
+def test_randaugment_is_that_of_torchvision() -> None:
+    ours, theirs = Operations([2, 7], 32), RandAugment(2, 7, num_magnitude_bins=11)
+    image = torch.randint(0, 256, (3, 32, 32), dtype=torch.uint8)
+    for seed in range(100):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random.Random(seed).getrandbits(62))
+            expected = theirs(image)
+        found = image
+        for operation in ours.draw(random.Random(seed)):
+            found = ours.apply(found, operation)
+        assert torch.equal(found, expected)
+
+
+SIZES = [*PHOTOS, (1, 1), (1, 300), (300, 1), (32, 32), (256, 341), (900, 800)]
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("scale", [[0.1, 1.0], [1.0, 1.0]], ids=str)
+@pytest.mark.parametrize("rand_augment", [None, [2, 7]], ids=str)
+def test_the_device_makes_the_same_pixels_as_a_loader_process(
+    interpolation: str, scale: list[float], rand_augment: list[int] | None
+) -> None:
+    """Noise shows a wrong rounding. One pixel, tall images and one above LARGEST are in the batch."""
+    here, device = (
+        TrainTransform(
+            DataConfig(crop_scale=scale, flip=True, rand_augment=rand_augment, augment=augment),
+            inputs(interpolation=interpolation),
+        )
+        for augment in ("workers", "device")
+    )
+    draw, expected, samples = np.random.default_rng(0), [], []
+    for number, (width, height) in enumerate(SIZES):
+        image = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        expected.append(here(image, random.Random(number)))
+        pixels, crops = device.for_device(image, random.Random(number))
+        samples.append(DecodedSample(number, pixels, torch.zeros(1), crops=crops))
+    batch = collate(samples)
+    assert batch.crops is not None and batch.crops.flags.any(0).all(), "some images are turned, some are flipped"
+    assert torch.equal(device.finish(batch.pixels, batch.crops, batch.crops), torch.stack(expected))
+
+
+@pytest.mark.parametrize("options", [{"subsampling": k} for k in (0, 1, 2)] + [{"progressive": True}], ids=str)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_simplejpeg_gives_the_same_pixels(mode: str, options: dict[str, int]) -> None:
+    pytest.importorskip("simplejpeg")
+    buffer = io.BytesIO()
+    Image.effect_noise((61, 43), 80).resize((301, 203)).convert("RGB").convert(mode).save(buffer, "JPEG", **options)
+    found = rgb_pixels(open_image(buffer.getvalue()))
+    assert np.array_equal(found, np.array(decode(buffer.getvalue())))
+    with pytest.raises(BadSample, match="truncated"):
+        rgb_pixels(open_image(buffer.getvalue()[:-400]))
+
+
+def test_the_device_refuses_interpolations_that_it_cannot_repeat() -> None:
+    with pytest.raises(UserError, match="interpolation=nearest is not known"):
+        TrainTransform(DataConfig(augment="device"), inputs(interpolation="nearest"))
