@@ -22,7 +22,7 @@ from urllib.request import getproxies
 import numpy as np
 
 from cli.settings.arguments import NoOptions, parse_arguments, take_options
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, SHARE, between, setting
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, FOLDER, SHARE, between, setting
 from clipx.data.loading.faults import check_bad_rate
 from clipx.data.preprocess import captions
 from clipx.data.preprocess.captions import Keywords, usable
@@ -30,7 +30,7 @@ from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index, publish
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.utils.files import new_file, write_text
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import ProgressBar
@@ -235,7 +235,14 @@ class MakeOptions:
 class PullOptions:
     """The options of `clipx data pull`."""
 
-    root: str | None = setting(None, "folder of the evaluation sets")
+    sets: str = setting("data", "folder of the evaluation sets", FOLDER)
+
+
+@dataclass(kw_only=True)
+class PrepareOptions(PullOptions):
+    """The options of `clipx data prepare`."""
+
+    archives: str | None = setting(None, "folder of the archives; null: the folder of the set")
 
 
 def make(arguments: list[str]) -> None:
@@ -375,18 +382,27 @@ def _print_result(name: str, folder: Path) -> None:
 
 
 def pull(arguments: list[str]) -> None:
-    """Run `clipx data pull NAME root=DIR`: download an evaluation set; `clipx eval` finds it with the same root=."""
+    """Run `clipx data pull NAME sets=DIR`: download an evaluation set; `clipx eval` finds it with the same sets=."""
     from evaluation.datasets import named
-    from evaluation.datasets.torchvision_sets import DOWNLOADS
 
-    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(DOWNLOADS)}")
-    if not options.root:
-        raise UserError(f"clipx data pull {name} needs root=DIR")
+    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(named.pulled())}")
     try:
-        named.pull(name, Path(options.root))
+        named.pull(name, Path(options.sets).expanduser())
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
-        raise UserError(f"{name} was not downloaded: {error}") from error
-    print(f"clipx eval RUN datasets=[{name}] root={options.root}")
+        raise UserError(f"{name} was not downloaded: {one_line(error)}") from error
+    print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
+
+
+def prepare(arguments: list[str]) -> None:
+    """Run `clipx data prepare imagenet sets=DIR`: unpack the official archives, and check the set."""
+    from evaluation.datasets.labelled import prepare_imagenet
+
+    (name,), options = parse_arguments(arguments, PrepareOptions, "data prepare", "imagenet")
+    lookup({"imagenet": None}, name, "clipx data prepare")
+    sets = Path(options.sets).expanduser()
+    found = prepare_imagenet(sets, Path(options.archives or sets / name).expanduser())
+    print(", ".join(f"{part}: {count:,} images" for part, count in found.items()))
+    print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
 
 
 @dataclass
@@ -446,6 +462,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "verify": verify,
     "make": make,
     "pull": pull,
+    "prepare": prepare,
     "embed": embed,
 }
 OPTIONS = {
@@ -453,6 +470,7 @@ OPTIONS = {
     "verify": VerifyOptions,
     "make": MakeOptions,
     "pull": PullOptions,
+    "prepare": PrepareOptions,
     "embed": EmbedOptions,
 }
 

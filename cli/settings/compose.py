@@ -119,6 +119,22 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         raise most_severe(failures)("; ".join(map(str, failures)))
 
 
+def submitted_runs(arguments: list[str]) -> list[list[str]]:
+    """Return the overrides of each run of `clipx train` if launch.slurm= is given; [] without it, or with --cfg.
+
+    Raises UserError: invalid arguments, also those that are refused before a sweep.
+    """
+    if not any(key_of(argument) == "launch.slurm" for argument in arguments):
+        return []
+    messages.refuse_options(arguments)
+    given, options = _split_options(arguments)
+    is_sweep = bool({"-m", "--multirun"} & set(options))
+    if shows_config(options):
+        return []
+    given = _quoted(given)
+    return _jobs(_parse(given)) if is_sweep else [given]
+
+
 def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split overrides from Hydra's options with their values: Hydra refuses overrides on both sides of an option.
 
@@ -363,10 +379,6 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
-        if "hydra/launcher/submitit" in str(error):
-            raise UserError(
-                "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
-            ) from error
         if (choice := messages.unknown_choice(error)) and (group := choice[0]) in GROUPS:
             lookup(by_group([choice[1]])[group], choice[1], group)
         refuse_wrong_types(error)

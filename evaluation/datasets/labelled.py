@@ -3,6 +3,8 @@
 `part` is the set's own name of a split.
 """
 
+import shutil
+import tarfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from clipx.data.sources.files import SUFFIXES, entries, read_json, read_text
 from clipx.errors import UserError, one_line
 from evaluation.datasets import prompts
-from evaluation.datasets.files import ArrayImages, FileImages
+from evaluation.datasets.files import ArrayImages, FileImages, scan
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 
@@ -109,6 +111,7 @@ def _read(root: Path, name: str, part: str) -> Any:
 
 
 IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
+CLASSES = 1000  # of ImageNet
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
@@ -117,17 +120,18 @@ def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
 
     The validation images may also lie in one folder, as published, with their ids in a file, see `_validation_ids`.
 
-    Raises UserError: the number of folders differs from the number of classes.
+    Raises UserError: the number of folders differs from the number of classes, or validation images are missing.
     """
     folder = root / "imagenet" / part
     if part == "val" and not any(path.is_dir() for path in folder.iterdir()):
-        images, ids = images_of(folder), _validation_ids(root / "imagenet")
-        if len(images) != len(ids) or len(set(ids)) != classes:
-            raise UserError(f"{folder} has {len(images)} images, the list of ids {len(ids)} of {len(set(ids))} classes")
+        ids = _validation_ids(root / "imagenet")
+        split = _of_folders(root, {0: folder})
+        if len(split.label) != len(ids) or len(set(ids)) != classes:
+            problem = f"has {len(split.label)} images, the list of ids {len(ids)} of {len(set(ids))} classes"
+            raise UserError(f"{folder} {problem}")
         order = {one: label for label, one in enumerate(sorted(set(ids)))}
-        return split_of_files(root, images, [order[one] for one in ids])
-    folders = _class_folders(folder, classes)
-    return _by_label(root, {label: images_of(folder) for label, folder in enumerate(folders)})
+        return Split(split.images, torch.tensor([order[one] for one in ids]))
+    return _of_folders(root, dict(enumerate(_class_folders(folder, classes))), equal=part == "val")
 
 
 SYNSETS, DEVKIT = "imagenet_2012_validation_synset_labels.txt", "ILSVRC2012_devkit_t12/data"
@@ -157,17 +161,64 @@ def _validation_ids(folder: Path) -> list[str]:
         raise UserError(f"{folder / DEVKIT} does not hold the devkit as published ({one_line(error)})") from error
 
 
+ARCHIVES = {  # folder of ILSVRC 2012 -> archive of image-net.org
+    "val": "ILSVRC2012_img_val.tar",
+    "ILSVRC2012_devkit_t12": "ILSVRC2012_devkit_t12.tar.gz",
+    "train": "ILSVRC2012_img_train.tar",
+}
+
+
+def prepare_imagenet(root: Path, archives: Path) -> dict[str, int]:
+    """Unpack ILSVRC 2012 into `root/imagenet`, but for folders that are there; return the images of each split.
+
+    The archive of training images, which only the linear probe needs, may be missing.
+
+    Raises UserError: an archive is missing or corrupt, or the set is not complete.
+    """
+    folder = root / "imagenet"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, name in ARCHIVES.items():
+        known = (folder / part).exists() or (part not in ("val", "train") and (folder / SYNSETS).is_file())
+        if known or (part == "train" and not (archives / name).is_file()):
+            continue
+        if not (archives / name).is_file():
+            raise UserError(f"no {folder / part}, and no {archives / name} to unpack; it comes from image-net.org")
+        partial = folder / f".{part}"  # renamed when it is complete
+        shutil.rmtree(partial, ignore_errors=True)
+        _unpack(archives / name, partial)
+        inner = partial / part  # the devkit is in a folder of its name
+        (inner if inner.is_dir() else partial).rename(folder / part)
+        shutil.rmtree(partial, ignore_errors=True)
+    splits = [part for part in ("val", "train") if (folder / part).exists()]
+    return {part: len(imagenet("imagenet", root, part, CLASSES).label) for part in splits}
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar file; an archive in it, n01440764.tar, into a folder of its name."""
+    try:
+        with tarfile.open(archive) as members:
+            for member in members:
+                if not member.name.endswith(".tar"):
+                    members.extract(member, folder, filter="data")
+                    continue
+                with tarfile.open(fileobj=members.extractfile(member)) as images:
+                    images.extractall(folder / Path(member.name).stem, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UserError(f"{archive} cannot be unpacked: {one_line(error)}") from error
+
+
 def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/IMAGENETV2`: one folder per class, named by the label.
 
-    Raises UserError: a folder's name is not a class index.
+    Raises UserError: a folder's name is not a class index, or a class has no folder, or fewer images than others.
     """
     folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
-    return _by_label(folder, {int(name): images_of(folder / name) for name in sorted(names, key=int)})
+    _class_folders(folder, classes)
+    return _of_folders(folder, {int(name): folder / name for name in sorted(names, key=int)}, equal=True)
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -189,7 +240,7 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
     # read on first use
-    readers = {"test": lambda: _by_label(folder, {label: images_of(path) for label, path in enumerate(folders)})}
+    readers = {"test": lambda: _of_folders(folder, dict(enumerate(folders)))}
     return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
@@ -211,7 +262,8 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
         chosen[label] = [found[i] for i in sorted(kept)]
-    return _by_label(root, chosen)
+    labels = [label for label, paths in chosen.items() for _ in paths]
+    return split_of_files(root, [path for paths in chosen.values() for path in paths], labels)
 
 
 def _class_folders(folder: Path, classes: int) -> list[Path]:
@@ -230,10 +282,22 @@ def images_of(folder: Path) -> list[Path]:
     return found
 
 
-def _by_label(root: Path, by_label: dict[int, list[Path]]) -> Split:
-    paths = [path for of_class in by_label.values() for path in of_class]
-    labels = [label for label, of_class in by_label.items() for _ in of_class]
-    return split_of_files(root, paths, labels)
+def _of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Split:
+    """Return the images of label -> folder.
+
+    Raises UserError: a folder has no images; with `equal`, folders have different numbers of images.
+    """
+    found = dict(zip(folders.values(), scan([*folders.values()]), strict=True))
+    fewest, most = (choose(found, key=lambda folder: len(found[folder])) for choose in (min, max))
+    if equal and len(found[fewest]) < len(found[most]):
+        raise UserError(f"{fewest} is not complete: it has {len(found[fewest])} images, {most} {len(found[most])}")
+    files = [
+        (f"{folder.relative_to(root).as_posix()}/{name}", size, changed)
+        for folder, of_folder in found.items()
+        for name, size, changed in of_folder
+    ]
+    label = torch.tensor([*folders]).repeat_interleave(torch.tensor([*map(len, found.values())]))
+    return Split(FileImages(root, [], files=files), label)
 
 
 FEWEST = 3  # objects in class 0
