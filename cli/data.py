@@ -233,16 +233,9 @@ class MakeOptions:
 
 @dataclass(kw_only=True)
 class PullOptions:
-    """The options of `clipx data pull`."""
+    """The options of `clipx data pull` and `clipx data prepare`."""
 
     sets: str = setting("data", "folder of the evaluation sets", FOLDER)
-
-
-@dataclass(kw_only=True)
-class PrepareOptions(PullOptions):
-    """The options of `clipx data prepare`."""
-
-    archives: str | None = setting(None, "folder of the archives; null: the folder of the set")
 
 
 def make(arguments: list[str]) -> None:
@@ -385,7 +378,7 @@ def pull(arguments: list[str]) -> None:
     """Run `clipx data pull NAME sets=DIR`: download an evaluation set; `clipx eval` finds it with the same sets=."""
     from evaluation.datasets import named
 
-    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(named.pulled())}")
+    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(named.PULLED)}")
     try:
         named.pull(name, Path(options.sets).expanduser())
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
@@ -394,13 +387,12 @@ def pull(arguments: list[str]) -> None:
 
 
 def prepare(arguments: list[str]) -> None:
-    """Run `clipx data prepare imagenet sets=DIR`: unpack the official archives, and check the set."""
+    """Run `clipx data prepare imagenet sets=DIR`: unpack the archives in DIR/imagenet, and check the set."""
     from evaluation.datasets.labelled import prepare_imagenet
 
-    (name,), options = parse_arguments(arguments, PrepareOptions, "data prepare", "imagenet")
+    (name,), options = parse_arguments(arguments, PullOptions, "data prepare", "imagenet")
     lookup({"imagenet": None}, name, "clipx data prepare")
-    sets = Path(options.sets).expanduser()
-    found = prepare_imagenet(sets, Path(options.archives or sets / name).expanduser())
+    found = prepare_imagenet(Path(options.sets).expanduser())
     print(", ".join(f"{part}: {count:,} images" for part, count in found.items()))
     print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
 
@@ -470,7 +462,7 @@ OPTIONS = {
     "verify": VerifyOptions,
     "make": MakeOptions,
     "pull": PullOptions,
-    "prepare": PrepareOptions,
+    "prepare": PullOptions,
     "embed": EmbedOptions,
 }
 

@@ -322,8 +322,7 @@ def data(arguments: list[str]) -> None:
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
     pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.
-    prepare imagenet sets=DIR [archives=DIR]: unpacks the archives of ILSVRC 2012 (validation, devkit, train) and checks
-    the set.
+    prepare imagenet sets=DIR: unpacks the archives of ILSVRC 2012 in DIR/imagenet and checks the set.
     """
     from cli.data import data as start
 

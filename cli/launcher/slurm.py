@@ -15,6 +15,7 @@ from clipx.config.schema import LaunchConfig, RunConfig
 from clipx.errors import REQUEUE, UserError
 
 OWN = ("launch.slurm", "launch.submit", "launch.nodes", "launch.rendezvous")  # settings that the jobs replace
+LAST = 1_000_000  # `after` of the report
 SAVE = 120  # seconds before a time limit at which SLURM sends the signal to save
 
 SUBMIT = """\
@@ -30,7 +31,8 @@ export OMP_WAIT_POLICY=PASSIVE  # as the command `clipx` does
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 for start in $(seq 0 {restarts}); do
     srun --ntasks=$SLURM_JOB_NUM_NODES ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \\
-        {python} -P -m "$@"{nodes_of_run}
+        {python} -P -m "$@" launch.nodes=$SLURM_JOB_NUM_NODES \\
+        launch.rendezvous=$first:$((20000 + SLURM_JOB_ID % 10000))
     code=$?
     [ $code -eq 138 ] && code={requeue}  # SIGUSR1 came before training
     [ $code -gt 128 ] || break  # killed, for example because memory ran out
@@ -40,9 +42,8 @@ exit $code
 JOBS
 )
 {variable}=${{{variable}%%;*}}  # without the name of the cluster
-echo "{name}: job ${variable}, {what}; output in {logs}"
+echo "{name}: job ${variable}, number of runs: {runs}; output in {logs}"
 """
-NODES_OF_RUN = ' launch.nodes=$SLURM_JOB_NUM_NODES "launch.rendezvous=$first:$((20000 + SLURM_JOB_ID % 10000))"'
 
 
 @dataclass(frozen=True)
@@ -54,64 +55,57 @@ class Job:
     config: RunConfig
     after: int = 0  # jobs with a smaller number must end before
 
+    @property
+    def needs(self) -> tuple[int, str, int, int]:
+        """`after`, name, nodes and GPUs of each node; the report takes one GPU at most."""
+        train, is_report = self.config.train, self.after == LAST
+        gpus = 0 if train.device == "cpu" else 1 if is_report else train.processes
+        return self.after, "clipx-report" if is_report else "clipx", 1 if is_report else self.config.launch.nodes, gpus
 
-def script_of(runs: Sequence[Job], last: Job | None = None, at_once: int | None = None) -> str:
-    """Return the shell script that submits the runs and, after all of them, the last job, on one GPU at most.
+    @property
+    def command(self) -> str:
+        """Module and arguments, quoted for the shell."""
+        return shlex.join([self.module, *(a for a in self.arguments if a.partition("=")[0] not in OWN)])
 
-    Runs with the same needs form an array of jobs, of which at most `at_once` run at a time.
+
+def script_of(jobs: Sequence[Job], at_once: int | None = None) -> str:
+    """Return the shell script that submits the jobs.
+
+    Jobs with the same needs form an array, of which at most `at_once` run at a time.
 
     Raises UserError: two runs have the same folder.
     """
-    if len({(job.config.name, job.config.seed) for job in runs}) < len(runs):
+    config = jobs[0].config
+    folders = [(job.config.name, job.config.seed) for job in jobs if job.after != LAST]
+    if len({*folders}) < len(folders):
         raise UserError("several runs would share a directory: leave name= out")
-    arrays: dict[tuple[int, int, int], list[Job]] = {}
-    for job in sorted(runs, key=lambda job: job.after):
-        arrays.setdefault((job.after, job.config.launch.nodes, _gpus(job.config)), []).append(job)
-    logs = shlex.quote(f"{[*runs, last][0].config.runs}/slurm")  # type: ignore[union-attr]
+    arrays: dict[tuple[int, str, int, int], list[Job]] = {}
+    for job in sorted(jobs, key=lambda job: job.after):
+        arrays.setdefault(job.needs, []).append(job)
+    logs = shlex.quote(f"{config.runs}/slurm")
     parts = ["#!/bin/bash", "set -e", f"mkdir -p {logs}"]
-    submitted: dict[str, int] = {}  # variable -> `after`
-    for (after, nodes, gpus), jobs in arrays.items():
-        before = [variable for variable, level in submitted.items() if level < after]
-        variable = f"runs_{len(submitted)}"
-        parts.append(_submission(jobs, variable, "clipx", before, nodes, gpus, logs, at_once))
-        submitted[variable] = after
-    if last is not None:
-        gpus = min(1, _gpus(last.config))
-        parts.append(_submission([last], "report", "clipx-report", [*submitted], 1, gpus, logs, None))
+    for i, ((after, name, nodes, gpus), of_array) in enumerate(arrays.items()):
+        before = "".join(f":$jobs_{k}" for k, (earlier, *_) in enumerate(arrays) if earlier < after)
+        several, limit = len(of_array) > 1, f"%{at_once}" if at_once else ""
+        part = SUBMIT.format(
+            variable=f"jobs_{i}",
+            name=name,
+            after=f" --dependency=afterany{before}" if before else "",
+            array=f" --array=0-{len(of_array) - 1}{limit}" if several else "",
+            number="%A_%a" if several else "%j",
+            nodes=nodes,
+            gpus=f" --gpus-per-node={gpus}" if gpus else "",
+            logs=logs,
+            save=SAVE,
+            options=config.launch.slurm,
+            cases="\n".join(f"{k}) set -- {job.command} ;;" for k, job in enumerate(of_array)),
+            restarts=config.launch.max_restarts,
+            python=shlex.quote(sys.executable),
+            requeue=REQUEUE,
+            runs=len(of_array) if after != LAST else len(folders),
+        )
+        parts.append(part)
     return "\n".join(parts)
-
-
-def _gpus(config: RunConfig) -> int:
-    return 0 if config.train.device == "cpu" else config.train.processes
-
-
-def _submission(
-    jobs: list[Job], variable: str, name: str, before: list[str], nodes: int, gpus: int, logs: str, at_once: int | None
-) -> str:
-    """Return the lines that submit one array of jobs, to start when the jobs in the variables `before` have ended."""
-    launch, several = jobs[0].config.launch, len(jobs) > 1
-    return SUBMIT.format(
-        variable=variable,
-        name=name,
-        after=" --dependency=afterany" + "".join(f":${job}" for job in before) if before else "",
-        array=f" --array=0-{len(jobs) - 1}" + (f"%{at_once}" if at_once else "") if several else "",
-        number="%A_%a" if several else "%j",
-        nodes=nodes,
-        gpus=f" --gpus-per-node={gpus}" if gpus else "",
-        logs=logs,
-        save=SAVE,
-        options=launch.slurm,
-        cases="\n".join(f"{i}) set -- {_command(job)} ;;" for i, job in enumerate(jobs)),
-        restarts=launch.max_restarts,
-        python=shlex.quote(sys.executable),
-        nodes_of_run=NODES_OF_RUN if name == "clipx" else "",
-        requeue=REQUEUE,
-        what=f"{len(jobs)} runs" if several else "1 run" if name == "clipx" else "after the runs",
-    )
-
-
-def _command(job: Job) -> str:
-    return shlex.join([job.module, *(a for a in job.arguments if a.partition("=")[0] not in OWN)])
 
 
 def require_slurm(launch: LaunchConfig) -> None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
-from cli.launcher.slurm import Job, require_slurm, script_of, submit
+from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
 from cli.report.claims import by_arm, hours, print_verdicts
 from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
@@ -70,10 +70,7 @@ def reproduce(arguments: list[str]) -> None:
         require_slurm(configs[0].launch)
     _check_evaluations(configs)
     if missing := {config.recipe for config in configs if not config.data.evaluation}:
-        print(
-            f"runs of {', '.join(sorted(missing))} are trained, but not evaluated: data.evaluation is empty",
-            file=sys.stderr,
-        )
+        print(f"not evaluated, because data.evaluation is empty: {', '.join(sorted(missing))}", file=sys.stderr)
     gpus = [] if submits or plan.options.report else _gpus(plan.options.jobs, runs)
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
@@ -84,10 +81,7 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def _submit(plan: Plan, runs: list[PlannedRun], designs: list[Design], arguments: list[str]) -> None:
-    """Submit the unfinished runs to SLURM, each after the runs that it starts from, and the report after all of them.
-
-    Each job writes only into the folder of its run. The report is written by the last job alone.
-    """
+    """Submit the unfinished runs, each after those that it starts from, and the only job that writes the report."""
     from cli.reproduce.cost import state_of
 
     folders = [f"--config-dir={folder}" for folder in split_config_dir(sys.argv)[0]]
@@ -96,11 +90,11 @@ def _submit(plan: Plan, runs: list[PlannedRun], designs: list[Design], arguments
         depth[run.folder] = max((depth[parent] + 1 for parent in run.parents if parent in depth), default=0)
     left = [run for run in runs if state_of(run.config) != "finished"]
     jobs = [Job("cli.reproduce.command", [*run.overrides, *folders], run.config, depth[run.folder]) for run in left]
-    report = Job("cli.main", ["reproduce", *arguments, *folders, "report=true"], runs[0].config)
+    jobs.append(Job("cli.main", ["reproduce", *arguments, *folders, "report=true"], runs[0].config, LAST))
     if runs[0].config.launch.submit:
         for design in designs:
             store(plan.runs, design)
-    submit(script_of(jobs, report, plan.options.jobs), runs[0].config.launch)
+    submit(script_of(jobs, plan.options.jobs), runs[0].config.launch)
 
 
 def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> None:
@@ -223,13 +217,9 @@ def _of_other_processes(runs: list[PlannedRun]) -> Tried:
     """Return which runs are finished, for example by jobs of SLURM."""
     from cli.reproduce.cost import state_of
 
-    tried = Tried()
-    for run in runs:
-        if (state := state_of(run.config)) == "finished":
-            tried.finished.append(run.folder)
-        else:
-            tried.failures[run.folder] = Fault(f"it is not finished ({state}); {run.folder}/output.log says why")
-    return tried
+    left = {run.folder: state for run in runs if (state := state_of(run.config)) != "finished"}
+    failures = {folder: Fault(f"{state}, not finished; {folder}/output.log says why") for folder, state in left.items()}
+    return Tried([run.folder for run in runs if run.folder not in left], {**failures})
 
 
 def _gpus(jobs: int | None, runs: list[PlannedRun]) -> list[str]:
@@ -313,10 +303,7 @@ def _failure(error: Exception) -> str:
 
 
 def run_one(overrides: list[str]) -> str:
-    """Train and evaluate one run in this process, with output to RUN/output.log. Return a message.
-
-    On several machines each calls this; the first one evaluates.
-    """
+    """Train and evaluate one run in this process, with output to RUN/output.log. Return a message."""
     from cli.eval.one import evaluate
     from cli.train import train
 
@@ -325,10 +312,8 @@ def run_one(overrides: list[str]) -> str:
     if RunFolder(run).is_evaluated and not checkpoint.checkpoints(run):
         RunFolder(run).refuse_changes(config)
         return "is evaluated; it has no checkpoints any more"
-    is_first_machine = config.launch.nodes == 1 or os.environ.get("SLURM_PROCID", "0") == "0"
     run.mkdir(parents=True, exist_ok=True)
-    if is_first_machine:
-        append_output_to(run / "output.log")
+    append_output_to(run / "output.log")
     start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
     # results do not depend on these
     like_training = {
@@ -338,8 +323,6 @@ def run_one(overrides: list[str]) -> str:
         with suppress(RunDiverged):  # the evaluation records it
             train(config)
         trained = time.monotonic()
-        if not is_first_machine:
-            return "trained"
         for settings in evaluations_of(config):
             given = set(map(key_of, settings))
             same = [f"{key}={value}" for key, value in like_training.items() if key not in given]
@@ -359,10 +342,13 @@ def run_one(overrides: list[str]) -> str:
 
 
 def main() -> None:
-    """Train and evaluate one run, as a job of SLURM; the arguments are the run's settings."""
+    """Train a run with these settings as a job of SLURM, on each of its machines; the first one evaluates it."""
+    from cli.train import train
+
     for number in handled_signals():
         signal.signal(number, _stop)
-    sys.exit(exit_code_of(lambda: print(run_one(split_config_dir(sys.argv[1:])[1]))))
+    is_first, settings = os.environ.get("SLURM_PROCID", "0") == "0", split_config_dir(sys.argv[1:])[1]
+    sys.exit(exit_code_of(lambda: print(run_one(settings)) if is_first else train(compose_run(settings))))
 
 
 if __name__ == "__main__":

@@ -120,19 +120,15 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
 
 
 def submitted_runs(arguments: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of `clipx train` if launch.slurm= is given; [] without it, or with --cfg.
+    """Return the overrides of each run of `clipx train` with launch.slurm=; [] without it, or with --cfg.
 
-    Raises UserError: invalid arguments, also those that are refused before a sweep.
+    Raises UserError: invalid arguments.
     """
-    if not any(key_of(argument) == "launch.slurm" for argument in arguments):
+    if shows_config(arguments) or not any(key_of(argument) == "launch.slurm" for argument in arguments):
         return []
     messages.refuse_options(arguments)
     given, options = _split_options(arguments)
-    is_sweep = bool({"-m", "--multirun"} & set(options))
-    if shows_config(options):
-        return []
-    given = _quoted(given)
-    return _jobs(_parse(given)) if is_sweep else [given]
+    return _jobs(_parse(_quoted(given))) if {"-m", "--multirun"} & set(options) else [given]
 
 
 def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -347,11 +343,9 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
         messages.refuse_missing(with_names, chosen)
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
-    # again, because a launcher of Hydra may have started this process
     permit("programs", _typed_programs(overrides))
     permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
     refuse_new_root(config.data.source, config.data.root)
-    permitted_plugins(overrides)
     load_plugins_of_file(config.plugins)
     check(config)
     check_combinations(config)

@@ -28,16 +28,18 @@ from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.trust import load_json
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
+MANY = 20_000
 SETTLED = 2 * 10**9  # nanoseconds after which a further change of a folder has another modification time, on any drive
 File = tuple[str, int, int]  # path or name, bytes, modification time in nanoseconds
+Paths = Sequence[Path | str]
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
 
 def scan(folders: list[Path]) -> list[list[File]]:
     """Return the images of each folder, sorted by name.
 
-    The answer is kept in the cache folder until a folder changes, because looking at a million files takes minutes. A
-    folder changes when a file in it is added, removed or renamed, but not when a file is overwritten.
+    From MANY images on, the answer is kept in the cache folder until a folder changes, because looking at a million
+    files takes minutes. A folder changes when a file is added, removed or renamed, not when it is overwritten.
 
     Raises UserError: a folder has no images, or a file cannot be read.
     """
@@ -45,9 +47,9 @@ def scan(folders: list[Path]) -> list[list[File]]:
     kept = cache_home() / "listings" / f"{content_hash([str(folder.absolute()) for folder in folders])}.json"
     with suppress(OSError, ValueError, KeyError):
         if (known := json.loads(kept.read_bytes()))["changed"] == changed:
-            return [[(name, size, time) for name, size, time in of_folder] for of_folder in known["files"]]
+            return [[(name, size, when) for name, size, when in of_folder] for of_folder in known["files"]]
     found = [_scan(folder) for folder in folders]
-    if max(changed, default=0) < time.time_ns() - SETTLED:
+    if sum(map(len, found)) >= MANY and max(changed) < time.time_ns() - SETTLED:
         write_text(kept, json.dumps({"changed": changed, "files": found}))
     return found
 
@@ -191,28 +193,26 @@ class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(
-        self, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None, files: list[File] | None = None
+        self, root: Path, paths: Paths, boxes: Sequence[Box] | None = None, files: list[File] | None = None
     ) -> None:
         """The fingerprint is a hash of `boxes`, and of each file's path relative to `root`, size and modification time.
 
         Args:
             boxes: the part of each image that is used; None: all.
-            files: these paths, sizes and times, if they are known; `paths` is then empty.
+            files: path relative to `root`, size and time of each image, if they are known.
 
         Raises UserError: a file is missing.
         """
+        self.paths = paths
         self.boxes = boxes
         if files is None:
-            self.paths: Sequence[Path | str] = paths
             try:
-                stats = [path.stat() for path in paths]
+                stats = [Path(path).stat() for path in paths]
             except OSError as error:
                 raise UserError(f"{error.filename} is missing") from None
             names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
             files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
-        else:
-            self.paths = [f"{root}/{name}" for name, _, _ in files]  # texts, because a million Paths take a gigabyte
-        super().__init__(len(files), content_hash(files if boxes is None else [files, boxes]))
+        super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:
         path = self.paths[index]

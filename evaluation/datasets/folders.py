@@ -18,7 +18,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.captioned import all_captions, source_config
 from evaluation.datasets.files import SPLIT_NAMES, FileImages, short_name
 from evaluation.datasets.kinds import Captioned, Labelled, Split
-from evaluation.datasets.labelled import images_of, split_of_files
+from evaluation.datasets.labelled import of_folders
 from evaluation.types import Settings
 
 TEST = "test"
@@ -72,5 +72,4 @@ def _split(folder: Path, classes: list[str]) -> Split:
     if unread := [path for name in classes for path in files.images_below(folder / name, files.UNREAD)]:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
-    found = [(path, label) for label, name in enumerate(classes) for path in images_of(folder / name)]
-    return split_of_files(folder, [path for path, _ in found], [label for _, label in found])
+    return of_folders(folder, {label: folder / name for label, name in enumerate(classes)})

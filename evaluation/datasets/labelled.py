@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from clipx.data.sources.files import SUFFIXES, entries, read_json, read_text
+from clipx.data.sources.files import entries, read_json, read_text
 from clipx.errors import UserError, one_line
 from evaluation.datasets import prompts
-from evaluation.datasets.files import ArrayImages, FileImages, scan
+from evaluation.datasets.files import ArrayImages, File, FileImages, scan
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 
@@ -111,7 +111,6 @@ def _read(root: Path, name: str, part: str) -> Any:
 
 
 IMAGENETV2 = "imagenetv2-matched-frequency-format-val"  # folder below root
-CLASSES = 1000  # of ImageNet
 TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
@@ -125,13 +124,13 @@ def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
     folder = root / "imagenet" / part
     if part == "val" and not any(path.is_dir() for path in folder.iterdir()):
         ids = _validation_ids(root / "imagenet")
-        split = _of_folders(root, {0: folder})
+        split = of_folders(root, {0: folder})
         if len(split.label) != len(ids) or len(set(ids)) != classes:
             problem = f"has {len(split.label)} images, the list of ids {len(ids)} of {len(set(ids))} classes"
             raise UserError(f"{folder} {problem}")
         order = {one: label for label, one in enumerate(sorted(set(ids)))}
         return Split(split.images, torch.tensor([order[one] for one in ids]))
-    return _of_folders(root, dict(enumerate(_class_folders(folder, classes))), equal=part == "val")
+    return of_folders(root, dict(enumerate(_class_folders(folder, classes))), equal=part == "val")
 
 
 SYNSETS, DEVKIT = "imagenet_2012_validation_synset_labels.txt", "ILSVRC2012_devkit_t12/data"
@@ -168,29 +167,27 @@ ARCHIVES = {  # folder of ILSVRC 2012 -> archive of image-net.org
 }
 
 
-def prepare_imagenet(root: Path, archives: Path) -> dict[str, int]:
-    """Unpack ILSVRC 2012 into `root/imagenet`, but for folders that are there; return the images of each split.
+def prepare_imagenet(root: Path) -> dict[str, int]:
+    """Unpack the archives of ILSVRC 2012 in `root/imagenet`, but for what is unpacked; return the images of each split.
 
     The archive of training images, which only the linear probe needs, may be missing.
 
     Raises UserError: an archive is missing or corrupt, or the set is not complete.
     """
     folder = root / "imagenet"
-    folder.mkdir(parents=True, exist_ok=True)
     for part, name in ARCHIVES.items():
-        known = (folder / part).exists() or (part not in ("val", "train") and (folder / SYNSETS).is_file())
-        if known or (part == "train" and not (archives / name).is_file()):
+        archive, partial = folder / name, folder / f".{part}"
+        if (folder / part).exists() or (part == "train" and not archive.is_file()):
             continue
-        if not (archives / name).is_file():
-            raise UserError(f"no {folder / part}, and no {archives / name} to unpack; it comes from image-net.org")
-        partial = folder / f".{part}"  # renamed when it is complete
+        if not archive.is_file():
+            raise UserError(f"no {folder / part}, and no {archive} to unpack; it comes from image-net.org")
         shutil.rmtree(partial, ignore_errors=True)
-        _unpack(archives / name, partial)
+        _unpack(archive, partial)
         inner = partial / part  # the devkit is in a folder of its name
-        (inner if inner.is_dir() else partial).rename(folder / part)
+        (inner if inner.is_dir() else partial).rename(folder / part)  # only when it is complete
         shutil.rmtree(partial, ignore_errors=True)
     splits = [part for part in ("val", "train") if (folder / part).exists()]
-    return {part: len(imagenet("imagenet", root, part, CLASSES).label) for part in splits}
+    return {part: len(imagenet("imagenet", root, part, 1000).label) for part in splits}
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -218,7 +215,7 @@ def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
         if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
     _class_folders(folder, classes)
-    return _of_folders(folder, {int(name): folder / name for name in sorted(names, key=int)}, equal=True)
+    return of_folders(folder, {int(name): folder / name for name in sorted(names, key=int)}, equal=True)
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -240,7 +237,7 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
     # read on first use
-    readers = {"test": lambda: _of_folders(folder, dict(enumerate(folders)))}
+    readers = {"test": lambda: of_folders(folder, dict(enumerate(folders)))}
     return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
@@ -251,19 +248,17 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
 
     Raises UserError: the number of folders differs from the number of classes, or a class has at most 30 images.
     """
-    chosen: dict[int, list[Path]] = {}
+    chosen = []
     generator = torch.Generator().manual_seed(SEED)
     folders = _class_folders(root / "caltech101" / "101_ObjectCategories", classes)
-    for label, folder in enumerate(folders):
-        found = images_of(folder)
+    for folder, found in zip(folders, scan(folders), strict=True):
         if len(found) <= TRAIN_PER_CLASS:
             problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
             raise UserError(f"{folder} {problem}")
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
-        chosen[label] = [found[i] for i in sorted(kept)]
-    labels = [label for label, paths in chosen.items() for _ in paths]
-    return split_of_files(root, [path for paths in chosen.values() for path in paths], labels)
+        chosen.append([found[i] for i in sorted(kept)])
+    return _split(root, dict(enumerate(folders)), chosen)
 
 
 def _class_folders(folder: Path, classes: int) -> list[Path]:
@@ -274,30 +269,26 @@ def _class_folders(folder: Path, classes: int) -> list[Path]:
     return found
 
 
-def images_of(folder: Path) -> list[Path]:
-    """Return the image files of a folder, sorted by name. Raises UserError: there are none."""
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
-    if not found:
-        raise UserError(f"{folder} holds no images")
-    return found
-
-
-def _of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Split:
+def of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Split:
     """Return the images of label -> folder.
 
     Raises UserError: a folder has no images; with `equal`, folders have different numbers of images.
     """
-    found = dict(zip(folders.values(), scan([*folders.values()]), strict=True))
-    fewest, most = (choose(found, key=lambda folder: len(found[folder])) for choose in (min, max))
-    if equal and len(found[fewest]) < len(found[most]):
-        raise UserError(f"{fewest} is not complete: it has {len(found[fewest])} images, {most} {len(found[most])}")
-    files = [
-        (f"{folder.relative_to(root).as_posix()}/{name}", size, changed)
-        for folder, of_folder in found.items()
-        for name, size, changed in of_folder
-    ]
-    label = torch.tensor([*folders]).repeat_interleave(torch.tensor([*map(len, found.values())]))
-    return Split(FileImages(root, [], files=files), label)
+    found = scan([*folders.values()])
+    (fewest, poor), (most, rich) = (of(zip(map(len, found), folders.values(), strict=True)) for of in (min, max))
+    if equal and fewest < most:
+        raise UserError(f"{poor} is not complete: it has {fewest} images, {rich} {most}")
+    return _split(root, folders, found)
+
+
+def _split(root: Path, folders: dict[int, Path], found: list[list[File]]) -> Split:
+    """Return the images of label -> folder; `found`: the images of each folder that belong to the split."""
+    below = [folder.relative_to(root).as_posix() for folder in folders.values()]
+    parts = zip(below, found, strict=True)
+    files = [(f"{folder}/{name}", size, changed) for folder, of in parts for name, size, changed in of]
+    paths = [f"{root}/{name}" for name, *_ in files]  # texts, because a million Paths take a gigabyte
+    label = torch.tensor([*folders]).repeat_interleave(torch.tensor([*map(len, found)]))
+    return Split(FileImages(root, paths, files=files), label)
 
 
 FEWEST = 3  # objects in class 0

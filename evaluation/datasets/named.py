@@ -114,7 +114,7 @@ NAMED: dict[str, Classes | Placed] = {
         "imagenet1k",
         "imagenet1k",
         {"test": "val"},
-        "`clipx data prepare imagenet sets=ROOT archives=DIR`, with the ILSVRC 2012 archives of image-net.org in DIR",
+        "`clipx data prepare imagenet sets=ROOT`, with the ILSVRC 2012 archives of image-net.org in ROOT/imagenet",
     ),
     "imagenetv2": Classes(
         "10,000 matched-frequency images",
@@ -258,6 +258,9 @@ NAMED: dict[str, Classes | Placed] = {
 }
 
 
+PULLED = [name for name, known in NAMED.items() if not known.get]  # the sets that `pull` downloads
+
+
 def require(name: str, root: Path, marker: str, get: str) -> None:
     """Raise UserError if `root/marker` is missing; the message has `get`, or `clipx data pull` if `get` is ""."""
     if not (root / marker).exists():
@@ -269,11 +272,6 @@ def require(name: str, root: Path, marker: str, get: str) -> None:
 def present(name: str, root: Path) -> bool:
     """Return True if the set exists below root."""
     return (root / NAMED[name].place).exists()
-
-
-def pulled() -> list[str]:
-    """Return the names of the sets that `pull` downloads."""
-    return [name for name, known in NAMED.items() if not known.get]
 
 
 def pull(name: str, root: Path) -> None:
@@ -292,7 +290,7 @@ def pull(name: str, root: Path) -> None:
         partial = root / f".{known.place}"  # renamed when it is complete; the next call goes on with it
         snapshot_download(known.hub, repo_type="dataset", local_dir=partial)
         partial.rename(root / known.place)
-        return
-    from evaluation.datasets.torchvision_sets import DOWNLOADS
+    else:
+        from evaluation.datasets.torchvision_sets import DOWNLOADS
 
-    DOWNLOADS[name](str(root))
+        DOWNLOADS[name](str(root))
