@@ -162,8 +162,7 @@ def reproduce(arguments: list[str]) -> None:
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
     writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
-    recipe has. Recipes on several data sets take one folder per data
-    set: cc3m=DIR mscoco=DIR.
+    recipe has. Recipes on several data sets take one folder per data set: cc3m=DIR mscoco=DIR.
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
     Seeds 0 to 19 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them; 1000 on are for tuning.

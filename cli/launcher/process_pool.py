@@ -21,6 +21,7 @@ from typing import TypeVar
 import torch
 
 from clipx.errors import REQUEUE, UserError
+from clipx.utils.device import JOBS
 from clipx.utils.interrupts import end_with_parent
 
 Argument = TypeVar("Argument")
@@ -59,6 +60,7 @@ class Pool:
         """`gpus`: CUDA_VISIBLE_DEVICES of each slot."""
         cores = len(os.sched_getaffinity(0))
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
+        os.environ[JOBS] = str(len(gpus))
         self._threads = ThreadPoolExecutor(len(gpus))
         self._slots = [WorkerSlot(gpu) for gpu in gpus]
         self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
@@ -108,6 +110,7 @@ class Pool:
         for slot in self._slots:
             if slot.executor is not None:
                 slot.executor.shutdown()
+        os.environ.pop(JOBS, None)
 
 
 def append_output_to(file: Path) -> None:

@@ -450,11 +450,7 @@ class RunConfig:
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
     plugins: list[str] = setting([], "your modules that add terms, tasks, towers, sources, ...", resumable=True)
-    sets: str | None = setting(
-        None,
-        "folder of the evaluation sets with names (cifar10, ...) of all runs; null: below data.root",
-        resumable=True,
-    )
+    sets: str | None = setting(None, "folder of the evaluation sets with names; null: below data.root", resumable=True)
     seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
     runs: str = setting("runs", "folder of all run directories", FOLDER, resumable=True)
     data: DataConfig = field(default_factory=DataConfig)

@@ -121,7 +121,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     f"tune {GAP} lr=1e-3,-1": "lr=1e-3,-1 is out of range; allowed: numbers above 0, ascending",
     "tune recipe=demo": "on=held_out needs data.held_out=SHARE; or score another set",
     f"reproduce {GAP} jobs=0": "jobs=0 is out of range; allowed: 1 or more",
-    f"reproduce {GAP},gap_init_mini arms=bse": "arms=bse is no arm of recipe=gap_mini,gap_init_mini; allowed: base, ",
+    f"reproduce {GAP},gap_init_mini arms=bse": "arms=bse is no arm of gap_mini,gap_init_mini; allowed: base, ",
     f"reproduce {GAP} launch.slurm=": "SLURM is not on this machine (no sbatch on the PATH): submit on a login node",
     f"reproduce {GAP} launch.slurm= until=decided": "until=decided needs the results of a look before the next",
     f"tune {GAP} launch.slurm=": "clipx tune needs the scores of a grid before it extends it",
