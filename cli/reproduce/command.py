@@ -65,7 +65,7 @@ def reproduce(arguments: list[str]) -> None:
         return
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
-    submits = configs[0].launch.slurm is not None
+    submits = configs[0].launch.slurm is not None and not plan.options.report
     if submits:
         require_slurm(configs[0].launch)
     _check_evaluations(configs)
