@@ -73,15 +73,13 @@ test-dist: $(READY) ## run the tests of the training step, with every term on 1,
 SLURM := slurmctld=22.05* slurmd=22.05* slurm-client=22.05*
 APT := apt-get --quiet --quiet -o Debug::NoLocking=1 -o Dir::State::lists=$(CURDIR)/.slurm/lists \
   -o Dir::Cache=$(CURDIR)/.slurm -o Dir::Cache::archives=archives
-.slurm/.ready: constraints.txt
+.slurm/.ready:
 	rm -rf .slurm
 	mkdir -p .slurm/lists/partial .slurm/archives/partial .slurm/root
 	$(APT) update
 	$(APT) install --yes --download-only --reinstall --no-install-recommends $(SLURM)
 	for package in .slurm/archives/*.deb; do dpkg-deb --extract $$package .slurm/root || exit 1; done
 	rm -r .slurm/lists .slurm/archives
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target .slurm/python \
-	  hydra-submitit-launcher submitit
 	touch $@
 
 slurm: $(READY) .slurm/.ready ## unpack Debian's SLURM into .slurm/; nothing on the system changes
@@ -103,7 +101,7 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
-mini = $(REPRODUCE) $(if $(JOBS),,jobs=2) recipe=
+mini = $(REPRODUCE) $(if $(JOBS)$(shell command -v nvidia-smi),,jobs=2) recipe=# with GPUs, one run on each
 # $(call folder,CC3M): the folder that the user gives as CC3M=DIR; with DRY=1 it may be missing
 folder = $(or $($(1)),$(if $(DRY),$(1),$(error give the folder of the data: make $@ $(1)=FOLDER)))
 cc3m = cc3m=$(call folder,CC3M)

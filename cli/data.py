@@ -22,7 +22,7 @@ from urllib.request import getproxies
 import numpy as np
 
 from cli.settings.arguments import NoOptions, parse_arguments, take_options
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, SHARE, between, setting
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, FOLDER, SHARE, between, setting
 from clipx.data.loading.faults import check_bad_rate
 from clipx.data.preprocess import captions
 from clipx.data.preprocess.captions import Keywords, usable
@@ -30,7 +30,7 @@ from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index, publish
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.utils.files import new_file, write_text
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import ProgressBar
@@ -233,9 +233,9 @@ class MakeOptions:
 
 @dataclass(kw_only=True)
 class PullOptions:
-    """The options of `clipx data pull`."""
+    """The options of `clipx data pull` and `clipx data prepare`."""
 
-    root: str | None = setting(None, "folder of the evaluation sets")
+    sets: str = setting("data", "folder of the evaluation sets", FOLDER)
 
 
 def make(arguments: list[str]) -> None:
@@ -375,18 +375,26 @@ def _print_result(name: str, folder: Path) -> None:
 
 
 def pull(arguments: list[str]) -> None:
-    """Run `clipx data pull NAME root=DIR`: download an evaluation set; `clipx eval` finds it with the same root=."""
+    """Run `clipx data pull NAME sets=DIR`: download an evaluation set; `clipx eval` finds it with the same sets=."""
     from evaluation.datasets import named
-    from evaluation.datasets.torchvision_sets import DOWNLOADS
 
-    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(DOWNLOADS)}")
-    if not options.root:
-        raise UserError(f"clipx data pull {name} needs root=DIR")
+    (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(named.PULLED)}")
     try:
-        named.pull(name, Path(options.root))
+        named.pull(name, Path(options.sets).expanduser())
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
-        raise UserError(f"{name} was not downloaded: {error}") from error
-    print(f"clipx eval RUN datasets=[{name}] root={options.root}")
+        raise UserError(f"{name} was not downloaded: {one_line(error)}") from error
+    print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
+
+
+def prepare(arguments: list[str]) -> None:
+    """Run `clipx data prepare imagenet sets=DIR`: unpack the archives in DIR/imagenet, and check the set."""
+    from evaluation.datasets.labelled import prepare_imagenet
+
+    (name,), options = parse_arguments(arguments, PullOptions, "data prepare", "imagenet")
+    lookup({"imagenet": None}, name, "clipx data prepare")
+    found = prepare_imagenet(Path(options.sets).expanduser())
+    print(", ".join(f"{part}: {count:,} images" for part, count in found.items()))
+    print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
 
 
 @dataclass
@@ -446,6 +454,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "verify": verify,
     "make": make,
     "pull": pull,
+    "prepare": prepare,
     "embed": embed,
 }
 OPTIONS = {
@@ -453,6 +462,7 @@ OPTIONS = {
     "verify": VerifyOptions,
     "make": MakeOptions,
     "pull": PullOptions,
+    "prepare": PullOptions,
     "embed": EmbedOptions,
 }
 

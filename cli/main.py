@@ -73,9 +73,19 @@ def train(arguments: list[str]) -> None:
     Exit code 2: wrong input; 3: diverged; 75: stopped early and saved.
     clipx ls settings lists all settings; --cfg job prints those of this run; -m key=a,b,c sweeps over values.
     --config-dir DIR adds the recipes (YAML files) in DIR.
+    launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM and returns; launch.submit=false prints the jobs instead.
     """
     from cli.settings import compose
     from clipx.run.log_writers import check_wandb
+
+    if runs := compose.submitted_runs(arguments):
+        from cli.launcher.slurm import Job, script_of, submit
+
+        folders = [f"--config-dir={folder}" for folder in split_config_dir(arguments)[0]]
+        configs = [compose.compose_run(run) for run in runs]
+        jobs = [Job("cli.main", ["train", *r, *folders], c) for r, c in zip(runs, configs, strict=True)]
+        submit(script_of(jobs), configs[0].launch)
+        return
 
     def launch(config: "RunConfig") -> None:
         check_wandb("log.wandb", config.log.wandb)
@@ -98,10 +108,10 @@ def evaluate(arguments: list[str]) -> None:
     RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
     checkpoint=RUN and checkpoint=[RUN,RUN] may be written instead. A run is evaluated at its last checkpoint, or at the
     best one if train.keep_best is set. With several runs, jobs=N evaluates N at a time.
-    datasets= takes names of sets in root=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,
+    datasets= takes names of sets in sets=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,
     hf:FOLDER_OR_NAME, ...), or held_out: the pairs of data.held_out, for choosing settings. clipx ls data lists all.
     The default is data.evaluation of the run's config.
-    suite=datacomp38|vtab|clip13|composition adds those sets of the suite that are in root=DIR.
+    suite=datacomp38|vtab|clip13|composition adds those sets of the suite that are in sets=DIR.
     limit=N evaluates only N images of each set, for a quick look. Reports leave these results out.
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     interpolate=[0,0.25,0.5,0.75,1] evaluates the weights between the start weights of RUN (0) and its own (1); rows go
@@ -150,9 +160,9 @@ def reproduce(arguments: list[str]) -> None:
     clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
     clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
 
-    Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time, and writes a report. Run the
-    same command again to resume; finished runs are skipped. Recipes on several data sets take one folder per data
-    set: cc3m=DIR mscoco=DIR.
+    Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
+    writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
+    recipe has. Recipes on several data sets take one folder per data set: cc3m=DIR mscoco=DIR.
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
     Seeds 0 to 19 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them; 1000 on are for tuning.
@@ -160,6 +170,8 @@ def reproduce(arguments: list[str]) -> None:
     until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
     is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
+    launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM, at most jobs=N at a time, and the report after them, and
+    returns; launch.submit=false prints the jobs instead. report=true writes only the report.
     dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
     H200, L40S, RTX4090) at share=0.2 of its peak FLOP/s.
     """
@@ -299,7 +311,7 @@ def export(arguments: list[str]) -> None:
 
 
 def data(arguments: list[str]) -> None:
-    """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME
+    """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME | prepare NAME
 
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
@@ -308,7 +320,8 @@ def data(arguments: list[str]) -> None:
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
-    pull NAME root=DIR: downloads an evaluation set into DIR, where clipx eval with the same root= finds it.
+    pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.
+    prepare imagenet sets=DIR: unpacks the archives of ILSVRC 2012 in DIR/imagenet and checks the set.
     """
     from cli.data import data as start
 

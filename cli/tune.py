@@ -23,7 +23,7 @@ from rich.text import Text
 
 from cli.eval.one import evaluate
 from cli.launcher.process_pool import Pool
-from cli.settings.arguments import take_options
+from cli.settings.arguments import key_of, take_options
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from cli.train import train
@@ -129,6 +129,8 @@ def tune(arguments: list[str]) -> None:
     options, settings = take_options(arguments, Options, "tune")
     if not options.recipe:
         raise UserError("recipe= is missing: clipx tune recipe=NAME")
+    if any(key_of(text) == "launch.slurm" for text in settings):
+        raise UserError("clipx tune needs the scores of a grid before it extends it: leave launch.slurm= out")
     found = recipe(options.recipe)
     arms = options.arms or [*found.arms] or [""]
     if unknown := [arm for arm in arms if arm and arm not in found.arms]:

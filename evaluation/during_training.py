@@ -16,6 +16,7 @@ from clipx.utils.device import loader_processes
 from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import open_sets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
@@ -27,7 +28,7 @@ CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during t
 
 
 def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
-    """Return `LAYOUT:FOLDER` of each evaluation set of the run; the folders are below data.root.
+    """Return `LAYOUT:FOLDER` of each evaluation set of the run: named sets in `sets`, if given, others below data.root.
 
     `held_out` means the held-out pairs of the run, whose folder is `run` (default: that of the config).
 
@@ -36,10 +37,14 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
     entries = config.data.evaluation
     if HELD_OUT in entries and not config.data.held_out:
         raise UserError(f"data.evaluation={entries} needs pairs that are not trained on: set data.held_out")
-    root = ensure_root_folder(config.data) if set(entries) - {HELD_OUT} else Path()
+    named = Path(config.sets).expanduser() if config.sets else None
     specs = [(entry, *entry.partition(":")) for entry in entries]
     of_run = f"{HELD_OUT}:{run or RunFolder.of(config).path}"
-    return [of_run if entry == HELD_OUT else f"{kind}:{root / folder}" for entry, kind, _, folder in specs]
+    found = []
+    for entry, kind, _, folder in specs:
+        place = named if named and kind in NAMED else None
+        found.append(of_run if entry == HELD_OUT else f"{kind}:{place or ensure_root_folder(config.data) / folder}")
+    return found
 
 
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from cli.eval import one
 from cli.eval.find import find_runs
-from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
+from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from clipx.config.evaluation import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
@@ -82,7 +82,7 @@ def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[s
                 outcome = _outcome(each)
             yield str(each.checkpoint), outcome
         return
-    gpus = gpu_of_each_job(min(config.jobs, len(configs)), 0 if config.device == "cpu" else config.processes)
+    gpus = gpus_of_each_job(min(config.jobs, len(configs)), 0 if config.device == "cpu" else config.processes)
     with Pool(gpus) as pool:
         futures = {pool.submit(_in_worker, each): str(each.checkpoint) for each in configs}
         for future in as_completed(futures):

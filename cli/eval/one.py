@@ -149,10 +149,12 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
 
 def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
-    of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(config.root).expanduser())
-    datasets = [locate(spec, config.root, run.path if run else None) for spec in [*config.datasets, *of_suite]]
-    if not datasets and run is not None:
-        datasets = own_datasets(run.load_config(), run.path)
+    of_run = run.load_config() if run is not None else None
+    sets = config.sets or (of_run and of_run.sets) or "data"
+    of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(sets).expanduser())
+    datasets = [locate(spec, sets, run.path if run else None) for spec in [*config.datasets, *of_suite]]
+    if not datasets and of_run is not None and run is not None:
+        datasets = own_datasets(replace(of_run, sets=config.sets or of_run.sets), run.path)
     if not datasets:
         if run is not None and run.config.data.held_out:
             raise UserError(f"{run.path} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")

@@ -21,6 +21,7 @@ from typing import TypeVar
 import torch
 
 from clipx.errors import REQUEUE, UserError
+from clipx.utils.device import JOBS
 from clipx.utils.interrupts import end_with_parent
 
 Argument = TypeVar("Argument")
@@ -59,6 +60,7 @@ class Pool:
         """`gpus`: CUDA_VISIBLE_DEVICES of each slot."""
         cores = len(os.sched_getaffinity(0))
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
+        os.environ[JOBS] = str(len(gpus))
         self._threads = ThreadPoolExecutor(len(gpus))
         self._slots = [WorkerSlot(gpu) for gpu in gpus]
         self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
@@ -108,6 +110,7 @@ class Pool:
         for slot in self._slots:
             if slot.executor is not None:
                 slot.executor.shutdown()
+        os.environ.pop(JOBS, None)
 
 
 def append_output_to(file: Path) -> None:
@@ -118,23 +121,25 @@ def append_output_to(file: Path) -> None:
             os.dup2(output.fileno(), stream.fileno())
 
 
-def gpu_of_each_job(jobs: int, processes: int) -> list[str]:
-    """Return CUDA_VISIBLE_DEVICES of each job; "" (leave it unchanged) for one job, at most one GPU, or the CPU.
+def gpus_of_each_job(jobs: int | None, processes: int) -> list[str]:
+    """Return CUDA_VISIBLE_DEVICES of each job; "" (leave it unchanged) for one job, and on the CPU.
 
-    `processes`: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
+    Args:
+        jobs: runs at the same time; None: as many as the GPUs allow, one without GPUs.
+        processes: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
 
-    Raises UserError: several jobs at a time, on several GPUs, and a run with several processes.
+    Raises UserError: more GPUs are needed than this machine has.
     """
-    gpus = torch.cuda.device_count()
-    if gpus <= 1 or jobs == 1 or not processes:
+    gpus = torch.cuda.device_count() if processes else 0
+    most = max(1, gpus // max(1, processes))
+    if gpus and jobs is not None and jobs > most:
+        each = f" and {processes} for each run" if processes > 1 else ""
+        raise UserError(f"jobs={jobs}, but this machine has {gpus} GPU{'s' * (gpus > 1)}{each}; allowed: 1..{most}")
+    jobs = jobs or most
+    if jobs == 1 or not gpus:
         return [""] * jobs
-    if processes > 1:
-        raise UserError(
-            f"with jobs={jobs} each run gets one GPU, but a run has {processes} processes: set jobs=1, or "
-            "train.processes=1 (in clipx eval: processes=1)"
-        )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
-    return [visible[job % gpus] for job in range(jobs)]
+    return [",".join(visible[processes * job : processes * (job + 1)]) for job in range(jobs)]
 
 
 def _prepare(gpu: str) -> None:

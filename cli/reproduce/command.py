@@ -1,6 +1,7 @@
 """`clipx reproduce`: train and evaluate every arm and seed of a recipe, then write a report. Resumable."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from cli.launcher.process_pool import Pool, append_output_to, gpu_of_each_job
+from cli.exit_codes import exit_code_of
+from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
+from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
 from cli.report.claims import by_arm, hours, print_verdicts
 from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
-from cli.settings.arguments import key_of
+from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
@@ -62,14 +65,36 @@ def reproduce(arguments: list[str]) -> None:
         return
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
+    submits = configs[0].launch.slurm is not None and not plan.options.report
+    if submits:
+        require_slurm(configs[0].launch)
     _check_evaluations(configs)
     if missing := {config.recipe for config in configs if not config.data.evaluation}:
-        print(f"runs of {', '.join(sorted(missing))} are trained, but not evaluated: data.evaluation is empty")
-    processes = max((c.train.processes for c in configs if c.train.device != "cpu"), default=0)
-    gpus = gpu_of_each_job(plan.options.jobs, processes)
+        print(f"not evaluated, because data.evaluation is empty: {', '.join(sorted(missing))}", file=sys.stderr)
+    gpus = [] if submits or plan.options.report else _gpus(plan.options.jobs, runs)
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
-        _reproduce(plan, runs, designs, gpus)
+        if submits:
+            _submit(plan, runs, designs, arguments)
+        else:
+            _reproduce(plan, runs, designs, gpus)
+
+
+def _submit(plan: Plan, runs: list[PlannedRun], designs: list[Design], arguments: list[str]) -> None:
+    """Submit the unfinished runs, each after those that it starts from, and the only job that writes the report."""
+    from cli.reproduce.cost import state_of
+
+    folders = [f"--config-dir={folder}" for folder in split_config_dir(sys.argv)[0]]
+    depth: dict[Path, int] = {}
+    for run in parents_first(runs):
+        depth[run.folder] = max((depth[parent] + 1 for parent in run.parents if parent in depth), default=0)
+    left = [run for run in runs if state_of(run.config) != "finished"]
+    jobs = [Job("cli.reproduce.command", [*run.overrides, *folders], run.config, depth[run.folder]) for run in left]
+    jobs.append(Job("cli.main", ["reproduce", *arguments, *folders, "report=true"], runs[0].config, LAST))
+    if runs[0].config.launch.submit:
+        for design in designs:
+            store(plan.runs, design)
+    submit(script_of(jobs, plan.options.jobs), runs[0].config.launch)
 
 
 def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> None:
@@ -77,7 +102,7 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
-    tried, ending = _run(plan, runs, designs, gpus)
+    tried, ending = (_of_other_processes(runs), "") if plan.options.report else _run(plan, runs, designs, gpus)
     benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = tried.finished if plan.options.until else [run.folder for run in runs]
@@ -102,14 +127,15 @@ def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> N
     from cli.reproduce.cost import print_costs
     from clipx.training.forecast import TOWER_SHARE
 
+    jobs = plan.options.jobs or len(_gpus(None, runs))
     if plan.options.until:
         experiment = Experiment(runs, designs, plan.options.max_seeds)
-        if print_forecast(experiment, [r.folder for r in runs if _can_be_reported(r.folder)], plan.options.jobs):
+        if print_forecast(experiment, [r.folder for r in runs if _can_be_reported(r.folder)], jobs):
             return
         runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
         print("no run so far: the cost of the first look")
     device, share = plan.options.device or DEVICE, plan.options.share or TOWER_SHARE
-    print_costs([run.config for run in runs], device, share, plan.options.jobs, plan.out)
+    print_costs([run.config for run in runs], device, share, jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -122,7 +148,7 @@ def _check_evaluations(configs: list[RunConfig]) -> None:
                 check_evaluation(config, compose_eval(settings))
         except UserError as error:
             instead = "or choose other sets: data.evaluation=[NAME:FOLDER_BELOW_DATA_ROOT,...]"
-            raise UserError(f"recipe={config.recipe}: {error}; {instead}") from error
+            raise UserError(f"recipe={config.recipe}: {error}; name their folder, sets=DIR, {instead}") from error
 
 
 def evaluations_of(config: RunConfig) -> list[list[str]]:
@@ -185,6 +211,21 @@ def _run_benchmark(folder: Path) -> int:
     """Run a benchmark in a new process, whose end frees the 12 GB of the papers' towers; return its exit code."""
     command = [sys.executable, "-P", "-m", "cli.main", "bench", folder.name, f"out={folder}"]
     return subprocess.run(command, check=False).returncode
+
+
+def _of_other_processes(runs: list[PlannedRun]) -> Tried:
+    """Return which runs are finished, for example by jobs of SLURM."""
+    from cli.reproduce.cost import state_of
+
+    left = {run.folder: state for run in runs if (state := state_of(run.config)) != "finished"}
+    failures = {folder: Fault(f"{state}, not finished; {folder}/output.log says why") for folder, state in left.items()}
+    return Tried([run.folder for run in runs if run.folder not in left], {**failures})
+
+
+def _gpus(jobs: int | None, runs: list[PlannedRun]) -> list[str]:
+    """Return CUDA_VISIBLE_DEVICES of each job on this machine, as gpus_of_each_job."""
+    on_gpus = [run.config.train.processes for run in runs if run.config.train.device != "cpu"]
+    return gpus_of_each_job(jobs, max(on_gpus, default=0))
 
 
 def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Tried, str]:
@@ -262,7 +303,7 @@ def _failure(error: Exception) -> str:
 
 
 def run_one(overrides: list[str]) -> str:
-    """Train and evaluate one run in this process of the pool, with output to RUN/output.log. Return a message."""
+    """Train and evaluate one run in this process, with output to RUN/output.log. Return a message."""
     from cli.eval.one import evaluate
     from cli.train import train
 
@@ -298,3 +339,17 @@ def run_one(overrides: list[str]) -> str:
     if (ended := RunFolder(run).divergence()) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s"
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s"
+
+
+def main() -> None:
+    """Train a run with these settings as a job of SLURM, on each of its machines; the first one evaluates it."""
+    from cli.train import train
+
+    for number in handled_signals():
+        signal.signal(number, _stop)
+    is_first, settings = os.environ.get("SLURM_PROCID", "0") == "0", split_config_dir(sys.argv[1:])[1]
+    sys.exit(exit_code_of(lambda: print(run_one(settings)) if is_first else train(compose_run(settings))))
+
+
+if __name__ == "__main__":
+    main()

@@ -51,7 +51,8 @@ class Options:
     seeds: int | None = setting(None, "seeds of each arm", AT_LEAST_1)
     first_seed: int = setting(0, "first of them: 0 for verdicts, 100 for a replication", FIRST_SEEDS)
     scale: list[str] = setting([], "axes of the ladders to run; empty: every run once, as the recipe says")
-    jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
+    jobs: int | None = setting(None, "runs at the same time; null: one on each GPU, with launch.slurm all", AT_LEAST_1)
+    report: bool = setting(False, "only write the report of the finished runs")
     dry: bool = setting(False, "only list the runs and their cost")
     out: str = setting("", "folder of the report")
     until: str | None = setting(None, "add seeds until every claim is decided", choices=("decided",))
@@ -117,13 +118,14 @@ def make_plan(arguments: list[str]) -> Plan:
     _check(options, settings)
     data_roots = _data_roots(options.recipe, roots, settings)
     folder = Path(next((text_of(s) for s in settings if s.startswith("runs=")), "runs"))
-    looks = {name: _looks(options.looks, folder, name) for name in options.recipe}
+    names = [name for name in options.recipe if not options.arms or {*options.arms} & {*recipe(name).arms}]
+    looks = {name: _looks(options.looks, folder, name) for name in names}
     if options.until:
         _check_until(options, looks)
     if options.first_seed and (options.seeds or 0) > len(REPLICATION):
         raise UserError(f"seeds={options.seeds}: a replication has {len(REPLICATION)} seeds, 100 to 107")
     overrides = []
-    for name in options.recipe:
+    for name in names:
         of_all = [*data_roots.get(name, []), *settings]
         seeds = range(options.first_seed, options.first_seed + _seeds(name, options, looks[name]))
         points = [point for axis in options.scale for point in recipe(name).scale[axis]] or [[]]
@@ -226,6 +228,12 @@ def _check(options: Options, settings: list[str]) -> None:
             raise UserError(f"{text} is for clipx train; here write {correct}")
     if not options.recipe:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
+    arms = dict.fromkeys(arm for name in options.recipe for arm in recipe(name).arms)
+    if unknown := [arm for arm in options.arms if arm not in arms]:
+        allowed = ", ".join(arms) or "none"
+        raise UserError(f"arms={unknown[0]} is no arm of {','.join(options.recipe)}; allowed: {allowed}")
+    if options.until and any(key_of(text) == "launch.slurm" for text in settings):
+        raise UserError("until=decided needs the results of a look before the next: use seeds=N with launch.slurm")
     for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
         if (value := getattr(options, key)) is not None and not getattr(options, needed):
             text = f"{value:g}" if isinstance(value, float) else value
@@ -289,7 +297,7 @@ def _runs_of_recipe(name: str, chosen: list[str], seeds: range, of_all: list[str
     """Return the overrides of each run of a recipe at a point of a ladder ([]: the recipe's own scale)."""
     settings = [*of_all, *point]
     found = recipe(name)
-    arms = list(dict.fromkeys(chosen or found.arms))
+    arms = [arm for arm in dict.fromkeys(chosen or found.arms) if arm in found.arms]
     for arm in arms:
         for override in found.arms.get(arm, []):
             key = key_of(override)

@@ -119,6 +119,18 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         raise most_severe(failures)("; ".join(map(str, failures)))
 
 
+def submitted_runs(arguments: list[str]) -> list[list[str]]:
+    """Return the overrides of each run of `clipx train` with launch.slurm=; [] without it, or with --cfg.
+
+    Raises UserError: invalid arguments.
+    """
+    if shows_config(arguments) or not any(key_of(argument) == "launch.slurm" for argument in arguments):
+        return []
+    messages.refuse_options(arguments)
+    given, options = _split_options(arguments)
+    return _jobs(_parse(_quoted(given))) if {"-m", "--multirun"} & set(options) else [given]
+
+
 def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split overrides from Hydra's options with their values: Hydra refuses overrides on both sides of an option.
 
@@ -332,11 +344,9 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
             messages.refuse_missing(with_names, chosen)
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
-    # again, because a launcher of Hydra may have started this process
     permit("programs", _typed_programs(overrides))
     permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
     refuse_new_root(config.data.source, config.data.root)
-    permitted_plugins(overrides)
     load_plugins_of_file(config.plugins)
     check(config)
     check_combinations(config)
@@ -364,10 +374,6 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
-        if "hydra/launcher/submitit" in str(error):
-            raise UserError(
-                "hydra/launcher=submitit_slurm needs the extra `slurm`: pip install -e '.[slurm]' in the checkout"
-            ) from error
         if (choice := messages.unknown_choice(error)) and (group := choice[0]) in GROUPS:
             lookup(by_group([choice[1]])[group], choice[1], group)
         refuse_wrong_types(error)

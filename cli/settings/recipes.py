@@ -40,8 +40,8 @@ from clipx.utils.trust import check_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
 # Settings that only the command line may give: what is written where, which code runs, and which machine is called
-TYPED = ("hydra", "runs", "launch")
-TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out", "root")  # `out` and `root` of clipx eval
+TYPED = ("hydra", "runs", "launch", "sets")
+TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out")  # `out` of clipx eval
 MOST_SEEDS = 1000
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
 

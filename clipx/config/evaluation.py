@@ -23,10 +23,10 @@ class EvalConfig:
     datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
     suite: str = setting(
         "none",
-        "also evaluate the data sets of this group that are below root; their mean is printed only if all are there",
+        "also evaluate the data sets of this group that are in sets; their mean is printed only if all are there",
         choices=("none", "datacomp38", "vtab", "clip13", "composition"),
     )
-    root: str = setting("data", "folder of the data sets given by NAME")
+    sets: str | None = setting(None, "folder of the data sets given by NAME; null: that of the run, or data")
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(
         "corrected",

@@ -413,6 +413,10 @@ class LaunchConfig:
     nodes: int = setting(1, "number of machines", AT_LEAST_1, resumable=True)
     rendezvous: str | None = setting(None, "HOST:PORT of one of the machines, to which all connect", resumable=True)
     max_restarts: int = setting(3, "restarts from the last checkpoint if a process fails", AT_LEAST_0, resumable=True)
+    slurm: str | None = setting(
+        None, "sbatch's options ('--time=24:00:00 --cpus-per-task=96'): submit to SLURM and return", resumable=True
+    )
+    submit: bool = setting(True, "false: only print the script that submits to SLURM", resumable=True)
 
 
 @dataclass(kw_only=True)
@@ -452,6 +456,7 @@ class RunConfig:
     arm: str = setting("", "arm of the recipe, whose overrides this config already contains")
     claims: list[str] = setting([], "the papers' claims that runs of this recipe test", resumable=True)
     plugins: list[str] = setting([], "your modules that add terms, tasks, towers, sources, ...", resumable=True)
+    sets: str | None = setting(None, "folder of the evaluation sets with names; null: below data.root", resumable=True)
     seed: int = setting(0, "seed of weights, data order and augmentation", AT_LEAST_0)
     runs: str = setting("runs", "folder of all run directories", FOLDER, resumable=True)
     data: DataConfig = field(default_factory=DataConfig)

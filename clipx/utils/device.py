@@ -18,6 +18,7 @@ PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "tf32": None, "bf16":
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 LARGEST_REUSED = 64 * 2**20  # bytes of a tensor; small, because up to version 2.37 glibc may keep eight such blocks
 MOST_KEPT = 2**30  # bytes
+JOBS = "CLIPX_JOBS"  # environment variable: runs that a pool trains at the same time on this machine
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 # settings with which a training step needs less memory
 TRAIN_MEMORY_HINT = "train.grad_checkpointing=true, train.precision=bf16 or train.accumulation=2"
@@ -32,8 +33,8 @@ def loader_processes(workers: int | str) -> int:
     """Return the number of data.workers. With auto: the cores of this rank, less one for training, at least one."""
     if isinstance(workers, int):
         return workers
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this machine, set by torchrun
-    return max(1, len(os.sched_getaffinity(0)) // ranks - 1)
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this run on this machine, set by torchrun
+    return max(1, len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1"))) - 1)
 
 
 def choose_device(name: str, key: str = "train.device") -> torch.device:

@@ -5,9 +5,12 @@ over fewer examples is a different score. `open_dataset` and `Images` put the se
 """
 
 import hashlib
+import json
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, overload
 
@@ -19,12 +22,50 @@ from PIL.Image import Image
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode, to_rgb
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.files import SUFFIXES
 from clipx.errors import UserError, prefixed
-from clipx.utils.files import content_hash
+from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.trust import load_json
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
+MANY = 20_000
+SETTLED = 2 * 10**9  # nanoseconds after which a further change of a folder has another modification time, on any drive
+File = tuple[str, int, int]  # path or name, bytes, modification time in nanoseconds
+Paths = Sequence[Path | str]
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+
+
+def scan(folders: list[Path]) -> list[list[File]]:
+    """Return the images of each folder, sorted by name.
+
+    From MANY images on, the answer is kept in the cache folder until a folder changes, because looking at a million
+    files takes minutes. A folder changes when a file is added, removed or renamed, not when it is overwritten.
+
+    Raises UserError: a folder has no images, or a file cannot be read.
+    """
+    changed = [folder.stat().st_mtime_ns for folder in folders]
+    kept = cache_home() / "listings" / f"{content_hash([str(folder.absolute()) for folder in folders])}.json"
+    with suppress(OSError, ValueError, KeyError):
+        if (known := json.loads(kept.read_bytes()))["changed"] == changed:
+            return [[(name, size, when) for name, size, when in of_folder] for of_folder in known["files"]]
+    found = [_scan(folder) for folder in folders]
+    if sum(map(len, found)) >= MANY and max(changed) < time.time_ns() - SETTLED:
+        write_text(kept, json.dumps({"changed": changed, "files": found}))
+    return found
+
+
+def _scan(folder: Path) -> list[File]:
+    found = []
+    try:
+        for entry in os.scandir(folder):
+            if entry.name.lower().endswith(SUFFIXES) and entry.name[0] != ".":
+                status = entry.stat()
+                found.append((entry.name, status.st_size, status.st_mtime_ns))
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+    if not found:
+        raise UserError(f"{folder} holds no images")
+    return sorted(found)
 
 
 def short_name(folder: Path) -> str:
@@ -151,21 +192,26 @@ class SourceImages(Images):
 class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
-    def __init__(self, root: Path, paths: Sequence[Path], boxes: Sequence[Box] | None = None) -> None:
+    def __init__(
+        self, root: Path, paths: Paths, boxes: Sequence[Box] | None = None, files: list[File] | None = None
+    ) -> None:
         """The fingerprint is a hash of `boxes`, and of each file's path relative to `root`, size and modification time.
 
-        `boxes`: the part of each image that is used; None: all.
+        Args:
+            boxes: the part of each image that is used; None: all.
+            files: path relative to `root`, size and time of each image, if they are known.
 
         Raises UserError: a file is missing.
         """
         self.paths = paths
         self.boxes = boxes
-        try:
-            stats = [path.stat() for path in paths]
-        except OSError as error:
-            raise UserError(f"{error.filename} is missing") from None
-        names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
-        files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
+        if files is None:
+            try:
+                stats = [Path(path).stat() for path in paths]
+            except OSError as error:
+                raise UserError(f"{error.filename} is missing") from None
+            names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
+            files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:

@@ -3,6 +3,8 @@
 `part` is the set's own name of a split.
 """
 
+import shutil
+import tarfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from clipx.data.sources.files import SUFFIXES, entries, read_json, read_text
+from clipx.data.sources.files import entries, read_json, read_text
 from clipx.errors import UserError, one_line
 from evaluation.datasets import prompts
-from evaluation.datasets.files import ArrayImages, FileImages
+from evaluation.datasets.files import ArrayImages, File, FileImages, scan
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 
@@ -117,17 +119,18 @@ def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
 
     The validation images may also lie in one folder, as published, with their ids in a file, see `_validation_ids`.
 
-    Raises UserError: the number of folders differs from the number of classes.
+    Raises UserError: the number of folders differs from the number of classes, or validation images are missing.
     """
     folder = root / "imagenet" / part
     if part == "val" and not any(path.is_dir() for path in folder.iterdir()):
-        images, ids = images_of(folder), _validation_ids(root / "imagenet")
-        if len(images) != len(ids) or len(set(ids)) != classes:
-            raise UserError(f"{folder} has {len(images)} images, the list of ids {len(ids)} of {len(set(ids))} classes")
+        ids = _validation_ids(root / "imagenet")
+        split = of_folders(root, {0: folder})
+        if len(split.label) != len(ids) or len(set(ids)) != classes:
+            problem = f"has {len(split.label)} images, the list of ids {len(ids)} of {len(set(ids))} classes"
+            raise UserError(f"{folder} {problem}")
         order = {one: label for label, one in enumerate(sorted(set(ids)))}
-        return split_of_files(root, images, [order[one] for one in ids])
-    folders = _class_folders(folder, classes)
-    return _by_label(root, {label: images_of(folder) for label, folder in enumerate(folders)})
+        return Split(split.images, torch.tensor([order[one] for one in ids]))
+    return of_folders(root, dict(enumerate(_class_folders(folder, classes))), equal=part == "val")
 
 
 SYNSETS, DEVKIT = "imagenet_2012_validation_synset_labels.txt", "ILSVRC2012_devkit_t12/data"
@@ -157,17 +160,62 @@ def _validation_ids(folder: Path) -> list[str]:
         raise UserError(f"{folder / DEVKIT} does not hold the devkit as published ({one_line(error)})") from error
 
 
+ARCHIVES = {  # folder of ILSVRC 2012 -> archive of image-net.org
+    "val": "ILSVRC2012_img_val.tar",
+    "ILSVRC2012_devkit_t12": "ILSVRC2012_devkit_t12.tar.gz",
+    "train": "ILSVRC2012_img_train.tar",
+}
+
+
+def prepare_imagenet(root: Path) -> dict[str, int]:
+    """Unpack the archives of ILSVRC 2012 in `root/imagenet`, but for what is unpacked; return the images of each split.
+
+    The archive of training images, which only the linear probe needs, may be missing.
+
+    Raises UserError: an archive is missing or corrupt, or the set is not complete.
+    """
+    folder = root / "imagenet"
+    for part, name in ARCHIVES.items():
+        archive, partial = folder / name, folder / f".{part}"
+        if (folder / part).exists() or (part == "train" and not archive.is_file()):
+            continue
+        if not archive.is_file():
+            raise UserError(f"no {folder / part}, and no {archive} to unpack; it comes from image-net.org")
+        shutil.rmtree(partial, ignore_errors=True)
+        _unpack(archive, partial)
+        inner = partial / part  # the devkit is in a folder of its name
+        (inner if inner.is_dir() else partial).rename(folder / part)  # only when it is complete
+        shutil.rmtree(partial, ignore_errors=True)
+    splits = [part for part in ("val", "train") if (folder / part).exists()]
+    return {part: len(imagenet("imagenet", root, part, 1000).label) for part in splits}
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar file; an archive in it, n01440764.tar, into a folder of its name."""
+    try:
+        with tarfile.open(archive) as members:
+            for member in members:
+                if not member.name.endswith(".tar"):
+                    members.extract(member, folder, filter="data")
+                    continue
+                with tarfile.open(fileobj=members.extractfile(member)) as images:
+                    images.extractall(folder / Path(member.name).stem, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UserError(f"{archive} cannot be unpacked: {one_line(error)}") from error
+
+
 def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     """Open `root/IMAGENETV2`: one folder per class, named by the label.
 
-    Raises UserError: a folder's name is not a class index.
+    Raises UserError: a folder's name is not a class index, or a class has no folder, or fewer images than others.
     """
     folder = root / IMAGENETV2
     names = [path.name for path in folder.iterdir() if path.is_dir()]
     for name in names:
         if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
-    return _by_label(folder, {int(name): images_of(folder / name) for name in sorted(names, key=int)})
+    _class_folders(folder, classes)
+    return of_folders(folder, {int(name): folder / name for name in sorted(names, key=int)}, equal=True)
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -189,7 +237,7 @@ def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> L
     names = prompts.classnames("imagenet1k")
     chosen = [names[label_of[path.name]] for path in folders]
     # read on first use
-    readers = {"test": lambda: _by_label(folder, {label: images_of(path) for label, path in enumerate(folders)})}
+    readers = {"test": lambda: of_folders(folder, dict(enumerate(folders)))}
     return Labelled(spec, folder.name, chosen, prompts.templates_of("imagenet1k"), readers, settings)
 
 
@@ -200,18 +248,17 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
 
     Raises UserError: the number of folders differs from the number of classes, or a class has at most 30 images.
     """
-    chosen: dict[int, list[Path]] = {}
+    chosen = []
     generator = torch.Generator().manual_seed(SEED)
     folders = _class_folders(root / "caltech101" / "101_ObjectCategories", classes)
-    for label, folder in enumerate(folders):
-        found = images_of(folder)
+    for folder, found in zip(folders, scan(folders), strict=True):
         if len(found) <= TRAIN_PER_CLASS:
             problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
             raise UserError(f"{folder} {problem}")
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
-        chosen[label] = [found[i] for i in sorted(kept)]
-    return _by_label(root, chosen)
+        chosen.append([found[i] for i in sorted(kept)])
+    return _split(root, dict(enumerate(folders)), chosen)
 
 
 def _class_folders(folder: Path, classes: int) -> list[Path]:
@@ -222,18 +269,26 @@ def _class_folders(folder: Path, classes: int) -> list[Path]:
     return found
 
 
-def images_of(folder: Path) -> list[Path]:
-    """Return the image files of a folder, sorted by name. Raises UserError: there are none."""
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
-    if not found:
-        raise UserError(f"{folder} holds no images")
-    return found
+def of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Split:
+    """Return the images of label -> folder.
+
+    Raises UserError: a folder has no images; with `equal`, folders have different numbers of images.
+    """
+    found = scan([*folders.values()])
+    (fewest, poor), (most, rich) = (of(zip(map(len, found), folders.values(), strict=True)) for of in (min, max))
+    if equal and fewest < most:
+        raise UserError(f"{poor} is not complete: it has {fewest} images, {rich} {most}")
+    return _split(root, folders, found)
 
 
-def _by_label(root: Path, by_label: dict[int, list[Path]]) -> Split:
-    paths = [path for of_class in by_label.values() for path in of_class]
-    labels = [label for label, of_class in by_label.items() for _ in of_class]
-    return split_of_files(root, paths, labels)
+def _split(root: Path, folders: dict[int, Path], found: list[list[File]]) -> Split:
+    """Return the images of label -> folder; `found`: the images of each folder that belong to the split."""
+    below = [folder.relative_to(root).as_posix() for folder in folders.values()]
+    parts = zip(below, found, strict=True)
+    files = [(f"{folder}/{name}", size, changed) for folder, of in parts for name, size, changed in of]
+    paths = [f"{root}/{name}" for name, *_ in files]  # texts, because a million Paths take a gigabyte
+    label = torch.tensor([*folders]).repeat_interleave(torch.tensor([*map(len, found)]))
+    return Split(FileImages(root, paths, files=files), label)
 
 
 FEWEST = 3  # objects in class 0

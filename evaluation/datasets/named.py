@@ -62,6 +62,7 @@ class Placed:
     place: str  # file or folder below root
     layout: Callable[[str, Path, Settings], AnyDataset]
     get: str = ""  # as in Classes
+    hub: str = ""  # repository on the Hugging Face hub from which `clipx data pull` downloads the folder
 
     def open(self, name: str, spec: str, root: Path, settings: Settings) -> AnyDataset:
         """Open the set. Raises UserError: the set is missing or has another layout."""
@@ -82,22 +83,18 @@ def _variant(what: str, classes: int, place: str) -> Placed:
     return Placed(f"{classes:,} classes, {what}", place, partial(labelled.open_variant, classes), get)
 
 
-def _hub(repository: str, place: str) -> str:
-    return f"`hf download {repository} --repo-type dataset --local-dir ROOT/{place}`"
-
-
 def _shards(what: str, folder: str) -> Placed:
     """Return a set that CLIP-benchmark distributes as shards; its file benchmark/webdatasets.txt lists these sets."""
-    return Placed(what, folder, open_wds, _hub(f"clip-benchmark/{folder}", folder))
+    return Placed(what, folder, open_wds, hub=f"clip-benchmark/{folder}")
 
 
 def _datacomp(what: str, folder: str, metric: str = "") -> Placed:
     """Return a set that DataComp (Gadre et al. 2023) distributes as shards, with its main metric if not top-1."""
-    return Placed(what, folder, partial(open_wds, metric=metric), _hub(f"djghosh/{folder}", folder))
+    return Placed(what, folder, partial(open_wds, metric=metric), hub=f"djghosh/{folder}")
 
 
 def _order(what: str, name: str, place: str) -> Placed:
-    return Placed(what, place, open_order, _hub(f"gowitheflow/{name}", place))
+    return Placed(what, place, open_order, hub=f"gowitheflow/{name}")
 
 
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
@@ -117,7 +114,7 @@ NAMED: dict[str, Classes | Placed] = {
         "imagenet1k",
         "imagenet1k",
         {"test": "val"},
-        "the ILSVRC 2012 archives from image-net.org, a folder per WordNet id in imagenet/train and imagenet/val",
+        "`clipx data prepare imagenet sets=ROOT`, with the ILSVRC 2012 archives of image-net.org in ROOT/imagenet",
     ),
     "imagenetv2": Classes(
         "10,000 matched-frequency images",
@@ -243,7 +240,8 @@ NAMED: dict[str, Classes | Placed] = {
         "400 minimal pairs; both captions have the same words",
         "winoground",
         open_winoground,
-        f"{_hub('facebook/winoground', 'winoground')}, then data/images.zip unpacked in its folder",
+        "`hf download facebook/winoground --repo-type dataset --local-dir ROOT/winoground` (after its conditions are "
+        "accepted on the hub), then data/images.zip unpacked in its folder",
     ),
     "winogavil": Placed(
         "3,568 cues with 5 to 12 images, of which some are right",
@@ -255,16 +253,19 @@ NAMED: dict[str, Classes | Placed] = {
         "135 minimal pairs, 9 visual patterns",
         "MMVP_VLM",
         open_mmvp,
-        _hub("MMVP/MMVP_VLM", "MMVP_VLM"),
+        hub="MMVP/MMVP_VLM",
     ),
 }
+
+
+PULLED = [name for name, known in NAMED.items() if not known.get]  # the sets that `pull` downloads
 
 
 def require(name: str, root: Path, marker: str, get: str) -> None:
     """Raise UserError if `root/marker` is missing; the message has `get`, or `clipx data pull` if `get` is ""."""
     if not (root / marker).exists():
         source = get.replace("ROOT", str(root))
-        how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} root={root}`"
+        how = f"it comes from {source}" if source else f"get it with `clipx data pull {name} sets={root}`"
         raise UserError(f"no {root / marker}; {how}")
 
 
@@ -274,15 +275,22 @@ def present(name: str, root: Path) -> bool:
 
 
 def pull(name: str, root: Path) -> None:
-    """Download a set with torchvision into the folder where `clipx eval` looks for it.
+    """Download a set into the folder where `clipx eval` looks for it, with torchvision or from the Hugging Face hub.
 
-    Raises UserError: the name is unknown, or the set is not in DOWNLOADS (the message says where to get it). Does not
-    catch torchvision's errors of a failed download.
+    Raises UserError: the name is unknown, or the set cannot be downloaded (the message says where to get it). Does not
+    catch the libraries' errors of a failed download.
     """
     known = lookup(NAMED, name, "clipx data pull")
-    from evaluation.datasets.torchvision_sets import DOWNLOADS
-
-    if name not in DOWNLOADS:
+    if known.get:
         raise UserError(f"{name} cannot be pulled; it comes from {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
-    DOWNLOADS[name](str(root))
+    if isinstance(known, Placed) and known.hub:
+        from huggingface_hub import snapshot_download
+
+        partial = root / f".{known.place}"  # renamed when it is complete; the next call goes on with it
+        snapshot_download(known.hub, repo_type="dataset", local_dir=partial)
+        partial.rename(root / known.place)
+    else:
+        from evaluation.datasets.torchvision_sets import DOWNLOADS
+
+        DOWNLOADS[name](str(root))

@@ -61,7 +61,7 @@ def sets_of(suite: str, root: Path) -> list[str]:
     found = [name for name in names if present(name, root)]
     if not found:
         raise UserError(
-            f"suite={suite}: none of its sets is below root={root} ({', '.join(names)}); clipx ls data describes them"
+            f"suite={suite}: none of its sets is in sets={root} ({', '.join(names)}); clipx ls data describes them"
         )
     return found
 

@@ -58,8 +58,10 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
         ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
         ("make cc3m urls=x root=y size=big", "size=big must be a whole number"),
         ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; to get the list: Train_GCC"),
-        ("pull cifar10", "clipx data pull cifar10 needs root=DIR"),
-        ("pull mmvp root=x", "mmvp cannot be pulled; it comes from `hf download"),
+        ("pull cifar10 sets=", "sets= has no value"),
+        ("pull winoground sets=x", "winoground cannot be pulled; it comes from `hf download"),
+        ("prepare cifar10", "clipx data prepare cifar10 is not known"),
+        ("prepare imagenet sets=x", "no x/imagenet/val, and no x/imagenet/ILSVRC2012_img_val.tar to unpack"),
         ("verify x max_bad_rate=5", "max_bad_rate=5 is out of range; allowed: 0..1"),
     ],
 )
@@ -183,10 +185,10 @@ def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
 
     monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", offline)
     with pytest.raises(UserError, match=r"cifar10 was not downloaded: .*Name or service not known"):
-        data(["pull", "cifar10", f"root={tmp_path}"])
+        data(["pull", "cifar10", f"sets={tmp_path}"])
     got: list[str] = []
     monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", got.append)
-    data(["pull", "cifar10", f"root={tmp_path}"])
+    data(["pull", "cifar10", f"sets={tmp_path}"])
     assert got == [str(tmp_path)] and "datasets=[cifar10]" in capsys.readouterr().out
 
 

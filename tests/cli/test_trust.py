@@ -54,6 +54,9 @@ RECIPES = {  # name -> recipe, and what the line names
         "arms: {a: ['+hydra.job_logging.handlers.h={class: logging.FileHandler, filename: PWNED}']}",
         "hydra.job_logging.handlers.h may only be set"),
     "launcher": ("defaults: [demo, {override /hydra/launcher: submitit_slurm}]", "must be a list of recipes"),
+    "jobs_of_an_arm": (
+        "arms: {a: ['launch.slurm=--wrap=\"touch PWNED\"']}", "launch.slurm may only be set on the command line"),
+    "sets": ("sets: PWNED", "sets may only be set on the command line"),
     "runs": ("runs: PWNED", "runs may only be set on the command line"),
     "server": ("launch: {nodes: 2, rendezvous: 'example.org:29500'}", "launch may only be set on the command line"),
     "rendered": ("data: {root: PWNED}", "only rendered into a folder of the command line"),

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,25 @@ def test_too_few_pairs_are_refused_before_training(tmp_path: Path) -> None:
     done = clipx_here("tune", "recipe=tiny", "--config-dir=.", cwd=tmp_path, code=2)
     assert "on=held_out has 16 images; at least 1,000 are needed" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.long
+@pytest.mark.guards_data
+def test_eight_arms_killed_and_resumed_end_with_the_same_table(tmp_path: Path) -> None:
+    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_PAIRS + 100)
+    arms = "".join(f"  a{k}: [objective=clip, train.batch_size={8 + k}]\n" for k in range(8))
+    (tmp_path / "tiny.yaml").write_text(RECIPE.partition("arms:")[0] + "arms:\n" + arms)
+    command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3"]
+    whole = clipx(*command, "out=whole", cwd=tmp_path).stdout
+    call = [sys.executable, "-m", "cli.main", *command, "out=killed"]
+    with subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("4/"):
+            assert process.poll() is None
+        process.kill()
+    assert clipx(*command, "out=killed", cwd=tmp_path).stdout.replace("killed/", "whole/") == whole
+    tables = [(tmp_path / out / "tuning.csv").read_text() for out in ("killed", "whole")]
+    assert tables[0] == tables[1] and tables[0].count(",a7,") >= 2
 
 
 @pytest.mark.long

@@ -84,7 +84,7 @@ def test_the_command_scores_sets_of_three_layouts(tmp_path: Path, capsys: pytest
     config = EvalConfig(
         model="open_clip:mini-48/random",
         datasets=[f"clevr:{DATA}/CLEVR_v1.0", f"coco:{DATA}/coco/annotations/captions_train2017.json", "mmvp"],
-        root=str(tmp_path),
+        sets=str(tmp_path),
         out=str(tmp_path / "out"),
         pools=[20],
         workers=0,

@@ -64,11 +64,6 @@ class Cluster:
         assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}"
         return done.stdout
 
-    def submit(self, script: str, folder: Path) -> str:
-        """Submit a job script from a folder, and return the job's number. Its output goes to slurm-NUMBER.out there."""
-        (folder / "job.sh").write_text(script)
-        return self.run("sbatch", "--parsable", "job.sh", cwd=folder).strip()
-
     def job(self, number: str, field: str) -> str:
         """Return a field of a job as `scontrol show job` prints it, for example JobState."""
         found = re.search(rf"\b{field}=(\S+)", self.run("scontrol", "show", "job", number))
@@ -126,7 +121,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         "SLURM_CONF": str(folder / "slurm.conf"),
         "PATH": os.pathsep.join(path),
         "LD_LIBRARY_PATH": f"{libraries.parent}:{libraries}",
-        "PYTHONPATH": f"{ROOT}:{INSTALLED / 'python'}",
+        "PYTHONPATH": str(ROOT),
         "CLIPX_CACHE": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
     }

@@ -1,15 +1,10 @@
-"""Jobs on SLURM: signals, requeued jobs, a lost node and a sweep. Run by `make test-slurm`.
-
-The commands are those of docs/scaling.md, for two nodes without GPUs, and with a tiny recipe.
-"""
+"""Jobs on SLURM: signals, requeued jobs, a lost node, and an experiment of two recipes. Run by `make test-slurm`."""
 
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,21 +13,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx.run.checkpoint import checkpoints
-from tests.helpers.commands import tiny
-from tests.helpers.folder import write_shards
-from tests.helpers.ports import free_ports
+from tests.helpers.commands import RECIPE, tiny, write_recipe
+from tests.helpers.runs import lines
 from tests.slurm.cluster import INSTALLED, NODES, Cluster, running_cluster, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
-TEXT = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
 STEPS = 120  # enough that a run does not end before a signal that is sent at its first step
-SIZES = {  # in docs/scaling.md -> in these tests
-    r"--nodes=8": "--nodes=2",
-    r" --gpus-per-node=8| hydra.launcher.gpus_per_node=8": "",
-    r"cpus(.)per.task=96": r"cpus\1per\1task=2",
-    r"timeout_min=1440": "timeout_min=10",  # submitit takes any signal in a job's last ten minutes as the time limit
-    r"train.processes=8 data.workers=8": "train.processes=1",
-}
+CPU = ["train.device=cpu", "log.every=1", "train.save_every=10", "launch.slurm=--time=60 --cpus-per-task=2"]
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +32,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a working folder with data and .venv."""
+    """Return a working folder with data and two recipes of two arms and three seeds."""
     folder = tmp_path_factory.mktemp("work")
-    write_shards(folder / "shards" / "train", samples=64)
-    (folder / ".venv").symlink_to(sys.prefix)
+    recipe = RECIPE.replace("samples: 16", f"samples: {8 * STEPS}").replace("seeds: 2", "seeds: 3")
+    write_recipe(folder, "one", recipe)
+    other = recipe.replace("hot: [temperature.tau=0.5]", "cold: [temperature.tau=0.05]")
+    (folder / "recipes" / "two.yaml").write_text(other.format(root=folder / "shards"))
     return folder
 
 
 def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_of_an_uninterrupted_run(
     cluster: Cluster, folder: Path
 ) -> None:
-    number = cluster.submit(job_script("stopped"), folder)
+    number = submit(cluster, folder, "stopped")
     run = folder / "runs" / "stopped" / "s0"
     cluster.wait_for(number, lambda: log_lines(run), f"{run} has no step")
     cluster.run("scancel", "--signal=STOP", number)  # otherwise the run may end before SLURM checks time limits
@@ -69,13 +58,12 @@ def test_a_run_stopped_by_the_time_limit_is_requeued_and_ends_with_the_weights_o
     (step,) = re.findall(rf"SIGUSR1: saved at step (\d+) of {STEPS};", printed)
     assert f"resumed from runs/stopped/s0/checkpoints/step_{int(step):08d}" in printed
     assert printed.count("2 processes on CPU") == 2
-    cluster.run(sys.executable, "-m", "cli.main", "train", *settings("whole"), "train.processes=2", cwd=folder)
-    whole, stopped = weights(folder / "runs" / "whole" / "s0"), weights(run)
-    assert [name for name in whole if not torch.equal(whole[name], stopped[name])] == []
+    cluster.run(*train("whole"), "train.processes=2", cwd=folder)
+    assert_same_weights(run, folder / "runs" / "whole" / "s0")
 
 
 def test_a_run_that_loses_the_node_of_rank_0_ends_on_the_other_node(cluster: Cluster, folder: Path) -> None:
-    number = cluster.submit(job_script("lost"), folder)
+    number = submit(cluster, folder, "lost")
     run = folder / "runs" / "lost" / "s0"
     cluster.wait_for(number, lambda: checkpoints(run), f"{run} has no checkpoint")
     cluster.run("scontrol", "update", f"nodename={NODES[0]}", "state=down", "reason=test")
@@ -89,51 +77,87 @@ def test_a_run_that_loses_the_node_of_rank_0_ends_on_the_other_node(cluster: Clu
     assert "2 processes on CPU" in printed and f"step {STEPS}/{STEPS}" in printed.split("resumed from")[1]
 
 
-def test_a_sweep_of_two_runs_finishes_although_one_job_reached_its_time_limit(cluster: Cluster, folder: Path) -> None:
-    (command,) = re.findall(r"clipx train -m (?:.*\\\n)*.*submitit_slurm(?:.*\\\n)*.*(?= &\n)", TEXT)
-    command = adapted(command, r"recipe=\S+ arm=\S+ seed=\S+ data.root=\S+", [*settings("sweep"), "seed=0,1"])
-    runs = [folder / "runs" / "sweep" / f"s{seed}" for seed in (0, 1)]
-    with started(f"source .venv/bin/activate; {command}", folder, cluster.environment) as sweep:
-        wait_for(lambda: log_lines(runs[0]) or sweep.poll(), "the sweep's first run has no step", cluster.folder)
-        first = min(cluster.run("squeue", "--noheader", "--array", "--format=%i").split())
-        cluster.run("scancel", "--signal=USR2", first)  # submitit's signal for a time limit
-        cluster.start_requeued(first)
-        assert sweep.wait() == 0
-    assert [checkpoints(run)[-1].name for run in runs] == [f"step_{STEPS:08d}"] * 2
-    assert cluster.job(first, "Restarts") == "1"
+def test_twelve_runs_of_two_recipes_survive_a_kill_and_a_lost_node_and_make_one_report(
+    cluster: Cluster, folder: Path
+) -> None:
+    command = [sys.executable, "-m", "cli.main", "reproduce", "recipe=one,two", "arms=plain,hot,cold", *CPU]
+    command += ["data.workers=0", "--config-dir=recipes"]
+    script = cluster.run(*command, "launch.submit=false", cwd=folder)
+    jobs = re.findall(r"(\d+)\) set -- cli.reproduce.command recipe=(\w+) arm=(\w+) seed=(\d)", script)
+    assert not (folder / "runs" / "one+two-report" / "report.md").exists()
+    array, report = re.findall(r"job (\d+)", cluster.run(*command, cwd=folder))
+    runs = {f"{array}_{i}": folder / "runs" / f"{recipe}-{arm}" / f"s{seed}" for i, recipe, arm, seed in jobs}
+    assert len({*runs.values()}) == 12
+
+    def saved(*nodes: str) -> list[str]:
+        """Return the jobs that run on these nodes and have a checkpoint."""
+        running = cluster.run("squeue", "--noheader", "--array", "--states=R", "--format=%i", f"-w{','.join(nodes)}")
+        return [job for job in running.split() if job in runs and checkpoints(runs[job])]
+
+    wait_for(lambda: saved(NODES[1]), "no checkpoint on the second node", cluster.folder)
+    killed = runs[saved(NODES[1])[0]]
+    os.kill(process_of(killed), signal.SIGKILL)
+    wait_for(lambda: saved(NODES[0]), "no checkpoint on the first node", cluster.folder)
+    lost = [runs[job] for job in saved(NODES[0])]
+    cluster.run("scontrol", "update", f"nodename={NODES[0]}", "state=down", "reason=test")
+    before = len(finished(runs))
+    wait_for(lambda: len(finished(runs)) > before, "the other node finishes no run", cluster.folder)
+    cluster.run("scontrol", "update", f"nodename={NODES[0]}", "state=resume")
+
+    hurried: set[str] = set()
+
+    def reported() -> bool:
+        pending = cluster.run("squeue", "--noheader", "--array", "--states=PD", "--format=%i/%r").split()
+        for job in {job.partition("/")[0] for job in pending if job.endswith("/BeginTime")} - hurried:
+            cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now+5seconds")  # else it waits for two minutes
+            hurried.add(job)
+        return cluster.job(report, "JobState") == "COMPLETED"
+
+    wait_for(reported, f"no report of {sorted({*runs.values()} - {*finished(runs)})}", cluster.folder)
+    assert len(finished(runs)) == 12
+    assert all("resumed from" in (run / "output.log").read_text() for run in (killed, *lost))
+    for run in runs.values():
+        rows = [(row["dataset"], row["task"], row["split"], row["metric"]) for row in lines(run / "results.jsonl")]
+        assert len(rows) == len({*rows}) > 0
+    assert cluster.job(report, "Restarts") == "0"
+    text = (folder / "runs" / "one+two-report" / "report.md").read_text()
+    assert all(name in text for name in ("one-plain", "one-hot", "two-plain", "two-cold"))
+    settings = [f"recipe={killed.parent.name[:3]}", f"arm={killed.parent.name[4:]}", f"seed={killed.name[1:]}"]
+    alone = [*settings, "name=alone", "data.workers=0", "train.device=cpu", "train.save_every=10"]
+    cluster.run(sys.executable, "-m", "cli.main", "train", *alone, "--config-dir=recipes", cwd=folder)
+    assert_same_weights(killed, folder / "runs" / "alone" / killed.name)
 
 
-@contextmanager
-def started(script: str, folder: Path, environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a shell script; end its processes at the end."""
-    process = subprocess.Popen(["bash", "-c", script], cwd=folder, env=environment, start_new_session=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+def finished(runs: dict[str, Path]) -> list[Path]:
+    """Return the runs that are trained and evaluated."""
+    return [run for run in runs.values() if (run / "timing.json").exists()]
 
 
-def job_script(name: str) -> str:
-    """Return the job script of docs/scaling.md for two nodes, a tiny run and a free port."""
-    (script,) = re.findall(r"```\n(#!/bin/bash\n#SBATCH.*?)```", TEXT, re.DOTALL)
-    script = script.replace(":29400", f":{free_ports(1)[0]}")
-    return adapted(script, r"recipe=\S+ arm=\S+ data.root=\S+", settings(name))
+def process_of(run: Path) -> int:
+    """Return the process id of a job's `clipx`, whose arguments have recipe, arm and seed of the run."""
+    recipe, arm = run.parent.name.split("-")
+    wanted = {"cli.reproduce.command", f"recipe={recipe}", f"arm={arm}", f"seed={run.name[1:]}"}
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            program, *arguments = file.read_bytes().decode().split("\0")
+        except (OSError, ValueError):  # ended
+            continue
+        if "python" in program and wanted <= {*arguments}:
+            found.append(int(file.parent.name))
+    return min(found)  # its loader processes are younger
 
 
-def adapted(text: str, pattern: str, settings: list[str]) -> str:
-    """Replace the settings that `pattern` matches, and the sizes."""
-    text, count = re.subn(pattern, " ".join(settings), text)
-    assert count == 1
-    for page, here in SIZES.items():
-        text = re.sub(page, here, text)
-    assert "gpus" not in text and "=8" not in text.replace("batch_size=8", "")
-    return text
+def train(name: str) -> list[str]:
+    settings = [*tiny(Path("shards"), samples=8 * STEPS), f"name={name}", "log.every=1", "train.save_every=10"]
+    return [sys.executable, "-m", "cli.main", "train", *settings]
 
 
-def settings(name: str) -> list[str]:
-    return [*tiny(Path("shards"), samples=8 * STEPS), f"name={name}", "log.every=1", "train.save_every=10"]
+def submit(cluster: Cluster, folder: Path, name: str) -> str:
+    """Submit a run on two nodes, and return the number of its job."""
+    several = ["launch.nodes=2", "train.processes=1", CPU[0], CPU[-1]]
+    (number,) = re.findall(r"job (\d+)", cluster.run(*train(name), *several, cwd=folder))
+    return str(number)
 
 
 def log_lines(run: Path) -> int:
@@ -142,7 +166,12 @@ def log_lines(run: Path) -> int:
 
 
 def output(folder: Path, number: str) -> str:
-    return (folder / f"slurm-{number}.out").read_text()
+    return (folder / "runs" / "slurm" / f"clipx-{number}.out").read_text()
+
+
+def assert_same_weights(run: Path, other: Path) -> None:
+    one, two = weights(run), weights(other)
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
 
 
 def weights(run: Path) -> dict[str, Tensor]:

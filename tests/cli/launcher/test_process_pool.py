@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.launcher.process_pool import Pool
+from clipx.utils.device import loader_processes
 
 STOPPED = """
 import signal, sys, time
@@ -51,6 +52,14 @@ def test_a_killed_process_fails_only_its_own_call() -> None:
         found = [calls[number].result() for number in (0, 2, 3, 4, 5)]
     gpus = {gpu for _, gpu in found}
     assert gpus <= {"0", "1"} and len(set(found)) == len(gpus)  # a slot keeps its process from call to call
+
+
+def test_the_processes_of_a_pool_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
+    assert loader_processes("auto") == 15
+    with Pool([""] * 4):
+        assert loader_processes("auto") == 3
+    assert loader_processes("auto") == 15
 
 
 def test_a_stopped_pool_ends_its_own_processes_only() -> None:

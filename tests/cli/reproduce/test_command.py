@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.launcher.process_pool import gpu_of_each_job
+from cli.launcher.process_pool import gpus_of_each_job
 from cli.reproduce.command import _can_be_reported, _run_benchmarks, reproduce
 from cli.reproduce.plan import composed, make_plan
 from clipx.errors import Fault, UserError
@@ -150,24 +150,45 @@ def test_evaluation_sets_that_do_not_fit_the_recipe_are_refused_before_the_first
 
 
 @pytest.mark.parametrize(
-    ("gpus", "jobs", "visible", "expected"),
+    ("gpus", "jobs", "processes", "visible", "expected"),
     [
-        (0, 2, None, ["", ""]),
-        (1, 2, None, ["", ""]),
-        (4, 1, None, [""]),
-        (2, 3, None, ["0", "1", "0"]),
-        (2, 2, "5,7", ["5", "7"]),
+        (0, None, 1, None, [""]),
+        (0, 2, 1, None, ["", ""]),
+        (1, None, 1, None, [""]),
+        (4, 1, 1, None, [""]),
+        (4, None, 1, None, ["0", "1", "2", "3"]),
+        (4, 3, 0, None, ["", "", ""]),
+        (5, None, 2, None, ["0,1", "2,3"]),
+        (2, None, 8, None, [""]),
+        (2, 2, 1, "5,7", ["5", "7"]),
     ],
 )
-def test_jobs_take_gpus_in_turn(
-    gpus: int, jobs: int, visible: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+def test_each_job_has_its_own_gpus(
+    gpus: int,
+    jobs: int | None,
+    processes: int,
+    visible: str | None,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpu_of_each_job(jobs, processes=1) == expected
-    assert gpu_of_each_job(jobs, processes=0) == [""] * jobs
-    if expected[0]:
-        with pytest.raises(UserError, match=f"with jobs={jobs} each run gets one GPU, but a run has 2 processes"):
-            gpu_of_each_job(jobs, processes=2)
+    assert gpus_of_each_job(jobs, processes) == expected
+
+
+def test_more_jobs_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    with pytest.raises(UserError, match=r"jobs=5, but this machine has 4 GPUs; allowed: 1\.\.4"):
+        reproduce(["recipe=gap_dynamics_mini", "jobs=5"])
+    with pytest.raises(UserError, match=r"jobs=2, but this machine has 4 GPUs and 3 for each run; allowed: 1\.\.1"):
+        gpus_of_each_job(2, processes=3)
+
+
+def test_arms_are_those_that_each_recipe_has() -> None:
+    plan = make_plan(["recipe=gap_mini,gap_dynamics_mini,gap_init_mini", "arms=base,learned", "seeds=1"])
+    assert plan.overrides == [
+        ["recipe=gap_mini", "arm=base", "seed=0"], ["recipe=gap_dynamics_mini", "arm=learned", "seed=0"]
+    ]  # fmt: skip
+    assert {*plan.looks} == {"gap_mini", "gap_dynamics_mini"}

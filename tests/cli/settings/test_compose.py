@@ -1,7 +1,6 @@
 """The command line: overrides set fields of the typed config, and name the run; `ls` and `check`."""
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ def test_automatic_names_leave_out_settings_that_change_no_result() -> None:
     assert compose_run(
         ["recipe=demo", "train.batch_size=64", "data=flickr8k", "objective.positive.weight=0.1"]
     ).name == ("demo-flickr8k-objective.positive.weight_0.1-train.batch_size_64")
-
-
-@pytest.mark.skipif(find_spec("submitit") is not None, reason="the extra is installed")
-def test_a_missing_launcher_is_named_with_the_command_that_installs_it() -> None:
-    with pytest.raises(UserError, match=r"needs the extra `slurm`: pip install -e '\.\[slurm\]'"):
-        compose_run(["recipe=demo", "hydra/launcher=submitit_slurm"])
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
@@ -155,7 +148,7 @@ def test_the_objective_counting_needs_keyword_labels() -> None:
 )
 def test_a_path_needs_no_quotes(path: str) -> None:
     assert compose_run(["recipe=demo", f"data.root={path}"]).data.root == path
-    assert compose_eval(["model=m", f"root={path}"]).root == path
+    assert compose_eval(["model=m", f"sets={path}"]).sets == path
 
 
 def test_a_list_of_paths_needs_no_quotes() -> None:

@@ -66,8 +66,8 @@ def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str
     assert data.classnames == [names[label] for label in kept] and len(data.templates) == 80
     labels = data.labels("test").tolist()
     paths = data.images("test").paths  # type: ignore[attr-defined]
-    assert [IDS[kept[label]] for label in labels] == [path.parent.name for path in paths]
-    assert {path.parent.parent for path in paths} == {folder}
+    assert [IDS[kept[label]] for label in labels] == [Path(path).parent.name for path in paths]
+    assert {Path(path).parent.parent for path in paths} == {folder}
 
 
 Break = Callable[[Path], object]

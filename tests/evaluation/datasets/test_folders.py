@@ -45,7 +45,7 @@ def test_splits_share_their_classes_and_names_can_be_given(tmp_path: Path) -> No
 def test_folders_with_numbers_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     write(tmp_path, [f"{number}/a.jpg" for number in range(11)])
     (tmp_path / "classnames.txt").write_text("".join(f"class {number}\n" for number in range(11)))
-    paths = [path.parent.name for path in labelled(f"folder:{tmp_path}").images("test").paths]  # type: ignore[attr-defined]
+    paths = [Path(path).parent.name for path in labelled(f"folder:{tmp_path}").images("test").paths]  # type: ignore[attr-defined]
     assert paths == [str(number) for number in range(11)]
 
 

@@ -1,5 +1,8 @@
 """Sets known by name: replicas are read as torchvision reads them, and splits that we draw have paper 5's sizes."""
 
+import io
+import os
+import tarfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +11,14 @@ import numpy as np
 import pytest
 import torchvision.datasets as tv
 import webdataset
+from scipy.io import savemat
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
+from evaluation.datasets.files import scan
 from evaluation.datasets.kinds import Captioned, Labelled
-from evaluation.datasets.labelled import SHARES, share
-from evaluation.datasets.named import NAMED
+from evaluation.datasets.labelled import IMAGENETV2, SHARES, prepare_imagenet, share
+from evaluation.datasets.named import NAMED, PULLED, Placed, pull
 from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.torchvision_sets import DOWNLOADS
 from evaluation.types import Settings
@@ -101,7 +106,7 @@ def test_class_names_belong_to_the_folders_of_their_classes(name: str, tmp_path:
     (replicas.caltech101 if name == "caltech101" else replicas.eurosat)(tmp_path)
     data = labelled(name, tmp_path)
     paths = data.images("test").paths  # type: ignore[attr-defined]
-    found = {data.classnames[c]: p.parent.name for p, c in zip(paths, data.labels("test").tolist(), strict=True)}
+    found = {data.classnames[c]: Path(p).parent.name for p, c in zip(paths, data.labels("test").tolist(), strict=True)}
     assert {key: found[key] for key in FOLDERS[name]} == FOLDERS[name]
 
 
@@ -198,10 +203,14 @@ def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) ->
 
 
 def test_imagenetv2_has_only_a_test_split_and_sorts_its_folders_as_numbers(tmp_path: Path) -> None:
-    replicas.imagenetv2(tmp_path, [0, 1, 2, 9, 10, 100, 999])
+    replicas.imagenetv2(tmp_path, list(range(1000)))
     data = labelled("imagenetv2", tmp_path)
     assert data.splits == ("test",)
-    assert data.labels("test").tolist() == [0, 0, 1, 1, 2, 2, 9, 9, 10, 10, 100, 100, 999, 999]
+    assert data.labels("test").tolist() == [i // 2 for i in range(2000)]
+    assert data.images("test").paths[200].endswith("/100/0.jpeg")  # type: ignore[attr-defined]
+    (tmp_path / IMAGENETV2 / "7" / "1.jpeg").unlink()  # half copied
+    with pytest.raises(UserError, match=r"format-val/7 is not complete: it has 1 images, .*format-val/\d+ 2$"):
+        labelled("imagenetv2", tmp_path).labels("test")
 
 
 def test_clevrs_labels_start_at_three_objects_and_agree_with_torchvisions(tmp_path: Path) -> None:
@@ -291,11 +300,78 @@ def test_the_error_for_a_missing_named_set_names_the_path_and_the_source(tmp_pat
         message = str(caught.value)
         assert f"datasets={name}:{tmp_path}: no {tmp_path}/" in message and "\n" not in message
         source = f"it comes from {NAMED[name].get.split('ROOT')[0]}"
-        assert (source if NAMED[name].get else f"get it with `clipx data pull {name} root={tmp_path}`") in message
+        assert (source if NAMED[name].get else f"get it with `clipx data pull {name} sets={tmp_path}`") in message
 
 
-def test_sets_without_another_source_can_be_pulled() -> None:
-    assert set(DOWNLOADS) == {name for name, known in NAMED.items() if not known.get}
+def test_sets_without_another_source_are_downloaded_with_torchvision_or_from_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_hub = {name for name, known in NAMED.items() if isinstance(known, Placed) and known.hub}
+    assert {*PULLED} == of_hub | {*DOWNLOADS} and not of_hub & {*DOWNLOADS}
+
+    def download(repository: str, repo_type: str, local_dir: Path) -> None:
+        assert (repository, repo_type) == ("clip-benchmark/wds_mnist", "dataset")
+        fakes.labelled(local_dir)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    pull("mnist", tmp_path)
+    assert labelled("mnist", tmp_path).splits == ("test",)
+
+
+def archive(path: Path, members: dict[str, bytes]) -> bytes:
+    """Write a tar file, and return its content."""
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as file:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            file.addfile(entry, io.BytesIO(content))
+    return path.read_bytes()
+
+
+def test_the_archives_of_imagenet_are_unpacked_to_what_the_evaluation_reads(tmp_path: Path) -> None:
+    ids = [f"n{c:08d}" for c in range(1000)]
+    picture = fakes.picture(0)
+    images = {f"ILSVRC2012_val_{i + 1:08d}.JPEG": picture for i in range(2000)}
+    truth = "".join(f"{1000 - i % 1000}\n" for i in range(2000)).encode()  # class number of each image, from 1
+    synsets = io.BytesIO()
+    known = np.array([(i + 1, name) for i, name in enumerate(ids)], dtype=[("ILSVRC2012_ID", "i8"), ("WNID", "O")])
+    savemat(synsets, {"synsets": known})
+    devkit = {"ILSVRC2012_validation_ground_truth.txt": truth, "meta.mat": synsets.getvalue()}
+    inner = archive(tmp_path / "imagenet" / "class.tar", {"one.JPEG": picture, "two.JPEG": picture})
+    archive(tmp_path / "imagenet" / "ILSVRC2012_img_train.tar", {f"{name}.tar": inner for name in ids})
+    archive(tmp_path / "imagenet" / "ILSVRC2012_img_val.tar", images)
+    with pytest.raises(UserError, match=r"no .*/ILSVRC2012_devkit_t12, and no .*devkit_t12\.tar\.gz to unpack"):
+        prepare_imagenet(tmp_path)
+    archive(
+        tmp_path / "imagenet" / "ILSVRC2012_devkit_t12.tar.gz",
+        {f"ILSVRC2012_devkit_t12/data/{name}": content for name, content in devkit.items()},
+    )
+    assert prepare_imagenet(tmp_path) == {"val": 2000, "train": 2000}
+    data = labelled("imagenet", tmp_path)
+    assert data.labels("test").tolist() == [999 - i % 1000 for i in range(2000)]
+    assert data.labels("train").tolist() == [i // 2 for i in range(2000)]
+    (tmp_path / "imagenet" / "val" / "ILSVRC2012_val_00000007.JPEG").unlink()
+    with pytest.raises(UserError, match=r"imagenet/val has 1999 images, the list of ids 2000 of 1000 classes"):
+        prepare_imagenet(tmp_path)
+
+
+def test_a_listing_is_kept_until_a_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluation.datasets.files.MANY", 2)
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        replicas.write(folder / "2.JPEG", b"12")
+        replicas.write(folder / ".hidden.jpg", b"")
+        os.utime(folder, ns=(0, 10**18))
+    found = scan(folders)
+    assert [[(name, size) for name, size, _ in of_folder] for of_folder in found] == [[("2.JPEG", 2)]] * 2
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", None)
+        assert scan(folders) == found
+    replicas.write(folders[1] / "1.png", b"1")
+    assert [name for name, _, _ in scan(folders)[1]] == ["1.png", "2.JPEG"]
+    replicas.write(folders[1] / "0.png", b"1")  # at once: the time of the folder may be the same as before
+    assert [name for name, _, _ in scan(folders)[1]] == ["0.png", "1.png", "2.JPEG"]
 
 
 def test_the_tables_have_as_many_class_names_as_classes() -> None:

@@ -78,7 +78,7 @@ def test_rows_of_pools_count_as_missing() -> None:
 def test_only_sets_below_root_are_evaluated_and_a_suite_without_any_is_refused(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object"])
     assert sets_of("composition", tmp_path) == ["winoground"]
-    with pytest.raises(UserError, match=r"suite=clip13: none of its sets is below root=.* \(imagenet, cifar10,"):
+    with pytest.raises(UserError, match=r"suite=clip13: none of its sets is in sets=.* \(imagenet, cifar10,"):
         sets_of("clip13", tmp_path)
     with pytest.raises(UserError, match="suite=vtap is not known; did you mean 'vtab'"):
         sets_of("vtap", tmp_path)
