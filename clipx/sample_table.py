@@ -82,8 +82,8 @@ class SampleTable:
             self._asked.append(k)
             self._largest = None
         if self._largest is None:  # all columns that were ever asked for, in one collective
-            own = self.values[self._asked]
-            self._largest = own.amax(dim=1) if own.shape[1] else own.new_full((len(own),), -torch.inf)
+            own = [self.values[k] for k in self._asked]  # an index that is a list would make a GPU wait
+            self._largest = torch.stack([row.amax() if len(row) else row.new_full((), -torch.inf) for row in own])
             distributed.max_over_ranks_(self._largest)
         return self._largest[self._asked.index(k)]
 
