@@ -387,7 +387,7 @@ def pull(arguments: list[str]) -> None:
 
 
 def prepare(arguments: list[str]) -> None:
-    """Run `clipx data prepare imagenet sets=DIR`: unpack the archives in DIR/imagenet, and check the set."""
+    """Run `clipx data prepare imagenet sets=DIR`: unpack the archives in DIR/imagenet. Print the number of images."""
     from evaluation.datasets.labelled import prepare_imagenet
 
     (name,), options = parse_arguments(arguments, PullOptions, "data prepare", "imagenet")

@@ -28,7 +28,9 @@ CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during t
 
 
 def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
-    """Return `LAYOUT:FOLDER` of each evaluation set of the run: named sets in `sets`, if given, others below data.root.
+    """Return `LAYOUT:FOLDER` of each evaluation set of the run.
+
+    Sets with names are in the folder `sets`, if it is given; all others are below data.root.
 
     `held_out` means the held-out pairs of the run, whose folder is `run` (default: that of the config).
 

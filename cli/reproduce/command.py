@@ -81,7 +81,10 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def _submit(plan: Plan, runs: list[PlannedRun], designs: list[Design], arguments: list[str]) -> None:
-    """Submit the unfinished runs, each after those that it starts from, and the only job that writes the report."""
+    """Submit a job for each unfinished run and, after them, one that writes the report.
+
+    A run that starts from another run waits for it.
+    """
     from cli.reproduce.cost import state_of
 
     folders = [f"--config-dir={folder}" for folder in split_config_dir(sys.argv)[0]]
@@ -214,7 +217,7 @@ def _run_benchmark(folder: Path) -> int:
 
 
 def _of_other_processes(runs: list[PlannedRun]) -> Tried:
-    """Return which runs are finished, for example by jobs of SLURM."""
+    """Return which runs other processes have finished, and which not: with SLURM, each run is a job."""
     from cli.reproduce.cost import state_of
 
     left = {run.folder: state for run in runs if (state := state_of(run.config)) != "finished"}
@@ -303,7 +306,7 @@ def _failure(error: Exception) -> str:
 
 
 def run_one(overrides: list[str]) -> str:
-    """Train and evaluate one run in this process, with output to RUN/output.log. Return a message."""
+    """Train and evaluate one run in this process, with output to RUN/output.log. Return how it ended, in words."""
     from cli.eval.one import evaluate
     from cli.train import train
 

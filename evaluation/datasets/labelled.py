@@ -275,14 +275,15 @@ def of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Spl
     Raises UserError: a folder has no images; with `equal`, folders have different numbers of images.
     """
     found = scan([*folders.values()])
-    (fewest, poor), (most, rich) = (of(zip(map(len, found), folders.values(), strict=True)) for of in (min, max))
+    counts = list(zip(map(len, found), folders.values(), strict=True))
+    (fewest, poor), (most, rich) = min(counts), max(counts)
     if equal and fewest < most:
         raise UserError(f"{poor} is not complete: it has {fewest} images, {rich} {most}")
     return _split(root, folders, found)
 
 
 def _split(root: Path, folders: dict[int, Path], found: list[list[File]]) -> Split:
-    """Return the images of label -> folder; `found`: the images of each folder that belong to the split."""
+    """Return a split of the images `found` in the folder of each label."""
     below = [folder.relative_to(root).as_posix() for folder in folders.values()]
     parts = zip(below, found, strict=True)
     files = [(f"{folder}/{name}", size, changed) for folder, of in parts for name, size, changed in of]

@@ -287,9 +287,9 @@ def pull(name: str, root: Path) -> None:
     if isinstance(known, Placed) and known.hub:
         from huggingface_hub import snapshot_download
 
-        partial = root / f".{known.place}"  # renamed when it is complete; the next call goes on with it
-        snapshot_download(known.hub, repo_type="dataset", local_dir=partial)
-        partial.rename(root / known.place)
+        unfinished = root / f".{known.place}"  # renamed when it is complete; the next call goes on with it
+        snapshot_download(known.hub, repo_type="dataset", local_dir=unfinished)
+        unfinished.rename(root / known.place)
     else:
         from evaluation.datasets.torchvision_sets import DOWNLOADS
 

@@ -1,4 +1,4 @@
-"""Jobs on SLURM: signals, requeued jobs, a lost node, and an experiment of two recipes. Run by `make test-slurm`."""
+"""SLURM saves, requeues and resumes runs, also after the loss of a node (`make test-slurm`)."""
 
 import os
 import re
@@ -90,7 +90,7 @@ def test_twelve_runs_of_two_recipes_survive_a_kill_and_a_lost_node_and_make_one_
     assert len({*runs.values()}) == 12
 
     def saved(*nodes: str) -> list[str]:
-        """Return the jobs that run on these nodes and have a checkpoint."""
+        """Return the jobs on these nodes whose runs have saved a checkpoint."""
         running = cluster.run("squeue", "--noheader", "--array", "--states=R", "--format=%i", f"-w{','.join(nodes)}")
         return [job for job in running.split() if job in runs and checkpoints(runs[job])]
 

@@ -42,7 +42,10 @@ FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {"bicubic": (_bicub
 
 
 class Crops(NamedTuple):
-    """What the device does with each of b images. DataLoader can pin the tensors of a NamedTuple."""
+    """What is left to do for the b images of a batch on the device.
+
+    A NamedTuple, because DataLoader pins its tensors: they are then copied while the device computes.
+    """
 
     box: Tensor  # float32 [b, 4]: left, top, right, bottom of the part to resize, as PIL keeps them
     part: Tensor  # int64 [b, 4]: left, top, width, height of the pixels that are there
