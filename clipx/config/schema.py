@@ -320,7 +320,11 @@ class MixingConfig:
 class OptimizerConfig:
     """The optimizer. Gains, biases and the temperature have no weight decay."""
 
-    kind: str = setting("adamw", "sgd: without momentum, for checks of the gradient", choices=("adamw", "sgd"))
+    kind: str = setting(
+        "adamw",
+        "adamw; sgd: without momentum, for checks of the gradient; timm:NAME: one of timm, such as timm:muon or "
+        "timm:lion, with its own betas and eps",
+    )
     lr: float = setting(1e-3, "peak learning rate", AT_LEAST_0)
     betas: list[float] = setting([0.9, 0.98], "AdamW's beta1 and beta2", BETAS)
     eps: float = setting(1e-6, "AdamW's epsilon", POSITIVE)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from timm.optim import create_optimizer_v2, list_optimizers
 from torch import nn
 
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
@@ -13,9 +14,10 @@ from clipx.errors import UserError
 from clipx.models.parallel import BLOCK
 from clipx.models.temperature import TEMPERATURE_PREFIX
 from clipx.types import Progress
-from clipx.utils.registry import lookup
+from clipx.utils.registry import lookup, one_of
 
 LONGEST, SHORTENED = 0.5, 0.2  # shares of a run: longest warm-up as given, and warm-up instead of a longer one
+TIMM = "timm:"  # optimizer.kind=timm:NAME
 Groups = list[dict[str, Any]]
 
 INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
@@ -34,7 +36,8 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
     biases and other one-dimensional parameters are not decayed. Each group has a `name` and an `lr_factor`, which
     `set_lr` multiplies by the scheduled learning rate.
 
-    Raises UserError if everything is frozen, or layer_decay is set for a tower without numbered layers.
+    Raises UserError if everything is frozen, layer_decay is set for a tower without numbered layers, or timm has no
+    optimizer of this name.
     """
     settings, layers = _component_settings(config), _layer_factors(model, config)
     groups: dict[str, dict[str, Any]] = {}
@@ -52,7 +55,7 @@ def build_optimizer(model: nn.Module, config: RunConfig) -> torch.optim.Optimize
             "nothing is trained: both towers are frozen and the temperature is fixed; set model.image.frozen or "
             "model.text.frozen to false"
         )
-    return lookup(OPTIMIZERS, config.optimizer.kind, "optimizer.kind")(list(groups.values()), config.optimizer)
+    return _optimizer(list(groups.values()), config)
 
 
 def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -> Callable[[Progress], float]:
@@ -115,6 +118,21 @@ OPTIMIZERS: dict[str, Callable[[Groups, OptimizerConfig], torch.optim.Optimizer]
     ),
     "sgd": lambda groups, config: torch.optim.SGD(groups, lr=config.lr),
 }
+
+
+def _optimizer(groups: Groups, config: RunConfig) -> torch.optim.Optimizer:
+    """Build the optimizer that optimizer.kind names: an entry of OPTIMIZERS, or `timm:NAME`."""
+    kind, lr = config.optimizer.kind, config.optimizer.lr
+    if not kind.startswith(TIMM):
+        return lookup(OPTIMIZERS, kind, "optimizer.kind")(groups, config.optimizer)
+    if config.train.parallel == "fsdp":  # some, such as Muon, need whole matrices
+        raise UserError(
+            f"optimizer.kind={kind} does not work with train.parallel=fsdp; allowed: {', '.join(OPTIMIZERS)}"
+        )
+    # the fused ones need Apex, and second-order ones the Hessian
+    names = list_optimizers(exclude_filters=["fused*", "bnb*", "adahessian"])
+    name = one_of(kind, [TIMM + name for name in names], "optimizer.kind").removeprefix(TIMM)
+    return create_optimizer_v2(groups, name, lr=lr)
 
 
 def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:

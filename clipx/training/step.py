@@ -130,8 +130,8 @@ def _update(
 
 
 def _step_unless(bad: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Update the weights unless `bad` []. Only a fused optimizer decides this on the device; SGD waits for it."""
-    if optimizer.defaults["fused"]:
+    """Update the weights unless `bad` []. Only a fused optimizer decides this on the device; others wait for it."""
+    if optimizer.defaults.get("fused"):
         optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # as GradScaler does
         optimizer.step()
         del optimizer.found_inf  # type: ignore[attr-defined]

@@ -46,6 +46,19 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     assert RunFolder(run).load_config() == config
 
 
+@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "timm:adamw"])
+def test_timms_optimizers_learn_and_resume_with_their_state(tmp_path: Path, kind: str) -> None:
+    config = prepared(tmp_path, samples=48, epochs=4, save_every=16)
+    config.optimizer.kind, config.optimizer.lr, config.log.every = kind, 3e-4, 1
+    run = trained(config)
+    losses = [row["loss"] for row in log(run)]
+    assert sum(losses[-6:]) < sum(losses[:6])
+    expected = weights(run)
+    shutil.rmtree(checkpoints(run)[-1])  # step 24; step 16 remains
+    fit(config, run)
+    assert [name for name, value in weights(run).items() if not torch.equal(value, expected[name])] == []
+
+
 def test_fit_on_a_finished_run_says_so_and_changes_no_file(
     copied_run: tuple[RunConfig, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

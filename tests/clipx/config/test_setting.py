@@ -14,7 +14,7 @@ from clipx.models import temperature
 from clipx.models.kernels import FREQUENCIES, REDUCTIONS
 from clipx.models.point_sets import BOUNDS
 from clipx.training.modality_mixing import MASKS
-from clipx.training.optimizer import OPTIMIZERS, SCHEDULES
+from clipx.training.optimizer import SCHEDULES
 from clipx.utils.device import PRECISIONS
 from clipx.utils.matmul import LOSS_PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
@@ -46,7 +46,6 @@ TABLES: dict[str, Collection[str]] = {  # setting -> the table in which code loo
     "temperature.parameterisation": temperature.PARAMETERISATIONS,
     "temperature.every": temperature.FRACTIONS,
     "mixing.kind": MASKS,
-    "optimizer.kind": OPTIMIZERS,
     "schedule.kind": SCHEDULES,
     "train.precision": PRECISIONS,
     "train.loss_precision": LOSS_PRECISIONS,
