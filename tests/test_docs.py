@@ -173,7 +173,7 @@ def test_commands_of_the_data_page_run(
 def test_the_python_example_of_the_reports_page_runs(
     trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(), re.DOTALL)
     (tmp_path / "image.jpg").write_bytes(jpeg("red"))
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}

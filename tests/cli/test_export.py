@@ -6,7 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import onnxruntime
 import open_clip
 import pytest
 import torch
@@ -51,6 +53,25 @@ def test_an_exported_model_gives_the_embeddings_of_the_run(
             torch.testing.assert_close(theirs.encode_image(pixels, normalize=True), ours.eval().encode_image(pixels))
             torch.testing.assert_close(theirs.encode_text(tokens, normalize=True), ours.encode_text(tokens))
         assert float(theirs.logit_scale.detach().exp()) == pytest.approx(1 / config.temperature.tau, rel=1e-5)
+
+
+@pytest.mark.long
+def test_onnx_files_of_the_reports_page_give_open_clips_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = untrained(with_tower(tmp_path, "open_clip:mini-48"))
+    monkeypatch.chdir(tmp_path)
+    export([str(run), "out=mine.safetensors"])
+    page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+    (code,) = re.findall(r"```python\n(# onnx_export.py\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    for side, inputs in names["inputs"].items():
+        batch = torch.cat([inputs, inputs, inputs])  # another size than the example's
+        (found,) = onnxruntime.InferenceSession(f"{side}.onnx").run(None, {"inputs": batch.numpy()})
+        with torch.no_grad():
+            expected = names["Tower"](names["model"], f"encode_{side}")(batch)
+        torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
 
 
 WITHOUT_CLIPX = """
