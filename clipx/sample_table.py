@@ -8,14 +8,13 @@ No library fits: the sharded embedding tables of torchrec are trained by gradien
 number of ranks. Here, the objective computes and writes the values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from clipx import distributed
@@ -25,6 +24,10 @@ from clipx.utils.device import on_host
 Ids = npt.NDArray[np.int64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 QUANTILE_ROWS = 4096  # maximum number of rows for quantiles: enough for a figure, without sorting millions
+
+
+def _copy_to_host(values: Tensor) -> Tensor:
+    return values.to("cpu", copy=True)
 
 
 class SampleTable:
@@ -97,8 +100,13 @@ class SampleTable:
         levels = torch.tensor(QUANTILES)
         return {column: sampled[k].quantile(levels).tolist() for k, column in enumerate(self.columns)}
 
-    def whole(self) -> dict[str, Tensor]:
-        """Return column -> [n] on rank 0, in CPU memory, and {} on the others; every rank must call it."""
+    def whole(self, copy: Callable[[Tensor], Tensor] = _copy_to_host) -> dict[str, Tensor]:
+        """Return column -> [n] on rank 0, in CPU memory, and {} on the others; every rank must call it.
+
+        `copy` copies a column to CPU memory.
+        """
+        if self.world == 1:
+            return {column: copy(own) for column, own in zip(self.columns, self.values, strict=True)}
         most = -(-self.num_samples // self.world)
         columns = {}
         for column, own in zip(self.columns, self.values, strict=True):  # one at a time, to save rank 0's memory
@@ -106,11 +114,11 @@ class SampleTable:
             shards = distributed.gather_to_rank0(padded)
             if shards:
                 interleaved = torch.stack([shard.cpu() for shard in shards], dim=1).flatten()
-                columns[column] = interleaved[: self.num_samples].clone()
+                columns[column] = copy(interleaved[: self.num_samples])
         return columns
 
     def load(self, path: Path) -> None:
-        """Load this rank's rows from a file written by `save`, in a run with any number of ranks.
+        """Load this rank's rows from a file with the columns of `whole`, in a run with any number of ranks.
 
         Raises UserError: the file is missing, has other columns, or belongs to a data set of another size.
         """
@@ -156,8 +164,3 @@ def _on(device: torch.device, ids: Ids) -> Tensor:
     """Copy to the device, without waiting for it."""
     tensor = torch.from_numpy(ids)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
-def save(path: Path, columns: dict[str, Tensor]) -> None:
-    """Write the columns of `SampleTable.whole` as safetensors."""
-    save_file(columns, path)

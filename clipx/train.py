@@ -99,12 +99,13 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             session.bad_samples += bad_samples
             bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
+                manager.wait()
                 RunFolder(run).record_divergence(state.step, bad_steps)
                 return Outcome.DIVERGED
 
             # Save
             if finished or stop_reason or (save and not bad_steps):
-                manager.save(state, geometry, finished)
+                manager.save(state, geometry, finished, background=not (finished or stop_reason))
             if stop_reason:
                 _log_bad_samples(session)
                 log.info(f"{stop_reason}: saved at step {state.step} of {total_steps}; run the same command to resume")
@@ -144,7 +145,7 @@ def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | St
 def _open_session(
     config: RunConfig, run: Path, device: torch.device, data: tuple[PairSource | Stream, Statistics]
 ) -> Iterator[_Session]:
-    """Build the model and load the last good checkpoint; on exit, finish the log."""
+    """Build the model and load the last good checkpoint; on exit, complete the checkpoint being written and the log."""
     reset_peak_memory(device)
     pairs, statistics = data
     sampler = build_sampler(config, pairs)
@@ -167,7 +168,7 @@ def _open_session(
         *resume(state, run),
     ]
     manager = CheckpointManager(config, run)
-    with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log:
+    with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log, manager.thread:
         for note in notes:
             log.info(note)
         meter = ThroughputMeter(components.timer)

@@ -124,17 +124,21 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     return [module for name, module in named.items() if not any(other.startswith(f"{name}.") for other in named)]
 
 
-def gather_shards(tree: T) -> T:
+def gather_shards(tree: T, copy: Callable[[Tensor], Tensor] | None = None) -> T:
     """Return nested dictionaries or lists with all shards joined, in CPU memory of rank 0; empty on the other ranks.
 
-    All processes must call this. Tensors that are not sharded stay the same.
+    All processes must call this. `copy` copies each tensor of rank 0 to CPU memory; without it, tensors that are not
+    sharded stay the same.
     """
 
-    def joined(shard: DTensor) -> Tensor:
-        whole = shard.full_tensor()
-        return whole.cpu() if distributed.rank() == 0 else whole.new_empty(0)
+    def joined(tensor: Tensor) -> Tensor:
+        shard = isinstance(tensor, DTensor)
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if distributed.rank() > 0:
+            return whole.new_empty(0) if shard else whole
+        return copy(whole) if copy else whole.cpu() if shard else whole
 
-    return tree_map_only(DTensor, joined, tree)  # type: ignore[no-any-return]
+    return tree_map_only(Tensor, joined, tree)  # type: ignore[no-any-return]
 
 
 def shard_like(whole: Tensor, parameter: Tensor) -> Tensor:

@@ -12,13 +12,15 @@ A folder is written under a temporary name and then renamed, so it is always com
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -37,6 +39,12 @@ TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
 STEP_FOLDER = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
 BEST = "best"  # link in checkpoints/ to the best checkpoint
 UNFINISHED = re.compile(rf"\.{STEP_FOLDER.pattern}\..+")  # temporary folder left behind by a killed run
+DTYPES = {  # names of safetensors
+    torch.bool: "BOOL", torch.uint8: "U8", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
+    torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
+}  # fmt: skip
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -221,3 +229,37 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class HashedFile:
+    """A file whose SHA-256 is computed while it is written, so that nothing is read back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write bytes and return their number, as `torch.save` expects."""
+        self.sha256.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed when it is closed."""
+
+
+def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors in the format of safetensors: length of the header in 8 bytes, header, values of each tensor.
+
+    `safetensors.torch.save_file` writes the same bytes, but only to a path, so its file would be hashed in a second
+    pass. Wide types come first, which aligns all values. Source: https://github.com/huggingface/safetensors#format
+    """
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    entries, end = {}, 0
+    for name, tensor in ordered:
+        start, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    file.write(len(header).to_bytes(8, "little") + header)
+    for _, tensor in ordered:  # contiguous copies, of weights in channels_last, exist one at a time
+        file.write(memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()))

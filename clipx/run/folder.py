@@ -137,7 +137,8 @@ class RunFolder:
     def refuse_lost_checkpoints(self) -> None:
         """Raise UserError if the run has saved a checkpoint or was evaluated, but no checkpoint is left."""
         last = max((row["step"] for row in rows_of(self.path / LOG)), default=0)
-        saved = last > self.config.train.save_every or (self.path / RESULTS).is_file()
+        # the first checkpoint may be incomplete until the second is due, which waits for it
+        saved = last > 2 * self.config.train.save_every or (self.path / RESULTS).is_file()
         if last and saved and not self.checkpoints:
             raise UserError(
                 f"{self.path} was trained to step {last}, but its checkpoints are gone: restore them from a copy; or "

@@ -1,20 +1,24 @@
-"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files."""
+"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files.
+
+During training, rank 0 copies the state to CPU memory, and a thread writes the copy while training goes on. The last
+checkpoint, and that of a run that stops, are complete when `CheckpointManager.save` returns.
+"""
 
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor
 
-from clipx import distributed, sample_table
+from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError, one_line
 from clipx.geometry import METRICS
@@ -28,8 +32,8 @@ from clipx.run.checkpoint import (
     TABLE,
     TRAINING,
     WEIGHTS,
+    HashedFile,
     checkpoints,
-    file_sha256,
     folder,
     load_weights,
     read_manifest,
@@ -38,6 +42,7 @@ from clipx.run.checkpoint import (
     run_of,
     step_of,
     verify,
+    write_tensors,
 )
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
@@ -67,51 +72,38 @@ class TrainState:
 
         Raises UserError: the checkpoint could not be written, usually because the disk is full; earlier ones are kept.
         """
-        path = folder(run, self.step)
-        columns, whole = self.table.whole(), self._gathered(with_optimizer)  # collective
+        snapshot = self.snapshot(metrics or {}, with_optimizer)
         if distributed.rank() == 0:
-            if path.exists():  # corrupt, else the run would have resumed from it
-                shutil.rmtree(path)
-            try:
-                with new_folder(path) as temporary:
-                    self._write(temporary, columns, whole, metrics)
-            except Exception as error:
-                # torch.save raises no special error type for a failed write; its message contains inline_container
-                if not (isinstance(error, OSError | SafetensorError) or "inline_container" in str(error)):
-                    raise
-                raise UserError(_write_error(path, error)) from error
+            snapshot.write(run)
         distributed.barrier()
-        return path
+        return folder(run, self.step)
 
-    def _gathered(self, with_optimizer: bool) -> dict[str, Any]:
-        """Return file name -> weights, and "optimizer" -> its state or None. On rank 0 all shards are joined."""
+    def snapshot(
+        self, metrics: Mapping[str, float], with_optimizer: bool, copies: "HostCopies | None" = None
+    ) -> "Snapshot":
+        """Return what `save` writes; all ranks must call this, and only rank 0's result is complete.
+
+        With `copies`, rank 0's tensors are copied there, so that training may go on; otherwise they are the live ones.
+        """
         models = {WEIGHTS: self.model} if self.ema is None else {WEIGHTS: self.model, AVERAGED: self.ema.module}
-        states = {name: model.state_dict() for name, model in models.items()}
-        return gather_shards({**states, "optimizer": self.optimizer.state_dict() if with_optimizer else None})
-
-    def _write(
-        self, path: Path, columns: dict[str, Tensor], whole: dict[str, Any], metrics: Mapping[str, float] | None
-    ) -> None:
+        states: dict[str, Any] = {name: model.state_dict() for name, model in models.items()}
+        states["optimizer"] = self.optimizer.state_dict() if with_optimizer else None
+        whole = gather_shards(states, copies)
         training = {
             "optimizer": whole.pop("optimizer"),
             "objective": self.objective.state(),
             "scaler": self.scaler.state_dict(),
         }
-        for name, weights in whole.items():
-            save_file({key: tensor.contiguous() for key, tensor in weights.items()}, path / name)
-        torch.save(training, path / TRAINING)
-        if columns:
-            sample_table.save(path / TABLE, columns)
-        digests = {file.name: file_sha256(file) for file in sorted(path.iterdir())}
+        if columns := self.table.whole(copies) if copies else self.table.whole():
+            whole[TABLE] = columns
         frozen = self.model.tower_digests()
-        manifest = {
+        manifest: dict[str, Any] = {
             "step": self.step,
             "data": self.data_fingerprint,
-            "metrics": dict(metrics or {}),
-            "sha256": digests,
-            **({"frozen": frozen} if frozen else {}),
+            "metrics": dict(metrics),
+            "sha256": {},
         }
-        (path / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        return Snapshot(whole, training, manifest | ({"frozen": frozen} if frozen else {}))
 
     def load(self, path: Path) -> None:
         """Load a checkpoint folder that `verify` has accepted.
@@ -139,6 +131,65 @@ class TrainState:
         except Exception as error:  # torch.load raises many types for corrupt files and for pickled objects
             raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The content of a checkpoint."""
+
+    tensors: dict[str, dict[str, Tensor]]  # name of a safetensors file -> its tensors
+    training: dict[str, Any]  # content of TRAINING
+    manifest: dict[str, Any]  # content of MANIFEST, without the SHA-256 of the files
+
+    def write(self, run: Path) -> None:
+        """Write checkpoints/step_XXXXXXXX of a run. Raises UserError: as `TrainState.save`."""
+        path = folder(run, self.manifest["step"])
+        if path.exists():  # corrupt, else the run would have resumed from it
+            shutil.rmtree(path)
+        try:
+            with new_folder(path) as temporary:
+                self._write_files(temporary)
+        except Exception as error:
+            # torch.save raises no special error type for a failed write; its message contains inline_container
+            cause = error.__context__ if "inline_container" in str(error) else error
+            if not isinstance(cause, OSError):
+                raise
+            raise UserError(_write_error(path, cause)) from error
+
+    def _write_files(self, path: Path) -> None:
+        writers: dict[str, Callable[[HashedFile], None]] = {TRAINING: lambda file: torch.save(self.training, file)}
+        for name, tensors in self.tensors.items():
+            writers[name] = partial(write_tensors, tensors=tensors)
+        digests = {}
+        for name, write in sorted(writers.items()):
+            with (path / name).open("wb") as file:
+                hashed = HashedFile(file)
+                write(hashed)
+            digests[name] = hashed.sha256.hexdigest()
+        (path / MANIFEST).write_text(json.dumps(self.manifest | {"sha256": digests}, indent=1))
+
+
+class HostCopies:
+    """Copies tensors to buffers in CPU memory; each checkpoint uses the buffers of the one before it again."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Tensor] = []
+        self._used = 0
+
+    def reuse(self) -> None:
+        """Give the buffers free, in the order in which they were filled."""
+        self._used = 0
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Return a copy with the same strides. The copy of a GPU's tensor is complete after a synchronisation."""
+        k, self._used = self._used, self._used + 1
+        found = self._buffers[k : k + 1]
+        layout = (tensor.dtype, tensor.shape, tensor.stride())
+        if not found or (found[0].dtype, found[0].shape, found[0].stride()) != layout:
+            # from pinned memory, because a GPU copies to it at several times the speed
+            new = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
+            self._buffers[k : k + 1] = [new]
+        return self._buffers[k].copy_(tensor.detach(), non_blocking=True)
 
 
 class RetentionPolicy:
@@ -186,6 +237,10 @@ class CheckpointManager:
         self.policy = RetentionPolicy(config)
         self.measure_every = config.log.geometry_every
         self.keep_optimizer = config.train.keep_optimizer
+        self.thread = ThreadPoolExecutor(max_workers=1)  # runs nothing collective
+        self._copies = HostCopies()
+        self._writing: Future[None] | None = None  # the checkpoint that the thread writes
+        self._latest: MetricsByStep = {}  # the metrics of that checkpoint
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Return True if this step must be saved. All ranks get the same answer; only rank 0 needs `metrics`."""
@@ -193,21 +248,47 @@ class CheckpointManager:
             return True
         if not self.policy.best_metric or step % self.measure_every:
             return False
-        best = distributed.rank() == 0 and self.policy.best_step({**self._metrics(), step: metrics}) == step
+        found = {**self._metrics(), **self._latest, step: metrics}
+        best = distributed.rank() == 0 and self.policy.best_step(found) == step
         return bool(distributed.all_reduce_max(float(best)))
 
-    def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool) -> None:
-        """Write a checkpoint, and delete checkpoints that are no longer kept.
+    def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool, background: bool = False) -> None:
+        """Write a checkpoint, and delete checkpoints that are no longer kept; all ranks must call this.
 
-        `finished`: this is the last step, so no later step needs the optimizer's state.
+        `finished`: this is the last step, so no later step needs the optimizer's state. `background`: return after the
+        state is copied, while the thread writes. A checkpoint that is still being written is completed first.
 
-        Raises UserError: the checkpoint could not be written.
+        Raises UserError: this checkpoint, or the one before it, could not be written.
         """
-        state.save(self.run, metrics, with_optimizer=self.keep_optimizer or not finished)
+        self.wait()
+        with_optimizer = self.keep_optimizer or not finished
+        if not background:
+            state.save(self.run, metrics, with_optimizer)
+            if distributed.rank() == 0:
+                self._clean_up(state.step)
+            return
+        self._copies.reuse()
+        snapshot = state.snapshot(metrics, with_optimizer, self._copies)
         if distributed.rank() == 0:
-            remove_leftovers(self.run, state.step)
-            self._link_best()
-            self._prune()
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()  # the copies are complete
+            self._latest = {state.step: dict(metrics)}
+            self._writing = self.thread.submit(self._write, snapshot)
+
+    def wait(self) -> None:
+        """Wait until the thread has written its checkpoint. Raises UserError: it could not be written."""
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def _write(self, snapshot: Snapshot) -> None:
+        snapshot.write(self.run)
+        self._clean_up(snapshot.manifest["step"])
+
+    def _clean_up(self, step: int) -> None:
+        remove_leftovers(self.run, step)
+        self._link_best()
+        self._prune()
 
     def _link_best(self) -> None:
         best = self.policy.best_step(self._metrics())
@@ -271,12 +352,11 @@ def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
     return saved | {"state": states}
 
 
-def _write_error(path: Path, error: Exception) -> str:
+def _write_error(path: Path, error: OSError) -> str:
     free = shutil.disk_usage(path.parent).free / 2**20
     earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
-    reason = one_line(error).removeprefix("Error while serializing: ")
     return (
-        f"{path} could not be written ({reason}; {free:.0f} MiB are free there); {kept}: make room, then run the same "
-        "command to resume"
+        f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room, then run "
+        "the same command to resume"
     )

@@ -232,10 +232,11 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_and_keeps_its_log(copied_ru
     assert (run / "log.jsonl").read_text() == before
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again_and_keeps_its_log(
+def test_a_run_killed_before_its_first_checkpoint_is_complete_starts_again_and_keeps_its_log(
     copied_run: tuple[RunConfig, Path],
 ) -> None:
     config, run = copied_run
+    config.train.save_every = 2  # of four steps: the checkpoint of step 2 was still being written
     before = (run / "log.jsonl").read_text()
     shutil.rmtree(run / "checkpoints")
     train(config)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
-from clipx import distributed, sample_table
+from clipx import distributed
 from clipx.errors import UserError
 from clipx.sample_table import SampleTable
 from tests.helpers.gloo import Gloo
@@ -56,7 +57,7 @@ def save(steps: int, path: Path) -> None:
         table.write(ids, rows)
     whole = table.whole()
     if distributed.rank() == 0:
-        sample_table.save(path, whole)
+        save_file(whole, path)
     distributed.barrier()
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,9 @@ from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.folder import RunFolder
 from clipx.run.log import RunLog
+from clipx.run.saving import Snapshot
 from clipx.train import Outcome, fit
+from clipx.training.stop_signals import StopMonitor
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import log, prepared, trained, weights
@@ -112,6 +115,33 @@ def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pyte
         assert fit(config, run, evaluate=lambda model: {"set": 0.25}) is Outcome.FINISHED
         assert evaluated() == [2, 4]
     assert capsys.readouterr().err.count("step 4  evaluation 0.250") == 1
+
+
+def test_a_stop_signal_and_the_last_step_wait_for_the_checkpoint_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = prepared(tmp_path, epochs=3, save_every=2)
+    run = RunFolder.create(config).path
+    write, stopped = Snapshot.write, threading.Event()
+    done: list[int] = []
+
+    def slow(snapshot: Snapshot, run: Path) -> None:
+        if snapshot.manifest["step"] == 2:
+            assert stopped.wait(60)  # longer than the next step
+        write(snapshot, run)
+        done.append(snapshot.manifest["step"])
+
+    def reason(self: StopMonitor, step: int) -> str:
+        if step == 3:
+            stopped.set()
+        return "SIGTERM" if step == 3 else ""
+
+    monkeypatch.setattr(Snapshot, "write", slow)
+    monkeypatch.setattr(StopMonitor, "reason", reason)
+    assert fit(config, run) is Outcome.STOPPED
+    assert done == [2, 3]
+    assert fit(config, run) is Outcome.FINISHED
+    assert done == [2, 3, 4, 6]
 
 
 def test_changed_settings_are_refused_and_listed(copied_run: tuple[RunConfig, Path]) -> None:

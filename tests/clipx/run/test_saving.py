@@ -6,16 +6,20 @@ import json
 import os
 import pickle
 import resource
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import cast
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from clipx.errors import Fault, UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
+    HashedFile,
     checkpoints,
     file_sha256,
     load_weights,
@@ -23,8 +27,9 @@ from clipx.run.checkpoint import (
     resolve,
     step_of,
     verify,
+    write_tensors,
 )
-from clipx.run.saving import RetentionPolicy, TrainState, resume
+from clipx.run.saving import CheckpointManager, RetentionPolicy, Snapshot, TrainState, resume
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 
@@ -79,6 +84,81 @@ def test_model_optimizer_and_step_are_restored(tmp_path: Path) -> None:
     old, new = saved.optimizer.state_dict(), loaded.optimizer.state_dict()
     assert old["param_groups"] == new["param_groups"]
     assert all(torch.equal(old["state"][i][k], new["state"][i][k]) for i in old["state"] for k in old["state"][i])
+
+
+def test_tensors_are_written_as_by_safetensors_and_hashed(tmp_path: Path) -> None:
+    tensors = {
+        "conv": torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last),
+        "count": torch.tensor(7),
+        "half": torch.randn(5).bfloat16(),
+        "mask é": torch.tensor([True, False, True]),
+        "empty": torch.zeros(0, 3),
+        "scale": torch.tensor(0.5),
+    }
+    with (tmp_path / "file").open("wb") as file:
+        write_tensors(hashed := HashedFile(file), tensors)
+    assert (tmp_path / "file").read_bytes() == save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    assert hashed.sha256.hexdigest() == file_sha256(tmp_path / "file")
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """Let no checkpoint be written before this event is set."""
+    gate, write = Event(), Snapshot.write
+    monkeypatch.setattr(Snapshot, "write", lambda snapshot, run: gate.wait(60) and write(snapshot, run))
+    yield gate
+    gate.set()
+
+
+def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_path: Path, gate: Event) -> None:
+    saved, loaded = state(0), state(1)
+    manager = CheckpointManager(settings(tmp_path), tmp_path)
+    for saved.step in (5, 10):  # the second time into the same buffers
+        gate.clear()
+        weight = saved.model.get_parameter("0.weight").detach().clone()
+        moment = saved.optimizer.state_dict()["state"][0]["exp_avg"].clone()
+        lr = saved.optimizer.param_groups[0]["lr"]
+        manager.save(saved, {}, finished=False, background=True)
+        assert step_of(checkpoints(tmp_path)[-1]) < saved.step if saved.step > 5 else not checkpoints(tmp_path)
+        saved.optimizer.param_groups[0]["lr"] = lr / 2
+        saved.optimizer.step()
+        gate.set()
+        manager.wait()
+        resume(loaded, tmp_path)
+        assert loaded.step == saved.step
+        assert torch.equal(loaded.model.get_parameter("0.weight"), weight)
+        assert not torch.equal(saved.model.get_parameter("0.weight"), weight)
+        assert torch.equal(loaded.optimizer.state_dict()["state"][0]["exp_avg"], moment)
+        assert loaded.optimizer.param_groups[0]["lr"] == lr
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_an_error_of_the_thread_is_raised_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    def fail(*arguments: object, **tensors: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    saved, manager = state(), CheckpointManager(settings(tmp_path), tmp_path)
+    saved.step = 5
+    manager.save(saved, {}, finished=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("clipx.run.saving.write_tensors", fail)
+        saved.step = 10
+        manager.save(saved, {}, finished=False, background=True)
+        saved.step = 15
+        with pytest.raises(UserError, match=r"step_00000010 could not be written .*No space left"):
+            manager.save(saved, {}, finished=False, background=background)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
+
+
+def test_a_checkpoint_that_is_being_written_counts_for_the_best(tmp_path: Path, gate: Event) -> None:
+    config, saved = settings(tmp_path), state()
+    config.train.keep_best, config.log.geometry_every = "min:loss", 3
+    manager = CheckpointManager(config, tmp_path)
+    saved.step = 6
+    manager.save(saved, {"loss": 1.0}, finished=False, background=True)
+    assert [manager.due(9, {"loss": loss}) for loss in (2.0, 0.5)] == [False, True]
 
 
 def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Path) -> None:
@@ -192,10 +272,10 @@ def test_a_full_disk_raises_user_error_and_keeps_the_last_good_checkpoint(tmp_pa
 
 
 def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **tensors: object) -> None:
         raise RuntimeError("CUDA error")
 
-    monkeypatch.setattr("clipx.run.saving.save_file", fail)
+    monkeypatch.setattr("clipx.run.saving.write_tensors", fail)
     with pytest.raises(RuntimeError, match="CUDA error"):
         state().save(tmp_path)
 
