@@ -33,6 +33,7 @@ from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
 from clipx.run.saving import CheckpointManager, resume
 from clipx.training import geometry_probe, optimizer, teacher
+from clipx.training.cost import images_at_peak
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
@@ -100,7 +101,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
                 manager.wait()
-                RunFolder(run).record_divergence(state.step, bad_steps)
+                ended = RunFolder(run).record_divergence(state.step, bad_steps)
+                log.notify(ended.message(run))
                 return Outcome.DIVERGED
 
             # Save
@@ -171,7 +173,8 @@ def _open_session(
     with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log, manager.thread:
         for note in notes:
             log.info(note)
-        meter = ThroughputMeter(components.timer)
+        gpus = distributed.world_size() if device.type == "cuda" else 0
+        meter = ThroughputMeter(components.timer, gpus, images_at_peak(config, device))
         samples = {} if pairs.streaming or distributed.rank() > 0 else sampled_contents(pairs)
         yield _Session(config, sampler, components, loader, probe, log, manager, meter, BadSampleFile(run), samples)
 

@@ -38,6 +38,7 @@ from cli.settings.arguments import (
 )  # fmt: skip
 from cli.settings.recipes import (
     GROUPS,
+    NOTIFY,
     Recipe,
     by_group,
     chosen_objectives,
@@ -58,7 +59,7 @@ from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.files import content_hash
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
-from clipx.utils.trust import permit, refuse_new_root
+from clipx.utils.trust import is_permitted, permit, refuse_new_root
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
@@ -345,6 +346,9 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
     permit("programs", _typed_programs(overrides))
+    permit("programs", [text_of(o) for o in overrides if key_of(o) == NOTIFY])
+    if config.log.notify and not is_permitted("programs", config.log.notify):
+        raise UserError(f"{NOTIFY}={config.log.notify} starts a program: it may only be set on the command line")
     permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
     refuse_new_root(config.data.source, config.data.root)
     load_plugins_of_file(config.plugins)

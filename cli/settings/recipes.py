@@ -41,6 +41,7 @@ from clipx.utils.trust import check_yaml, other_interpolation
 GROUPS = ("recipe", "data", "objective")
 # Settings that only the command line may give: what is written where, which code runs, and which machine is called
 TYPED = ("hydra", "runs", "launch", "sets")
+NOTIFY = "log.notify"  # a program
 TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out")  # `out` of clipx eval
 MOST_SEEDS = 1000
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
@@ -103,7 +104,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         raise UserError(f"recipe {path}: failed_loss={failed_loss} must be a number")
     for override in (o for overrides in (*arms.values(), *evaluations) for o in overrides):
         key, _, value = override.lstrip("+~").partition("=")
-        if key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
+        if key == NOTIFY or key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
             raise UserError(f"recipe {path}: {override}: {key} may only be set on the command line")
         if "pipe:" in value.lower():
             raise UserError(f"recipe {path}: {override}: a program may only be named on the command line")

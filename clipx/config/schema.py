@@ -448,6 +448,11 @@ class LogConfig:
     )
     wandb: str = setting("off", "Weights & Biases", choices=WANDB_MODES, resumable=True)
     project: str = setting("clipx", "W&B project", resumable=True)
+    notify: str | None = setting(
+        None,
+        "shell command, only from the command line, that gets a message on its stdin if the run diverges",
+        resumable=True,
+    )
     tensorboard: bool = setting(False, "event files in RUN/tensorboard; needs the extra `tensorboard`", resumable=True)
 
 

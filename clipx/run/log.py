@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,12 +11,15 @@ from typing import Any
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
+from clipx.errors import one_line
 from clipx.run.folder import LOG, RunFolder, rows_of
 from clipx.run.log_writers import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.terminal import ProgressBar
+from clipx.utils.trust import is_permitted
 
 EARLIER = "log.earlier.jsonl"  # the log of a run that was started again
+NOTIFY_SECONDS = 60  # after which log.notify is stopped
 WANDB_ID = "wandb_id"  # file in the run directory with the id of its W&B run
 
 
@@ -26,6 +30,7 @@ class RunLog:
         self.active = distributed.rank() == 0
         self.path = run / LOG
         self.total_steps = total_steps
+        self.command = config.log.notify
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start("step", total_steps, step)
         diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
@@ -49,6 +54,20 @@ class RunLog:
     def info(self, text: str) -> None:
         """Print a line for the user."""
         self.bar.print(text)
+
+    def notify(self, message: str) -> None:
+        """Run log.notify with a message on its stdin, unless only a file names it; a failure is only printed."""
+        if not self.active or self.command is None:
+            return
+        if not is_permitted("programs", self.command):  # config.yaml of somebody else
+            self.info(f"log.notify={self.command} is not run, because it is not on the command line")
+            return
+        try:
+            subprocess.run(
+                self.command, shell=True, input=f"{message}\n", text=True, check=True, timeout=NOTIFY_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self.info(f"log.notify failed: {one_line(error)}")
 
     def record(self, step: int, row: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl and the other logs, unless the row is empty; `step`: number of steps done."""

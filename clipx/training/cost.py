@@ -8,7 +8,7 @@ import csv
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -26,6 +26,7 @@ from clipx.config.schema import RunConfig
 from clipx.models import clip, parallel
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training import optimizer
+from clipx.training.devices import CUDA_NAMES, DEVICES
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
 from clipx.utils.device import autocast
 
@@ -75,6 +76,25 @@ def flop_counter() -> FlopCounterMode:
 def single_process_cost(config: RunConfig) -> StepCost:
     """Return the cost of a step on one process: from `counted.csv`, without memory, or else from `count_step`."""
     return _counted().get(step_key(config)) or count_step(config)
+
+
+def images_at_peak(config: RunConfig, device: torch.device) -> float | None:
+    """Return the images/s of a GPU that does the model's FLOPs at its peak; None for a CPU and for unknown GPUs.
+
+    The model's FLOPs are those of towers and objective, forward and backward, without what `train.accumulation` and
+    `train.grad_checkpointing` repeat. Their ratio to the peak is the model FLOP utilisation (Chowdhery et al. 2022,
+    PaLM, appendix B).
+    """
+    name = CUDA_NAMES.get(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    if name is None:
+        return None
+    once = replace(config, train=replace(config.train, accumulation=1, grad_checkpointing=False))
+    try:
+        cost = single_process_cost(once)
+    except RuntimeError:  # a plug-in's tower may read values, which fake tensors do not have
+        return None
+    peak = DEVICES[name].peak(config.train.precision)
+    return peak * config.train.batch_size / (cost.tower_flops + cost.objective_flops)
 
 
 def step_key(config: RunConfig) -> str:

@@ -25,3 +25,14 @@ DEVICES = {  # NVIDIA's data sheets and white papers; A100, H100 and H200: SXM
     "L40S": Device(362e12, 91.6e12, 48e9, 32e9),
     "RTX4090": Device(165e12, 82.6e12, 24e9, 32e9),
 }
+# Names by torch.cuda.get_device_name -> key of DEVICES. H100 and H200 as PCIe cards have other peaks.
+CUDA_NAMES = {
+    "NVIDIA A100-PCIE-40GB": "A100-40",
+    "NVIDIA A100-SXM4-40GB": "A100-40",
+    "NVIDIA A100 80GB PCIe": "A100",
+    "NVIDIA A100-SXM4-80GB": "A100",
+    "NVIDIA H100 80GB HBM3": "H100",
+    "NVIDIA H200": "H200",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA GeForce RTX 4090": "RTX4090",
+}

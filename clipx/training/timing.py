@@ -60,8 +60,9 @@ class ThroughputMeter:
     These exclude the time until the first batch, when the loader starts; the first `read` returns it separately.
     """
 
-    def __init__(self, timer: StepTimer) -> None:
-        self.timer = timer
+    def __init__(self, timer: StepTimer, gpus: int = 0, at_peak: float | None = None) -> None:
+        """`gpus`: their number, 0 on CPUs; `at_peak`: images/s of one at its peak, from `cost.images_at_peak`."""
+        self.timer, self.gpus, self.at_peak = timer, gpus, at_peak
         self.start = time.perf_counter()
         self.first_batch: float | None = None  # seconds until the first batch; None again after it is reported
         self.waited = 0.0  # seconds
@@ -91,7 +92,8 @@ class ThroughputMeter:
         """Return rates since the last call: `images_per_s`, `data_wait` (share of the time), `step_s`.
 
         `step_s` has mean seconds per step: `data` (waiting for data) and the phases of `StepTimer`. The first call also
-        returns `first_batch_s`.
+        returns `first_batch_s`. On GPUs there are also `images_per_s_gpu`, the rate of one, and `mfu`, its share of the
+        rate at the peak (model FLOP utilisation).
         """
         elapsed = time.perf_counter() - self.start
         rates: dict[str, float | dict[str, float]] = {
@@ -99,6 +101,11 @@ class ThroughputMeter:
             "data_wait": round(self.waited / elapsed, 4),
             "step_s": {"data": round(self.waited / max(1, self.batches), 6), **self.timer.read()},
         }
+        if self.gpus:
+            of_one = self.images / elapsed / self.gpus
+            rates["images_per_s_gpu"] = round(of_one, 1)
+            if self.at_peak is not None:
+                rates["mfu"] = round(of_one / self.at_peak, 4)
         if self.first_batch is not None:
             rates["first_batch_s"] = round(self.first_batch, 2)
         self.start, self.waited, self.first_batch = time.perf_counter(), 0.0, None

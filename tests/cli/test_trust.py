@@ -24,8 +24,9 @@ from clipx.data.shards.index import open_index
 from clipx.errors import Fault, UserError, printable_line
 from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_manifest
 from clipx.run.folder import RunFolder
+from clipx.run.log import RunLog
 from clipx.utils.files import cache_home
-from clipx.utils.trust import load_json, load_yaml
+from clipx.utils.trust import PERMITTED, load_json, load_yaml, permit
 from evaluation.runs import results
 from evaluation.runs.reader import find
 from tests.helpers.commands import clipx_here
@@ -56,6 +57,8 @@ RECIPES = {  # name -> recipe, and what the line names
     "launcher": ("defaults: [demo, {override /hydra/launcher: submitit_slurm}]", "must be a list of recipes"),
     "jobs_of_an_arm": (
         "arms: {a: ['launch.slurm=--wrap=\"touch PWNED\"']}", "launch.slurm may only be set on the command line"),
+    "notify": ("log: {notify: 'touch PWNED'}", "log.notify=touch PWNED starts a program"),
+    "notify_of_an_arm": ("arms: {a: ['log.notify=touch PWNED']}", "log.notify may only be set on the command line"),
     "sets": ("sets: PWNED", "sets may only be set on the command line"),
     "runs": ("runs: PWNED", "runs may only be set on the command line"),
     "server": ("launch: {nodes: 2, rendezvous: 'example.org:29500'}", "launch may only be set on the command line"),
@@ -106,6 +109,21 @@ def test_a_program_on_the_command_line_is_started(tmp_path: Path, shards: Path) 
     urls = f"data.urls=['pipe:touch STARTED; cat {shards}/train/00000.tar']"
     clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", urls, cwd=tmp_path)
     assert (tmp_path / "STARTED").exists()
+
+
+def test_a_command_in_a_run_of_somebody_else_is_not_run(
+    copied_run: tuple[RunConfig, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, run = copied_run
+    monkeypatch.setenv(PERMITTED, "{}")
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("notify: null", f"notify: touch {tmp_path}/PWNED"))
+    config = RunFolder(run).load_config()
+    for typed in (False, True):
+        if typed:
+            permit("programs", [config.log.notify or ""])
+        RunLog(config, run, 4, 4).notify("diverged")
+        assert (tmp_path / "PWNED").exists() == typed
 
 
 def test_a_run_of_somebody_else_imports_no_module_of_this_folder(

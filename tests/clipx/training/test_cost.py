@@ -16,7 +16,8 @@ from clipx.models import clip
 from clipx.models.parallel import blocks
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
-from clipx.training.cost import COUNTED, count_step, flop_counter, single_process_cost, step_key
+from clipx.training.cost import COUNTED, count_step, flop_counter, images_at_peak, single_process_cost, step_key
+from clipx.training.devices import DEVICES
 from clipx.types import Embeddings, Progress
 from tests.bench.counted import COLUMNS, by_key, row
 
@@ -173,6 +174,19 @@ def test_the_table_has_the_flops_that_count_step_finds() -> None:
         found, stored = count_step(config), single_process_cost(config)
         assert row(found)[:2] == row(stored)[:2], step_key(config)
         assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # arms of a row may differ in tau and bias
+
+
+def test_the_rate_at_the_peak_counts_the_models_flops_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = next(iter(by_key().values()))
+    once, gpu = replace(config, train=replace(config.train, accumulation=1, grad_checkpointing=False)), "NVIDIA H200"
+    twice = replace(config, train=replace(config.train, accumulation=2, grad_checkpointing=True))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: gpu)
+    step = single_process_cost(once)
+    seconds = (step.tower_flops + step.objective_flops) / DEVICES["H200"].peak(config.train.precision)
+    for counted in (once, twice):
+        assert images_at_peak(counted, torch.device("cuda")) == pytest.approx(config.train.batch_size / seconds)
+    gpu = "a GPU without a data sheet"
+    assert images_at_peak(config, torch.device("cuda")) is images_at_peak(config, torch.device("cpu")) is None
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from clipx.run.folder import Diverged, RunFolder
 from clipx.training.setup import build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Embeddings, Loss, Progress
+from clipx.utils.trust import PERMITTED, permit
 from tests.helpers.folder import settings
 from tests.helpers.runs import log, prepared, trained, weights
 
@@ -79,7 +80,9 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, epochs=3, save_every=2)
-    config.train.max_bad_steps = 3
+    config.train.max_bad_steps, config.log.notify = 3, f"cat > {tmp_path}/message; exit 1"  # it fails, afterwards
+    monkeypatch.setenv(PERMITTED, "{}")  # restored after the test
+    permit("programs", [config.log.notify])
     multiply_loss(monkeypatch, set(range(4, 18)))
     run = RunFolder.create(config).path
     assert train.fit(config, run) is train.Outcome.DIVERGED
@@ -87,6 +90,7 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     assert ended == Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
     assert len(log(run)) == 7
+    assert (tmp_path / "message").read_text() == f"{ended.message(run)}\n"
     with pytest.raises(RunDiverged, match=f"^{run} diverged at step 7: 3 steps in a row"):
         launch.train(config)  # reports the divergence without training
     assert len(log(run)) == 7

@@ -50,5 +50,17 @@ def test_paused_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert meter.read()["images_per_s"] == 18.0
 
 
+def test_rates_of_one_gpu_are_shares_of_all_and_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    timer = StepTimer(torch.device("cpu"))
+    meter, on_cpu = ThroughputMeter(timer, gpus=4, at_peak=50.0), ThroughputMeter(timer)
+    now[0] += 2
+    meter.images = 160
+    rates = meter.read()
+    assert [rates[name] for name in ("images_per_s", "images_per_s_gpu", "mfu")] == [80.0, 20.0, 0.4]
+    assert not {"images_per_s_gpu", "mfu"} & on_cpu.read().keys()
+
+
 def test_an_empty_loader_gives_no_batches() -> None:
     assert list(ThroughputMeter(StepTimer(torch.device("cpu"))).timed(iter([]))) == []
