@@ -59,7 +59,7 @@ from clipx.errors import Fault, UserError, most_severe
 from clipx.utils.files import content_hash
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
-from clipx.utils.trust import is_permitted, permit, refuse_new_root
+from clipx.utils.trust import is_permitted, permit, refuse_new_root, starts_program
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
@@ -369,7 +369,7 @@ def _typed_programs(overrides: list[str]) -> list[str]:
     for override in _parse([o for o in overrides if key_of(o) in ("data.urls", "data.root")]):
         value = override.value()
         values = value if isinstance(value, list) else [value]
-        found += [text for one in values if (text := str(getattr(one, "text", one))).lower().startswith("pipe:")]
+        found += [text for one in values if starts_program(text := str(getattr(one, "text", one)))]
     return found
 
 

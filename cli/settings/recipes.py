@@ -36,7 +36,7 @@ from clipx.errors import UserError
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added
 from clipx.utils.registry import lookup, one_of
-from clipx.utils.trust import check_yaml, other_interpolation
+from clipx.utils.trust import PROGRAMS, check_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
 # Settings that only the command line may give: what is written where, which code runs, and which machine is called
@@ -106,7 +106,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         key, _, value = override.lstrip("+~").partition("=")
         if key == NOTIFY or key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
             raise UserError(f"recipe {path}: {override}: {key} may only be set on the command line")
-        if "pipe:" in value.lower():
+        if PROGRAMS.search(value):
             raise UserError(f"recipe {path}: {override}: a program may only be named on the command line")
     scale = _scale(path, content.pop("scale", {}))
     plugins = content.get("plugins", [])

@@ -14,6 +14,7 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from clipx.errors import UserError
 
@@ -22,11 +23,26 @@ DIGITS = 40  # of an integer; seeds and sizes have at most 20
 DEPTH = 100  # of nested lists and objects
 VALUES = 100_000  # of a YAML file
 OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integers of YAML 1.1 in base 8 and 60
+FROM_FILES = ("", "file", "http", "https", "hf")  # schemes of URLs that a file may name: read without the user's keys
+PROGRAMS = re.compile(r"\b(pipe|gs|htgs|ais|scp|sftp|ftps):|\b(?!file:|https?:|hf:)[a-z][\w+.-]*://", re.IGNORECASE)
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 
 
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL in small letters, "" for a path. Raises UserError: not a URL."""
+    try:
+        return urlsplit(url).scheme.lower()
+    except ValueError as error:  # brackets that are no address
+        raise UserError(f"{url} is not a URL ({error})") from error
+
+
+def starts_program(url: str) -> bool:
+    """Return True if reading a URL runs a command of its own (`pipe:`) or a program with the user's keys (`gs:`)."""
+    return scheme_of(url) not in FROM_FILES
+
+
 def permit(kind: str, values: Iterable[str]) -> None:
-    """Remember what the user has typed: programs (`pipe:COMMAND`) or plugins (names of modules)."""
+    """Remember what the user has typed: programs (`pipe:COMMAND`, `gs://...`) or plugins (names of modules)."""
     known = _permitted()
     known[kind] = sorted({*known.get(kind, []), *values})
     os.environ[PERMITTED] = json.dumps(known)

@@ -215,7 +215,9 @@ class FileImages(Images):
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:
-        path = self.paths[index]
+        path = Path(self.paths[index])
+        if not path.is_file():  # a pipe would be waited for
+            raise UserError(f"{path} is missing, or is no file")
         try:
             with Pillow.open(path) as image:
                 if image.width * image.height <= MAX_PIXELS:

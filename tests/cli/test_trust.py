@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import time
+from importlib import import_module
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,10 +19,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
+from cli.settings.recipes import load_recipe
 from cli.train import train
-from clipx.config.schema import RunConfig
+from clipx.config.schema import DataConfig, RunConfig
 from clipx.data.shards import index
 from clipx.data.shards.index import open_index
+from clipx.data.sources.streams import ShardStream
 from clipx.errors import Fault, UserError, printable_line
 from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_manifest
 from clipx.run.folder import RunFolder
@@ -37,6 +41,7 @@ RECIPES = {  # name -> recipe, and what the line names
         "data: {source: webdataset, num_samples: 128, split: pi, urls: ['${data.split}pe:touch PWNED']}",
         "pipe:touch PWNED",
     ),
+    "gsutil": ("data: {source: webdataset, num_samples: 128, urls: ['gs://x/0.tar']}", "starts a program"),
     "pipe_as_root": ("data: {source: webdataset, num_samples: 128, root: 'pipe:touch PWNED'}", "pipe:touch PWNED"),
     "quote": ("data: {source: webdataset, num_samples: 128, urls: ['http://x/''; touch PWNED; ''']}", "quotes"),
     "logging": ("hydra: {job_logging: {handlers: {h: {filename: PWNED}}}}", "hydra may only be set on the command"),
@@ -100,6 +105,66 @@ def test_a_recipe_of_somebody_else_is_refused_in_one_line(
     assert named in done.stderr
     assert "my-token" not in done.stderr
     assert not (tmp_path / "PWNED").exists()
+
+
+SCHEMES = {  # URL in a recipe -> what the line says; None: read, by curl without the user's keys
+    "pipe:touch PWNED": "starts a program",
+    "PIPE:touch PWNED": "starts a program",
+    " pipe:touch PWNED": "starts a program",
+    "gs://bucket/{0..1}.tar": "starts a program",  # gsutil
+    "g\ns://bucket/0.tar": "starts a program",
+    "htgs://bucket/0.tar": "starts a program",  # curl
+    "ais://bucket/0.tar": "starts a program",
+    "scp://host/0.tar": "starts a program",  # curl, with the user's keys
+    "sftp://host/0.tar": "starts a program",
+    "ftps://host/0.tar": "starts a program",
+    "a.tar::gs://bucket/0.tar": "starts a program",
+    "ssh://host/0.tar": "ssh: cannot be read",
+    "hdfs://host/0.tar": "hdfs: cannot be read",
+    "s3://bucket/0.tar": "s3: cannot be read",
+    "ftp://host/0.tar": "ftp: cannot be read",
+    "http://[x/0.tar": "is not a URL",
+    "{0..99999999999}.tar": "shards",
+    "{a,b}" * 40: "shards",
+    "{a..z}" * 9: "shards",
+    "{0..1": "cannot be expanded",
+    "http://host/0.tar": None,
+    "https://host/0.tar": None,
+    "hf://datasets/user/name/0.tar": None,
+}
+
+
+@pytest.mark.parametrize("url", SCHEMES)
+def test_a_file_names_no_url_whose_reader_is_a_program_with_the_keys_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    opened = list[str]()
+    opener = import_module("webdataset.gopen")  # the package has a function of this name
+    monkeypatch.setattr(opener, "Popen", lambda command, **_: opened.append(command[0]) or 1 / 0)
+    monkeypatch.setattr("huggingface_hub.HfFileSystem", lambda: opened.append("hub") or 1 / 0)
+    monkeypatch.setattr("socket.socket.connect", None)  # a call would fail
+    monkeypatch.delenv(PERMITTED, raising=False)
+    config = DataConfig(source="webdataset", num_samples=128, urls=[url])
+    if named := SCHEMES[url]:
+        with pytest.raises(UserError, match=named):
+            ShardStream(config)
+    else:
+        assert "cannot be read" in next(ShardStream(config).pairs(Random(0))).error
+    assert bool(opened) == (named is None)
+
+
+def test_a_url_that_the_user_typed_is_read_by_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PERMITTED, raising=False)
+    permit("programs", ["gs://bucket/{0..1}.tar"])
+    stream = ShardStream(DataConfig(source="webdataset", num_samples=128, urls=["gs://bucket/{0..1}.tar"]))
+    assert stream.shards == [["gs://bucket/0.tar", "gs://bucket/1.tar"]]
+
+
+@pytest.mark.parametrize("url", [url for url in SCHEMES if SCHEMES[url] == "starts a program" and "::" not in url])
+def test_an_arm_names_no_url_whose_reader_is_a_program(tmp_path: Path, url: str) -> None:
+    (tmp_path / "r.yaml").write_text(f"""arms: {json.dumps({"a": [f"data.urls=['{url}']"]})}\n""")
+    with pytest.raises(UserError, match="a program may only be named on the command line"):
+        load_recipe(tmp_path / "r.yaml")
 
 
 def test_a_program_on_the_command_line_is_started(tmp_path: Path, shards: Path) -> None:

@@ -125,10 +125,14 @@ def _open_clip(inputs: Tokens) -> Tokenizer:
     try:
         text = {} if on_hub else (open_clip.get_model_config(inputs.tokenizer) or {}).get("text_cfg", {})
         with quiet_hub(fetching=on_hub or "hf_tokenizer_name" in text):
-            tokenizer: Tokenizer = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
+            tokenizer: Any = open_clip.get_tokenizer(inputs.tokenizer, context_length=inputs.context_length)
+            text = (open_clip.get_model_config(inputs.tokenizer) or {}).get("text_cfg", {})
     except Exception as error:  # the hub's client raises many types
         raise UserError(f"the tokenizer of {inputs.tokenizer} could not be loaded: {one_line(error)}") from error
-    return tokenizer
+    encoder = text.get("hf_model_name")
+    size = _vocab_size(encoder) if encoder else text.get("vocab_size", open_clip.CLIPTextCfg.vocab_size)
+    _refuse_unknown_ids(f"open_clip's {inputs.tokenizer}", getattr(tokenizer, "tokenizer", tokenizer), size)
+    return tokenizer  # type: ignore[no-any-return]
 
 
 def _hugging_face(source: str, context_length: int) -> Tokenizer:
@@ -155,20 +159,39 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} has no class token or no padding token; BERT's has both"
         )
-    if folder.is_dir():
-        _refuse_unknown_ids(folder, max(tokenizer.get_vocab().values()))
+    _refuse_unknown_ids(f"model.text.name=hf:{source}", tokenizer, _vocab_size(source))
     return HfTokenizer(tokenizer, context_length)
 
 
-def _refuse_unknown_ids(folder: Path, largest: int) -> None:
-    """Raise UserError if the tower of the folder has no embedding for the tokenizer's `largest` id."""
+def _vocab_size(source: str) -> int | None:
+    """Return the number of embeddings of a tower on the hub or in a folder; None if its configuration is not there."""
     from transformers import AutoConfig
 
-    if not (folder / "config.json").is_file():
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        return None
+    try:
+        with quiet_hub(fetching=not folder.is_dir()):
+            return getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "vocab_size", None)
+    except Exception:  # building the tower says what is wrong
+        return None
+
+
+def _refuse_unknown_ids(name: str, tokenizer: Any, size: int | None) -> None:
+    """Raise UserError if a text can have an id for which a tower of `size` embeddings has none.
+
+    Special tokens that occur in no text, such as [MASK], do not count.
+    """
+    if size is None:
         return
-    size = AutoConfig.from_pretrained(folder, trust_remote_code=False).vocab_size
+    if hasattr(tokenizer, "get_vocab"):
+        kinds = ("cls", "sep", "bos", "eos", "pad", "unk")
+        never = {*tokenizer.all_special_ids} - {getattr(tokenizer, f"{kind}_token_id", None) for kind in kinds}
+        largest = max({*tokenizer.get_vocab().values()} - never)
+    else:  # open_clip's own
+        largest = tokenizer.vocab_size - 1
     if largest >= size:
         raise UserError(
-            f"the tokenizer of model.text.name=hf:{folder} has ids up to {largest}, but the tower's vocab_size is "
-            f"{size}: they do not belong together"
+            f"the tokenizer of {name} has ids up to {largest}, but the tower's vocab_size is {size}: they do not "
+            "belong together"
         )

@@ -21,6 +21,7 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource, evenly_spaced, stamp_of
 from clipx.errors import UserError, prefixed
+from clipx.utils.files import read_file
 from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
@@ -112,7 +113,7 @@ class FilePairs(PairSource):
     def image(self, sample_id: int) -> bytes:
         path = self.folder / self._names[sample_id]
         try:
-            return path.read_bytes()
+            return read_file(path)
         except ValueError as error:  # a NUL byte in the name
             raise BadSample(f"cannot be read ({error})") from error
         except OSError as error:

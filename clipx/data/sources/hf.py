@@ -11,6 +11,7 @@ from clipx.data.preprocess.images import BadSample, read_error
 from clipx.data.sources.base import PairSource, evenly_spaced
 from clipx.data.sources.files import sizes_of
 from clipx.errors import UserError, one_line
+from clipx.utils.files import read_file
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
 
@@ -100,6 +101,6 @@ def image_bytes(cell: dict[str, Any] | None, root: Path = Path()) -> bytes:
         return bytes(cell["bytes"])
     path = root / str(cell["path"])
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise read_error(error, path) from error

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
@@ -21,9 +20,11 @@ from clipx.data.sources import hf
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
-from clipx.utils.trust import is_permitted
+from clipx.utils.trust import is_permitted, scheme_of, starts_program
 
 UNSAFE = re.compile(r"""[\s'"\\`\x00-\x1f]""")
+RANGE = re.compile(r"\{(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])")  # the ends of {00..99} or {a..z}
+MOST_SHARDS = 10_000_000  # of one URL
 ATTEMPTS = 5  # reads in a row without a sample before the run ends: an outage of 15 seconds
 
 
@@ -129,25 +130,29 @@ def _expanded(url: str) -> list[str]:
 
     Raises UserError: no shards, or one starts a program that the command line has not named.
     """
-    from webdataset.shardlists import expand_urls
+    from webdataset.gopen import gopen_schemes
 
     if not url.strip():
         raise UserError("data.urls has an empty entry; allowed: URLs, files, folders and patterns of shards")
     url = str(Path(url).expanduser()) if url.startswith("~") else url
-    if urlsplit(url).scheme == "" and Path(url).is_dir():
+    is_path = scheme_of(url) == ""
+    if is_path and Path(url).is_dir():
         expanded = sorted(
             str(path) for path in Path(url).rglob("*") if is_shard(path.name) or COMPRESSED.search(path.name)
         )
-    elif urlsplit(url).scheme == "" and any(sign in url for sign in "*?["):
+    elif is_path and any(sign in url for sign in "*?["):
         root = Path(Path(url).anchor)
         expanded = sorted(map(str, root.glob(str(Path(url).relative_to(root)))))
     else:
-        expanded = expand_urls(url)
+        expanded = _without_braces(url)
     if not expanded:
         raise UserError(f"data.urls={url} has no shards (*.tar)")
     for one in expanded:
-        scheme = urlsplit(one).scheme.lower()
-        if scheme == "pipe" and not is_permitted("programs", url):
+        scheme = scheme_of(one)
+        if scheme not in ("", "file", *gopen_schemes):
+            known = ", ".join(f"{name}:" for name in gopen_schemes if name.isalnum())
+            raise UserError(f"data.urls={one}: {scheme}: cannot be read; allowed: paths, {known}")
+        if starts_program(one) and not is_permitted("programs", url):
             raise UserError(
                 f"data.urls={url} starts a program, and a file may not do that; if you trust it, add "
                 f"\"data.urls=['{url}']\" to the command"
@@ -157,13 +162,29 @@ def _expanded(url: str) -> list[str]:
     return expanded
 
 
+def _without_braces(url: str) -> list[str]:
+    """Return A00.tar ... A99.tar for A{00..99}.tar. Raises UserError: braces that fit nothing, or too many shards."""
+    from webdataset.shardlists import expand_urls
+
+    most = (url.count(",") + 1) ** url.count("{")  # a brace has at most one text more than there are commas
+    try:
+        for ends in RANGE.findall(url):
+            first, last = (ord(end) if end.isalpha() else int(end) for end in ends)
+            most *= abs(last - first) + 1
+        if most <= MOST_SHARDS:
+            return list(expand_urls(url))
+        raise UserError(f"data.urls={url} may stand for more than {MOST_SHARDS:,} shards: use several URLs")
+    except (AssertionError, ValueError) as error:  # a variable ${NAME} of webdataset that is not set
+        raise UserError(f"data.urls={url} cannot be expanded: {error}") from error
+
+
 def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[str]], list[str]]:
     """Return the shards of each URL without local files that are missing, and a message for each of these.
 
     Raises UserError: a larger share than `limit`, or all of a URL, is missing.
     """
     paths = {one: Path(one.removeprefix("file:")) for urls in shards for one in urls}
-    missing = {one for one, path in paths.items() if urlsplit(one).scheme in ("", "file") and not path.is_file()}
+    missing = {one for one, path in paths.items() if scheme_of(one) in ("", "file") and not path.is_file()}
     kept = [[one for one in urls if one not in missing] for urls in shards]
     if len(missing) > limit * len(paths) or not all(kept):
         raise UserError(

@@ -19,6 +19,7 @@ from clipx.data.preprocess.images import BadSample, decode, to_rgb
 from clipx.data.sources import flickr
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import read_coco
+from clipx.data.sources.hf import image_bytes
 from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.data.sources.streams import ShardStream
 from clipx.errors import UserError
@@ -412,3 +413,40 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, sign: 
     expected = ['A "big" dog  .' if sign == "," else 'A "big" dog , black .']
     assert [text.strip() for text in source.captions(0)] == expected
     assert open_dataset(f"csv:{tmp_path}/pairs.csv").texts("all", "captions") == expected
+
+
+def with_pipes(folder: Path) -> Path:
+    """Write four images in two class folders, with texts and a table; one is a pipe (FIFO) that nobody writes to."""
+    for number in range(4):
+        image = folder / "images" / "ab"[number % 2] / f"{number}.jpg"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(image) if number == 2 else image.write_bytes(jpeg("red"))
+        image.with_suffix(".txt").write_text(f"number {number}")
+    rows = [f"images/{'ab'[number % 2]}/{number}.jpg,number {number}" for number in range(4)]
+    (folder / "t.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["folder", "csv", "hf"])
+def test_a_pipe_instead_of_an_image_is_a_bad_sample(tmp_path: Path, kind: str) -> None:
+    folder = with_pipes(tmp_path)
+    if kind == "hf":
+        with pytest.raises(BadSample, match="neither a file"):
+            image_bytes({"bytes": None, "path": "images/a/2.jpg"}, folder)
+        return
+    root = folder / "images" if kind == "folder" else folder
+    given = {"annotations": "t.csv"} if kind == "csv" else {}
+    source = open_pair_source(DataConfig(name="t", source=kind, root=str(root), split=".", **given))
+    (at,) = (i for i in range(len(source)) if source.where(i).endswith("2.jpg"))
+    with pytest.raises(BadSample, match="neither a file"):
+        source.image(at)
+
+
+@pytest.mark.parametrize("spec", ["csv:{}/t.csv", "folder:{}/images", "classes:{}/images"])
+def test_a_pipe_instead_of_an_image_ends_an_evaluation_in_one_line(tmp_path: Path, spec: str) -> None:
+    folder = with_pipes(tmp_path)
+    if spec.startswith("classes"):
+        for text in folder.rglob("*.txt"):
+            text.unlink()
+    with pytest.raises(UserError, match=r"2\.jpg is missing, or is no file"):
+        list(open_dataset(spec.format(folder).replace("classes:", "folder:")).images("test"))

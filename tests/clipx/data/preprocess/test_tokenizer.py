@@ -86,6 +86,39 @@ def test_a_tokenizer_with_more_ids_than_the_tower_has_embeddings_is_refused(tmp_
             tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
 
 
+@pytest.mark.parametrize("place", ["hub", "open_clip", "open_clip on the hub", "open_clip of another encoder"])
+def test_a_tokenizer_of_the_hub_or_of_open_clip_is_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """What the hub would return is read from a folder."""
+    import transformers
+
+    folder = write_distilbert(tmp_path / "folder")
+    most = len((folder / "vocab.txt").read_text().splitlines())
+    shape = json.loads((folder / "config.json").read_text())
+    for kind in ("AutoTokenizer", "AutoConfig"):
+        read = getattr(transformers, kind).from_pretrained
+        monkeypatch.setattr(getattr(transformers, kind), "from_pretrained", lambda _, read=read, **__: read(folder))
+    for size, fits in ((most, True), (most - 1, False)):
+        (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": size}))
+        named = {"hf_model_name": "me/x"} if "another" in place else {"vocab_size": size}
+        config = {"text_cfg": {"hf_tokenizer_name": "me/x", **named}, "vision_cfg": {}, "embed_dim": 8}
+        monkeypatch.setattr("open_clip.factory._get_hf_config", lambda *_, c=config, **__: {"model_cfg": c})
+        monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "mine", config)
+        name = {"hub": "hf:me/x", "open_clip on the hub": "hf-hub:me/x"}.get(place, "mine")
+        with nullcontext() if fits else pytest.raises(UserError, match=f"ids up to {size}, but .* is {size}"):
+            tokenizer.build_tokenizer(inputs(tokenizer=name))
+
+
+def test_special_tokens_that_no_text_has_need_no_embedding(tmp_path: Path) -> None:
+    folder = write_distilbert(tmp_path)
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([line for line in lines if line != "[MASK]"] + ["[MASK]"]) + "\n")
+    shape = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": len(lines) - 1}))
+    tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no tokenizer: the folder needs .* vocab.txt"):
         tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
