@@ -231,7 +231,8 @@ class _Part:
         if isinstance(estimate, str):
             return self._undecided(look, estimate, self.note)
         found = self._judge(estimate, trained, look, blocked)
-        if self.guarded and found.verdict == "holds" and are_two_groups(self._effects(look)):
+        is_mean = self.guarded and self.comparison.kind == "mean"
+        if is_mean and found.verdict in DECIDED and are_two_groups(self._effects(look)):
             return replace(found, verdict="undecided", note=joined("the seeds fall into two groups", found.note))
         return found
 

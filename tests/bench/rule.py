@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clipx.verdict import Verdict
+from clipx.verdict import DECIDED, Verdict
 from evaluation.claims.design import ERROR, LOOKS, LOOKS_WITHOUT_DESIGN, Looks, equal_errors, spent_errors
 from evaluation.claims.measures import GAP
 from evaluation.claims.published import TABLES, printed
@@ -60,16 +60,25 @@ SEEDS: dict[str, Draw] = {
 }
 
 
+def of_effects(effects: list[float], error: float, comparison: Comparison = DIFFERENCE) -> Verdict:
+    """Judge one comparison; seeds of two visible groups give no verdict."""
+    verdict = verdict_of(mean_estimate(comparison, effects, error), error)
+    return "undecided" if verdict in DECIDED and are_two_groups(effects) else verdict
+
+
 def of_difference(values: Array, error: float) -> Verdict:
     """Judge the effects [1, n], whose true mean is s."""
-    effects = list(1 + values[0])
-    verdict = verdict_of(mean_estimate(DIFFERENCE, effects, error), error)
-    return "undecided" if verdict == "holds" and are_two_groups(effects) else verdict
+    return of_effects(list(1 + values[0]), error)
+
+
+def of_unguarded(values: Array, error: float) -> Verdict:
+    """Judge the effects [1, n], whose true mean is s, as without a stored design."""
+    return verdict_of(mean_estimate(DIFFERENCE, list(1 + values[0]), error), error)
 
 
 def of_opposite(values: Array, error: float) -> Verdict:
     """Judge the effects [1, n], whose true mean is -s: `equivalent` is false, `does not hold` is not."""
-    verdict = verdict_of(mean_estimate(DIFFERENCE, list(values[0] - 1), error), error)
+    verdict = of_effects(list(values[0] - 1), error)
     return "undecided" if verdict == "does not hold" else verdict
 
 
@@ -78,17 +87,18 @@ def of_parts(values: Array, error: float) -> Verdict:
     comparison = more("a", "b", GAP, 0.0)
     effects = [list(of_arm - values[0]) for of_arm in values[1:]]
     found = [mean_estimate(comparison, of_part, error) for of_part in effects]
-    if min(holm([estimate.p_below for estimate in found])) <= error:
+    adjusted = holm([estimate.p_below for estimate in found])
+    if any(p <= error and not are_two_groups(part) for p, part in zip(adjusted, effects, strict=True)):
         return "does not hold"
-    holds = all(estimate.p_above <= error for estimate in found)
-    return "holds" if holds and not any(map(are_two_groups, effects)) else "undecided"
+    return "holds" if all(of_effects(part, error, comparison) == "holds" for part in effects) else "undecided"
 
 
 def of_report(values: Array, error: float) -> Verdict:
     """Judge A claims by the column Holm; [A, n], all effects at the bound 1. A denial counts before a false `holds`."""
-    found = [mean_estimate(DIFFERENCE, list(1 + of_claim), error) for of_claim in values]
+    effects = [list(1 + of_claim) for of_claim in values]
+    found = [mean_estimate(DIFFERENCE, of_claim, error) for of_claim in effects]
     p = holm([min(1.0, min(e.p_above, e.p_below) * ERROR / error) for e in found])
-    false = {verdict_of(e, error) for e, adjusted in zip(found, p, strict=True) if adjusted <= ERROR}
+    false = {of_effects(e, error) for e, adjusted in zip(effects, p, strict=True) if adjusted <= ERROR}
     return "does not hold" if false & {"does not hold", "equivalent"} else "holds" if false else "undecided"
 
 
@@ -107,8 +117,9 @@ CASES: dict[str, tuple[int, Judge, Looks]] = {  # name -> number of arms, judge,
     "one difference": (1, of_difference, NEW),
     "one difference, true effect -s": (1, of_opposite, NEW),
     "one difference, one look at 8": (1, of_difference, spent_errors((8,))),
+    "one difference, one look at 20": (1, of_difference, spent_errors((20,))),
     "one difference, 3/5/8/12/20": (1, of_difference, spent_errors(LOOKS_WITHOUT_DESIGN)),
-    "one difference, the rule before": (1, of_difference, BEFORE),
+    "one difference, the rule before": (1, of_unguarded, BEFORE),
     "claim of 2 parts, one baseline": (3, of_parts, NEW),
     "claim of 6 parts, one baseline": (7, of_parts, NEW),
     "ratio of spreads": (2, of_spreads, NEW),
@@ -229,11 +240,11 @@ def power(effect: float, looks: Looks, experiments: int) -> list[float]:
         effect: true effect beyond s, in standard deviations of one seed's difference.
     """
     generator = np.random.default_rng(1)
-    comparison = more("a", "b", GAP, 0.0)
+    judge = of_unguarded if looks is BEFORE else of_difference
     hits = np.zeros(len(looks))
     for _ in range(experiments):
-        effects = list(generator.normal(effect, 1.0, max(looks)))
-        held = [mean_estimate(comparison, effects[:n], error).p_above <= error for n, error in looks.items()]
+        effects = generator.normal(effect, 1.0, (1, max(looks)))
+        held = [judge(effects[:, :n], error) == "holds" for n, error in looks.items()]
         hits += np.logical_or.accumulate(held)
     return [float(hit) for hit in hits / experiments]
 

@@ -291,12 +291,14 @@ def test_a_claim_is_about_the_seeds_that_trained_and_the_failures_are_counted() 
     assert without_definition.verdict == "undecided"
 
 
-def test_no_claim_holds_while_the_seeds_are_visibly_two_groups() -> None:
+def test_no_claim_is_decided_while_the_seeds_are_visibly_two_groups() -> None:
     effects = [GOOD + jitter for jitter in JITTER[:6]] + [0.15, 0.151]
     (part,) = trained_to([1.0] * 8, effects, 3.0, (8,)).findings
     assert part.verdict == "undecided" and "the seeds fall into two groups" in part.note
     (alike,) = trained_to([1.0] * 8, [GOOD + jitter for jitter in JITTER], 3.0, (8,)).findings
     assert alike.verdict == "holds"
+    (below,) = trained_to([1.0] * 8, [-effect for effect in effects], 3.0, (8,)).findings
+    assert below.verdict == "undecided" and "the seeds fall into two groups" in below.note
 
 
 def test_too_few_trained_seeds_give_no_verdict() -> None:
