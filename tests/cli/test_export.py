@@ -43,6 +43,7 @@ def test_an_exported_model_gives_the_embeddings_of_the_run(
     export([str(run), f"out={out}"])
     printed = capsys.readouterr().out
     assert f"open_clip.create_model('mine', pretrained='{out}')" in printed
+    assert "open_clip.get_tokenizer('mine')" in printed
     assert f"create_model('{tower}'" not in printed, "without clipx, open_clip has no configuration of this name"
     ours = clip.build_model(config)
     checkpoint.load_weights(ours, checkpoint.resolve(run))
@@ -72,6 +73,16 @@ def test_onnx_files_of_the_reports_page_give_open_clips_embeddings(
         with torch.no_grad():
             expected = names["Tower"](names["model"], f"encode_{side}")(batch)
         torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [3, 10])
+def test_a_run_that_was_not_finished_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int) -> None:
+    config = with_tower(tmp_path, "open_clip:mini-vit-48")
+    config.train.epochs, config.train.samples = None, 10 * config.train.batch_size
+    run = untrained(config, step)
+    write_text(run / "log.jsonl", json.dumps({"step": step, "loss": 1.0, "samples": step * 8}) + "\n")
+    export([str(run), f"out={tmp_path}/x.pt"])
+    assert ("of a run that is not finished" in capsys.readouterr().err) is (step < 10)
 
 
 WITHOUT_CLIPX = """

@@ -1,5 +1,6 @@
 """Run log: no lost or repeated lines after a resume, valid JSON; one W&B run per run directory, with its API key."""
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -181,3 +182,11 @@ def test_a_key_for_another_server_is_not_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
     with pytest.raises(UserError, match="needs an API key"):
         check_wandb("log.wandb", "online")
+
+
+def test_a_full_disk_while_logging_names_the_file(tmp_path: Path) -> None:
+    run_log = RunLog(settings(tmp_path), tmp_path, 0, 10)
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")  # every write fails: no space left
+    with pytest.raises(OSError, match=r"No space left on device: .*log\.jsonl") as caught:
+        run_log.record(1, {"loss": 2.0})
+    assert caught.value.errno == errno.ENOSPC

@@ -122,6 +122,16 @@ def test_weights_with_a_bias_are_loaded_for_a_configuration_without_one(tmp_path
         assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
 
 
+def test_weights_from_a_file_get_a_hint_at_the_sibling_with_quickgelu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"visual.w": torch.ones(1)}, tmp_path / "w.pt")
+    for name, hint in (("RN50", True), ("mini-48", False)):
+        with pytest.raises(UserError, match="does not hold weights"):
+            from_open_clip(f"open_clip:{name}/{tmp_path}/w.pt", CPU)
+        assert (f"open_clip:{name}-quickgelu" in capsys.readouterr().err) is hint
+
+
 @pytest.mark.parametrize("by_trainer", [False, True])
 def test_a_local_file_of_weights_or_of_open_clips_trainer_is_loaded(tmp_path: Path, by_trainer: bool) -> None:
     """The trainer adds DistributedDataParallel's prefix to the names of weights, and saves the optimizer's state."""

@@ -157,6 +157,18 @@ def test_the_page_loads_nothing_from_elsewhere(two_seeds: ReportFiles) -> None:
             assert value is None or value.startswith(("data:", "#")), value
 
 
+def test_a_report_is_passed_on_and_has_no_absolute_path(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("data:\n", f"data:\n  root: {tmp_path}/photos/of/me\n", 1))
+    assert str(tmp_path) in (run / "config.yaml").read_text()
+    write_report([tmp_path / "runs"], tmp_path / "out")
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len(written) > 3
+    for path in written:
+        assert str(tmp_path).encode() not in path.read_bytes(), path.name
+
+
 def test_css_and_script_are_inlined_and_the_template_has_every_block(one_seed: ReportFiles) -> None:
     folder, html = resources.files(package), one_seed.html.read_text()
     for file in ("report.css", "report.js"):
