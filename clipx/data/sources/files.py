@@ -378,13 +378,18 @@ def _unquoted(path: Path, config: DataConfig, problems: list[str]) -> list[Row]:
 
     A quote that opens a field of one row and closes in a later row would otherwise swallow the rows between them.
     """
-    with suppress(UnicodeDecodeError, csv.Error), path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = csv.reader(file, delimiter="\t")
-        after_break = (line for row in rows for field in row for line in field.split("\n")[1:])
-        if all(line.count("\t") != len(header) - 1 for line in after_break):
-            return []
+    with suppress(UnicodeDecodeError), path.open(newline="", encoding="utf-8-sig") as file:
+        tabs = file.readline().count("\t")
+        try:
+            rows = csv.reader(file, delimiter="\t", strict=True)
+            after_break = (line for row in rows for field in row for line in field.split("\n")[1:])
+            is_quoted = all(line.count("\t") != tabs for line in after_break)
+        except csv.Error:  # such as '"The ball" by an artist', unless the table has line breaks in quotes
+            file.seek(0)
+            is_quoted = any(line.count("\t") != tabs for line in file)
         file.seek(0)
-        return list(_rows(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), path.name, config, problems))
+        lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [] if is_quoted else list(_rows(lines, path.name, config, problems))
     return []
 
 

@@ -142,9 +142,10 @@ def table(folder: Path, name: str, lines: list[str], **settings: Any) -> PairSou
     )
 
 
-def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("odd", [('"a quote opens', 'and closes"'), ('"The ball" by an artist', "b"), ('"open', "b")])
+def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(tmp_path: Path, odd: tuple[str, str]) -> None:
     captions = [f"picture {i}" for i in range(12)]
-    captions[4], captions[9] = '"a quote opens', 'and closes"'
+    captions[4], captions[9] = odd
     rows = [f"{i}.jpg\t{caption}" for i, caption in enumerate(captions)]
     source = table(tmp_path, "pairs.tsv", ["image\tcaption", *rows], captions="each")
     assert [source.captions(i)[0] for i in range(len(source))] == captions

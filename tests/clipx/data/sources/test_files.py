@@ -95,6 +95,7 @@ def test_a_failing_network_drive_is_no_bad_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
 ) -> None:
     source = table(tmp_path, "filepath,title\na.jpg,1\n")
+    (tmp_path / "a.jpg").write_bytes(b"")
 
     def failing(path: Path) -> bytes:
         raise OSError(code, os.strerror(code))
