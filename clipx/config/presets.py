@@ -122,9 +122,12 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_distill": {"clip": {}, "distill": {}},
     "clip_rank": {"clip": {}, "rank": {"ramp": True}},
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
-    # terms of 2023 to 2026 with the authors' settings as defaults; the last two need model.teacher
+    # Grassucci et al. 2026: clip, the pairs' mean squared distance (2 + 2 positive) and their centroids' uniformity
+    "clip_centroid": {"clip": {}, "positive": {"weight": 2.0}, "centroid_uniformity": {}},
+    "clip_counterfactual": {"clip": {}, "counterfactual": {}},  # Paiss et al. 2023: weight lambda = 1
+    # terms of 2023 to 2026 with the authors' settings as defaults; clip_refine and drrho need model.teacher
     **{name: {name: {}} for name in ("multi_positive", "negclip", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
-    **{name: {name: {}} for name in ("clip_refine", "drrho")},
+    **{name: {name: {}} for name in ("glofnd", "clip_refine", "drrho")},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},

@@ -1,9 +1,12 @@
 """Loss terms by name. A new term needs one file, one line in TERMS and one test file."""
 
 from clipx.objectives.base import Objective, Term, build_objective
+from clipx.objectives.centroid import CentroidUniformityTerm
 from clipx.objectives.clip import ClipTerm, MultiPositiveTerm, NegclipTerm
+from clipx.objectives.counterfactual import CounterfactualTerm
 from clipx.objectives.dcl import DclTerm
 from clipx.objectives.fastclip import DrrhoTerm, FastClipV1Term, FastClipV2Term, FastClipV3Term
+from clipx.objectives.glofnd import GlofndTerm
 from clipx.objectives.keyword import KeywordTerm
 from clipx.objectives.nuclr import NuclrTerm
 from clipx.objectives.pairwise import CyclicCrossmodalTerm, CyclicInmodalTerm, NegativeTerm, PositiveTerm
@@ -33,6 +36,9 @@ TERMS: dict[str, type[Term]] = {
     "clip_refine": ClipRefineTerm,
     "align_clip": AlignClipTerm,
     "drrho": DrrhoTerm,
+    "glofnd": GlofndTerm,
+    "centroid_uniformity": CentroidUniformityTerm,
+    "counterfactual": CounterfactualTerm,
 }
 
 

@@ -53,11 +53,13 @@ class Reduction(NamedTuple):
     """A log-sum-exp over all texts for each image (dim = 1), or over all images for each text (dim = 0).
 
     `offset` [B] is subtracted from the logits, one number per text for dim = 1, one per image for dim = 0.
+    `largest` [B] leaves out pairs with a larger logit, one number per image for dim = 1, one per text for dim = 0.
     """
 
     dim: int
     exclude: Exclude | None = None
     offset: Tensor | None = None
+    largest: Tensor | None = None
 
 
 EXCLUDE_POSITIVES = Exclude()  # the pairs (i, i)
@@ -186,17 +188,19 @@ def log_sums(
     results = image.new_full((len(reductions), len(image)), -torch.inf)
     for start, (z, scratch) in tiles(image, text, scale, scratch=1, part=part):
         rows = slice(start, start + len(z))
-        for result, (dim, exclude, offset) in zip(results, reductions, strict=True):
+        for result, (dim, exclude, offset, largest) in zip(results, reductions, strict=True):
             adjusted = z
             if offset is not None:
                 adjusted = torch.sub(z, offset if dim == 1 else offset[rows, None], out=scratch)
-            elif exclude is not None:
+            elif exclude is not None or largest is not None:
                 adjusted = scratch.copy_(z)
             if exclude is not None:
                 exclude(adjusted, start)
+            if largest is not None:
+                adjusted.masked_fill_(z > (largest[rows, None] if dim == 1 else largest), -torch.inf)
             # clamped, because -inf - (-inf) would be NaN
-            largest = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
-            total = torch.sub(adjusted, largest, out=scratch).exp_().sum(dim).log_() + largest.squeeze(dim)
+            peak = adjusted.amax(dim, keepdim=True).clamp_(min=torch.finfo(z.dtype).min)
+            total = torch.sub(adjusted, peak, out=scratch).exp_().sum(dim).log_() + peak.squeeze(dim)
             if dim == 1:
                 result[rows] = total
             else:
@@ -217,7 +221,8 @@ def softmax_gradients(
     """Compute the gradient of sum_k sum_i weights_ki sums_ki; with `factors`, also the sums sum_i factors_ki p_ij.
 
     An anchor i is an image for dim = 1 and a text for dim = 0; j is on the other side. For each anchor, reduction k has
-    the softmax over j, p_ij = exp(z_ij - sums_ki), where z_ij is the logit of i and j after `offset` and `exclude`.
+    the softmax over j, p_ij = exp(z_ij - sums_ki), where z_ij is the logit of i and j after `offset`, `exclude` and
+    `largest`.
 
     Args:
         inputs: image, text, scale.
@@ -234,13 +239,15 @@ def softmax_gradients(
     for start, (z, softmax, W) in tiles(*inputs, scratch=2, part=part):
         rows = slice(start, start + len(z))
         W.zero_()
-        for k, (dim, exclude, offset) in enumerate(reductions):
+        for k, (dim, exclude, offset, largest) in enumerate(reductions):
             anchors, summed = ((rows, None), slice(None)) if dim == 1 else (slice(None), (rows, None))
             torch.sub(z, sums[k][anchors], out=softmax)
             if offset is not None:
                 softmax.sub_(offset[summed])
             if exclude is not None:
                 exclude(softmax, start)
+            if largest is not None:
+                softmax.masked_fill_(z > largest[anchors], -torch.inf)
             W.addcmul_(softmax.exp_(), weights[k][anchors])
             if factors and dim == 1:
                 totals[k].addmv_(softmax.T, factors[k][rows])

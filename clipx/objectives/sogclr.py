@@ -36,6 +36,7 @@ the sums over i; both passes need four matrix products together, as in `clip`. g
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,11 +49,19 @@ from clipx.types import Embeddings, Progress
 SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contrasted side of j)
 
 
+class Kept(NamedTuple):
+    """The negatives of the anchors of one side, if some are left out (GloFND)."""
+
+    largest: Tensor  # [B], largest logit of a negative
+    number: Tensor  # [B], how many negatives of the batch are kept; g_i is their mean
+
+
 class Contrast:
     """Both directions of a batch, anchors against the negatives of the other side.
 
     Args:
         zeta: side -> [B], subtracted from the similarities to that side; None for zeros.
+        kept: side of the anchors -> its negatives; None for all others of the batch.
 
     Attributes:
         log_g: side of the anchors -> log g [B].
@@ -60,19 +69,28 @@ class Contrast:
     Raises UserError: a batch of one pair.
     """
 
-    def __init__(self, embeddings: Embeddings, term: str, zeta: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        embeddings: Embeddings,
+        term: str,
+        zeta: Mapping[str, Tensor] | None = None,
+        kept: Mapping[str, Kept] | None = None,
+    ) -> None:
         self.B = len(embeddings.image)
         check_batch(term, self.B)
         self.embeddings, self.scale = embeddings, embeddings.scale.detach()
         self.pairs = embeddings.image.detach(), embeddings.text.detach(), self.scale
         offsets = {side: self.scale * z for side, z in (zeta or {}).items()}
-        self.reductions = (
-            Reduction(1, EXCLUDE_POSITIVES, offsets.get("text")),
-            Reduction(0, EXCLUDE_POSITIVES, offsets.get("image")),
+        self.reductions = tuple(
+            Reduction(dim, EXCLUDE_POSITIVES, offsets.get(other), kept[anchor].largest if kept else None)
+            for dim, (anchor, other) in zip((1, 0), SIDES, strict=True)
         )
         self.sums = log_sums(*self.pairs, self.reductions, embeddings.part)
-        log_g = self.sums - positive_logits(*self.pairs) - math.log(self.B - 1)
-        self.log_g = {anchor: row for (anchor, _), row in zip(SIDES, log_g, strict=True)}
+        log_sum = dict(zip(("image", "text"), self.sums - positive_logits(*self.pairs), strict=True))
+        if kept is None:
+            self.log_g = {anchor: row - math.log(self.B - 1) for anchor, row in log_sum.items()}
+        else:  # an anchor without a negative has g_i = 0
+            self.log_g = {anchor: row - kept[anchor].number.clamp(min=1).log() for anchor, row in log_sum.items()}
 
     def surrogate_loss(
         self,

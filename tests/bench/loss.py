@@ -59,6 +59,9 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "clip_refine": {"clip_refine": {}},
     "align_clip": {"align_clip": {}},
     "drrho": {"drrho": {}},
+    "glofnd": {"glofnd": {"start_epoch": 0}},
+    "centroid_uniformity": {"centroid_uniformity": {}},
+    "counterfactual": {"counterfactual": {}},
 }
 SHARED = ("clip", "siglip", "nuclr")  # terms that are compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)

@@ -11,7 +11,8 @@ TERMS: dict[str, dict[str, object]] = {
     "keyword": {"weight": 2.0},
     "nuclr": {"eta": 0.3, "freeze_steps": 1},
     "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(D_ij / tau_i) amplifies rounding errors
-    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2")},
+    "glofnd": {"start_epoch": 0, "alpha": 0.3},
+    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2", "glofnd")},
 }
 OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
 Result = dict[str, Tensor]  # name -> weight or column, as `tiny.train` returns

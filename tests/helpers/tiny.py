@@ -132,7 +132,9 @@ def batches(config: RunConfig, steps: int) -> Iterator[Batch]:
             text=torch.randint(WORDS, (size, LENGTH), generator=generator)[own],
             label=torch.randint(3, (size,), generator=generator)[own],
         )
-        negative = batch.text.flip(1).add(1) % WORDS if "negclip" in config.objective else None
+        negative = (
+            batch.text.flip(1).add(1) % WORDS if {"negclip", "counterfactual"} & config.objective.keys() else None
+        )
         yield replace(batch, group=batch.label, negative_text=negative)
 
 

@@ -25,12 +25,13 @@ TERMS: dict[str, Terms] = {
     "nuclr code": {"nuclr": {"variant": "code", "eta": 0.1}},
     "nuclr unbiased": {"nuclr": {"variant": "unbiased"}},
     "nuclr frozen": {"nuclr": {"freeze_steps": 1}},
+    "glofnd learning": {"glofnd": {"start_epoch": 0, "alpha": 0.3}},
     "siglip group": {"siglip": {"positives": "group"}},
     "sum": {"clip": {}, "nuclr": {"weight": 0.5}, "cyclic_inmodal": {"weight": 0.25}},
 }
 # terms that read labels or groups
 WITH_LABELS = ["keyword", "keyword same_label", "multi_positive", "siglip group"]
-WITHOUT_PRODUCTS = {"positive", "negative"}
+WITHOUT_PRODUCTS = {"positive", "negative", "counterfactual"}
 PARTS = ([6, 5], [11, 0], [4, 0, 5, 2], [1, 1, 1, 1])  # pairs on each of 2 or 4 processes; the last are fewer than E
 E = 6
 Results = dict[str, Tensor]
