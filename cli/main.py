@@ -116,10 +116,10 @@ def evaluate(arguments: list[str]) -> None:
     ema=true evaluates the averaged weights of train.ema and writes to RUN/ema/.
     interpolate=[0,0.25,0.5,0.75,1] evaluates the weights between the start weights of RUN (0) and its own (1); rows go
     to RUN/interpolated/0/, RUN/interpolated/0.25/, ...
-    prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper and pools=[1000] choose how to evaluate; the results
-    record them. Results are written to RUN/results.jsonl; those of a checkpoint that is not the run's last (or best)
-    one go to RUN/intermediate/STEP/, those of model= to runs/MODEL/. out=DIR sets another folder. Finished evaluations
-    are skipped unless force=true.
+    prompts=ensemble|simple|"... {c} ...", protocol=corrected|paper|centred and pools=[1000] choose how to evaluate; the
+    results record them. Results are written to RUN/results.jsonl; those of a checkpoint that is not the run's last (or
+    best) one go to RUN/intermediate/STEP/, those of model= to runs/MODEL/. out=DIR sets another folder. Finished
+    evaluations are skipped unless force=true.
     clipx ls settings eval lists all settings.
     """
     from cli.settings.compose import compose_evals

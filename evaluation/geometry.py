@@ -1,5 +1,5 @@
 """Geometry metrics for evaluation: the functions that the geometry probe uses during training."""
 
-from clipx.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
+from clipx.geometry import alignment, alpha_hat, distribution_gap, margins, min_margin, modality_gap, uniformity
 
-__all__ = ["alignment", "alpha_hat", "margins", "min_margin", "modality_gap", "uniformity"]
+__all__ = ["alignment", "alpha_hat", "distribution_gap", "margins", "min_margin", "modality_gap", "uniformity"]

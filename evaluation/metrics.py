@@ -84,16 +84,22 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
-def positive_ranks(query: Tensor, answer: Tensor, positives: dict[int, list[int]]) -> list[Tensor]:
+def positive_ranks(
+    query: Tensor, answer: Tensor, positives: dict[int, list[int]], itself: dict[int, int] | None = None
+) -> list[Tensor]:
     """Return one tensor per query, in the order of `positives`: the ranks of its right answers, int64 [R], ascending.
 
-    `positives`: query -> its R right answers. -1 stands for one that is not among the candidates; its rank is `MISS`.
+    Args:
+        positives: query -> its R right answers. -1 stands for one that is not among the candidates; its rank is `MISS`.
+        itself: query -> the answer that is the query itself, which has no rank; None: no query is an answer.
     """
     ranks, lowest = [], float("-inf")
     listed, answers = list(positives.items()), answer.double()
     for part in (listed[rows] for rows in _chunks(len(listed), CHUNK)):
         scores = similarity(query[[q for q, _ in part]], answers)
-        for row, (_, right) in zip(scores, part, strict=True):
+        for row, (q, right) in zip(scores, part, strict=True):
+            if itself is not None:
+                row[itself[q]] = lowest
             known = [a for a in right if a >= 0]
             own = row[known].nan_to_num(nan=lowest).sort(descending=True).values
             row[known] = lowest

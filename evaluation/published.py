@@ -40,6 +40,7 @@ DATA = {"datacomp_small": "commonpool_s"}  # data.name -> published training dat
 TOLERANCE = 0.01  # allowed relative difference in the number of items: copies of a data set differ by a few
 OWN = "own"
 PAPER = ", paper protocol"  # suffix of a split's name under protocol=paper
+CENTRED = ", centred protocol"  # the same under protocol=centred
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Column:
         """Return the reason why a row of this data set and metric cannot be compared; "" if it can."""
         if row.split.endswith(PAPER):
             return "protocol=paper; published: exact recall"
+        if row.split.endswith(CENTRED):
+            return "protocol=centred; published: the embeddings as they are"
         if row.dataset == self.drawn:
             return "our own test split"
         if LIMIT in row.hashes or (self.items and abs(row.n - self.items) > TOLERANCE * self.items):

@@ -39,7 +39,7 @@ def evaluate(
 
     Args:
         specs: data sets, `LAYOUT:FOLDER`.
-        tasks: keys of `TASKS`; empty: all tasks that fit a data set.
+        tasks: keys of `TASKS`; empty: all tasks that fit a data set, except those with `on_request`.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         batch_size: images or texts per batch, see Loading; also `workers` and `device`.
         force: score again even if the results are stored; cached embeddings are still used.
@@ -138,7 +138,8 @@ def _plan(
             found = f"{dataset.name} ({dataset.kind}: {', '.join(dataset.splits)})"
             raise UserError(f"datasets= has {found}, which fits no task; `clipx ls tasks` lists the splits they need")
     known = None if encoder is None else encoder.image_variants.keys()
-    chosen = [task for task in tasks or TASKS.values() if known is None or set(task.variants) <= known]
+    wanted = tasks or [task for task in TASKS.values() if not task.on_request]
+    chosen = [task for task in wanted if known is None or set(task.variants) <= known]
     for task in tasks:
         if encoder is not None and task not in chosen:
             need = (

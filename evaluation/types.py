@@ -37,7 +37,7 @@ class Settings:
     """Scoring options; the names of splits and the hashes in result rows depend on them."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c} for the class name
-    protocol: str = "corrected"  # retrieval protocol: corrected | paper (evaluation/tasks/retrieval.py)
+    protocol: str = "corrected"  # corrected | paper (tasks/retrieval.py) | centred (tasks/rows.py)
     pools: tuple[int, ...] = ()  # also score retrieval on image subsets of these sizes
     limit: int | None = None  # score only this many images or minimal pairs of each split
     image_column: str = "image"  # column of the images in csv, tsv and hf data sets
@@ -139,6 +139,7 @@ class Task(Protocol):
     version: int  # increase this number when the scoring changes: stored rows are then recomputed
     needs: tuple[str, ...] = ()  # splits that the data set must have
     variants: tuple[str, ...] = ()  # keys that Encoder.image_variants must have
+    on_request: bool = False  # True: runs only if tasks= names it
 
     def requests(self, dataset: Any) -> list[FeatureRequest]:
         """Return the embeddings that `score` needs."""

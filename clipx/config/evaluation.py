@@ -30,8 +30,9 @@ class EvalConfig:
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(
         "corrected",
-        "paper: as paper 1's evaluator, which scores one caption per image and counts all others as hits",
-        choices=("corrected", "paper"),
+        "paper: as paper 1's evaluator, which scores one caption per image and counts all others as hits; centred: "
+        "zeroshot, retrieval, clustering and mixed_search without the mean embedding of each modality",
+        choices=("corrected", "paper", "centred"),
     )
     limit: int | None = setting(
         None,

@@ -65,7 +65,7 @@ class Labelled:
         self.name, self.short, self.classnames, self.metric = spec, short, classnames, metric
         self.templates = prompts.select_templates(templates, settings.prompts)
         prompts.check_prompts(spec, classnames, self.templates)
-        self.prompts, self._limit = settings.prompts, settings.limit
+        self.prompts, self.protocol, self._limit = settings.prompts, settings.protocol, settings.limit
         self.splits, self._readers = tuple(readers), readers
         self._opened: dict[str, Split] = {}
 

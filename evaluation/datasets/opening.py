@@ -47,6 +47,7 @@ _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  
 PROTOCOLS = {
     "corrected": "counts hits exactly",
     "paper": "as paper 1's evaluator, which scores one caption per image and counts all others as hits",
+    "centred": "without each modality's mean embedding",
 }
 
 

@@ -1,8 +1,10 @@
 """Table of the tasks that `clipx eval` runs."""
 
+from evaluation.tasks.clustering import Clustering
 from evaluation.tasks.composition import CaptionChoice, CueAssociations, PairAccuracy
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe import LinearProbe
+from evaluation.tasks.mixed_search import MixedSearch
 from evaluation.tasks.retrieval import ManyToManyRetrieval, Retrieval
 from evaluation.tasks.zeroshot import ZeroShot, ZeroShotDraws
 from evaluation.types import Task
@@ -18,4 +20,7 @@ TASKS: dict[str, Task] = {
     "many_to_many": ManyToManyRetrieval(),
     "associations": CueAssociations(),
     "geometry": Geometry(),
+    "clustering": Clustering("labelled"),
+    "caption_clustering": Clustering("captioned"),
+    "mixed_search": MixedSearch(),
 }

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
-from evaluation.geometry import alignment, margins, modality_gap, uniformity
+from evaluation.geometry import alignment, distribution_gap, margins, modality_gap, uniformity
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import CaptionTask
 from evaluation.types import Device, Features, Result, Score
 
-PAIRS = 512  # for gap, uniformity and alignment (paper 4, appendix E.2)
+PAIRS = 512  # for METRICS (paper 4, appendix E.2)
 BATCH = 64  # for margins (paper 1, figures 3 and 6)
 RESAMPLES = 100  # bootstrap resamples
 QUANTILES = {"margin_q25": 0.25, "margin_q50": 0.5, "margin_q95": 0.95}
@@ -26,6 +26,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "gap": modality_gap,
     "uniformity": uniformity,
     "alignment": alignment,
+    "distribution_gap": distribution_gap,
 }
 
 
@@ -63,7 +64,7 @@ class Geometry(CaptionTask):
         return Score(rows, artifact)
 
     def _row(self, dataset: Captioned, metric: str, value: float, low: float, high: float, n: int) -> Result:
-        higher_is_better = metric not in ("gap", "alignment")
+        higher_is_better = metric not in ("gap", "alignment", "distribution_gap")
         return Result(self.name, dataset.short, dataset.splits[0], metric, value, n, low, high, None, higher_is_better)
 
 

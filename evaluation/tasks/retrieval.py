@@ -15,7 +15,7 @@ from torch import Tensor
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, ManyToMany
 from evaluation.metrics import Ranks, hits, positive_ranks, retrieval_ranks, similarity
-from evaluation.tasks.rows import CaptionTask, row
+from evaluation.tasks.rows import CENTRED, CaptionTask, centred_note, row, sides
 from evaluation.types import Device, Features, Items, Result, Score
 
 KS = (1, 5, 10)
@@ -42,14 +42,14 @@ class Retrieval(CaptionTask):
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
         """Return one group for all images and one per pool.
 
-        The artifact depends on neither protocol nor pool, so its hashes contain neither.
+        The artifact is the same for corrected, paper and all pools, so its hashes contain neither; centred has none.
         """
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]
 
     def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
         """Return rows for all images and for each smaller pool; the artifact's examples give the indices of images."""
-        image, text = (features[request] for request in self.requests(dataset))
+        image, text = sides(self, dataset, features, dataset.protocol, cosine)
         image_of_text = dataset.image_of_caption(dataset.splits[0])
         ranks = retrieval_ranks(image, text, image_of_text)
         all_images, *pools = self.groups(dataset)
@@ -60,9 +60,11 @@ class Retrieval(CaptionTask):
             in_pool = retrieval_ranks(image[images], text[texts], owner)
             note = f", {size} of {len(image)} images (seed {POOL_SEED})"
             rows += self._rows(dataset, in_pool, owner, size, note, group)
+        items = _items(rows[0], ranks, image_of_text)
+        if dataset.protocol == CENTRED:
+            return Score(rows, None, items)
         captions = dataset.texts(dataset.splits[0], "captions")
-        artifact = {"kind": "retrieval", **_examples(image, text, image_of_text, ranks, captions)}
-        return Score(rows, artifact, _items(rows[0], ranks, image_of_text))
+        return Score(rows, {"kind": "retrieval", **_examples(image, text, image_of_text, ranks, captions)}, items)
 
     def _rows(
         self, dataset: Captioned, ranks: Ranks, owner: Tensor, images: int, note: str, hashes: dict[str, str]
@@ -72,7 +74,7 @@ class Retrieval(CaptionTask):
         queries = captions > 0
         counts = captions[queries].double()
         paper = dataset.protocol == "paper"
-        split = dataset.splits[0] + note + (", paper protocol" if paper else "")
+        split = dataset.splits[0] + note + (", paper protocol" if paper else centred_note(dataset.protocol))
         rows = []
         for k in KS:
             image_hits, weights = hits(ranks.image_to_text, k)[queries], torch.ones_like(counts)

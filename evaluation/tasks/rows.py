@@ -1,11 +1,12 @@
 """Feature requests, result rows, items and headline metrics that several tasks share."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.types import Dataset, FeatureRequest, Items, Result, Task
+from evaluation.types import Dataset, FeatureRequest, Features, Items, Result, Task
 
 # task -> its headline metrics -> their names in tables; any other task's headline is the first metric of its rows
 HEADLINE = {
@@ -42,6 +43,32 @@ class CaptionTask(Task):
 def split_name(split: str, prompts: str) -> str:
     """Return the name of the split in result rows; it includes `prompts` unless they are the default."""
     return split if prompts == ENSEMBLE else f"{split}, prompts {prompts}"
+
+
+CENTRED = "centred"  # a value of Settings.protocol
+
+
+def centred_note(protocol: str) -> str:
+    """Return what protocol=centred adds to the names of splits; "" under another protocol."""
+    return ", centred protocol" if protocol == CENTRED else ""
+
+
+def protocol_hashes(protocol: str, split: str) -> dict[str, str]:
+    """Return the hashes that tell rows under protocol=centred from others; {} under another protocol."""
+    return {f"protocol/{split}": protocol} if protocol == CENTRED else {}
+
+
+def sides(task: Task, dataset: Dataset, features: Features, protocol: str, cosine: bool) -> list[Tensor]:
+    """Return the embeddings that the task requests, [n, E] each, one tensor for each modality.
+
+    Under protocol=centred, without their mean, and normalised again if they were (GR-CLIP, Li et al. 2025, arXiv
+    2507.19054). The mean is that of the scored images or texts; the authors take it from other data.
+    """
+    given = [features[request] for request in task.requests(dataset)]
+    if protocol != CENTRED:
+        return given
+    centred = [side - side.mean(dim=0) for side in given]
+    return [F.normalize(side, dim=1) for side in centred] if cosine else centred
 
 
 def row(

@@ -3,6 +3,7 @@
 Also its mean and standard deviation over five draws of a model's random features (paper 5).
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from evaluation.metrics import (
     similarity,
     weighted_mean,
 )
-from evaluation.tasks.rows import ranked_items, row, split_name
+from evaluation.tasks.rows import centred_note, protocol_hashes, ranked_items, row, sides, split_name
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPLIT = "test"
@@ -87,13 +88,17 @@ class ZeroShot(Task):
     def requests(self, dataset: Labelled) -> list[FeatureRequest]:
         return [FeatureRequest(dataset.name, SPLIT, "images"), FeatureRequest(dataset.name, SPLIT, "prompts")]
 
+    def groups(self, dataset: Labelled) -> list[dict[str, str]]:
+        return [protocol_hashes(dataset.protocol, SPLIT)]
+
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows; the artifact is the confusion matrix."""
-        images, prompts = (features[request] for request in self.requests(dataset))
+        """Return the rows; the artifact is the confusion matrix, and None under protocol=centred."""
+        images, prompts = sides(self, dataset, features, dataset.protocol, cosine)
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
         scores = class_scores(images, prompts, dataset.classnames, cosine)
         ranks = label_ranks(scores, label)
         equal, split = torch.ones(len(label)), split_name(SPLIT, dataset.prompts)
+        split += centred_note(dataset.protocol)
         metrics = [("top1", 1, equal), ("mean_per_class", 1, class_weights(label))]
         if classes > 5:
             metrics.insert(1, ("top5", 5, equal))
@@ -113,7 +118,10 @@ class ZeroShot(Task):
             rows.append(
                 row(self.name, dataset.short, split, dataset.metric, worst, torch.ones_like(worst), len(worst), None)
             )
-        return Score(rows, confusion(predicted, label, dataset.classnames), ranked_items(split, "top1", ranks))
+        hashes, items = protocol_hashes(dataset.protocol, SPLIT), ranked_items(split, "top1", ranks)
+        artifact = None if hashes else confusion(predicted, label, dataset.classnames)
+        rows = [replace(one, hashes=hashes) for one in rows]
+        return Score(rows, artifact, [replace(one, hashes=hashes) for one in items])
 
 
 SPREAD = "top1_spread_over_draws"

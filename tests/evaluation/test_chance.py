@@ -1,4 +1,4 @@
-"""On random embeddings, the intervals of all metrics of seven tasks contain the metrics' chance levels."""
+"""On random embeddings, the intervals of all metrics of eight tasks contain the metrics' chance levels."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -84,6 +84,7 @@ def of_imagenet_a(folder: Path) -> str:
         ("linear_probe", of_counting, Settings()),
         ("retrieval", of_captions, Settings(pools=(40, 80))),
         ("retrieval", of_captions, Settings(pools=(40,), protocol="paper")),
+        ("mixed_search", of_captions, Settings()),
         ("pairs", of_pairs, Settings()),
     ],
 )

@@ -1,9 +1,11 @@
 """Geometry measures equal golden numbers, a plain loop and known values."""
 
+import math
+
 import pytest
 import torch
 
-from evaluation.geometry import alignment, alpha_hat, margins, min_margin, modality_gap, uniformity
+from evaluation.geometry import alignment, alpha_hat, distribution_gap, margins, min_margin, modality_gap, uniformity
 from tests.golden import GOLDEN
 from tests.helpers.fakes import embeddings
 
@@ -49,3 +51,22 @@ def test_identical_pairs_have_no_gap_and_random_pairs_margins_around_zero() -> N
     assert min_margin(image, image) > 0.0
     assert abs(float(margins(embeddings(64, 1), embeddings(64, 2)).mean())) < 0.1
     assert alpha_hat(image, image, 2.0) == 2.0
+
+
+def test_the_distribution_gap_is_the_energy_distance_of_centred_embeddings() -> None:
+    image, text = embeddings(7, 0, dim=3).double(), embeddings(7, 1, dim=3).double()
+    x, y = ((side - side.mean(dim=0)).tolist() for side in (image, text))
+
+    def mean_distance(a: list[list[float]], b: list[list[float]]) -> float:
+        return sum(math.dist(a[i], b[j]) for i in range(7) for j in range(7) if i != j) / 42
+
+    expected = 2 * mean_distance(x, y) - mean_distance(x, x) - mean_distance(y, y)
+    assert distribution_gap(image, text) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_shift_changes_the_gap_and_another_shape_the_distribution_gap() -> None:
+    image, text = embeddings(500, 0, dim=8), embeddings(500, 1, dim=8)
+    shift = torch.eye(8)[0]
+    assert modality_gap(image + shift, text) > 0.9
+    assert distribution_gap(image + shift, text) == pytest.approx(distribution_gap(image, text), abs=1e-9)
+    assert abs(distribution_gap(image, text)) < 0.01 < 0.1 < distribution_gap(image, 0.3 * text)

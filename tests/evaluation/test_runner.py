@@ -60,7 +60,9 @@ def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
     replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
-    assert {row.task for row in rows} == {name for name, task in TASKS.items() if not task.variants} - {
+    assert {row.task for row in rows} == {
+        name for name, task in TASKS.items() if not (task.variants or task.on_request)
+    } - {
         "many_to_many",
         "associations",
     }
@@ -113,6 +115,11 @@ def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, mon
         (["zeroshot", "linear_probe", "retrieval", "geometry"], Settings()),
         (["zeroshot", "linear_probe"], Settings(prompts="a bad/worse {c}")),
         (["retrieval", "geometry"], Settings(protocol="paper")),
+        (
+            ["zeroshot", "retrieval", "clustering", "caption_clustering", "mixed_search"],
+            Settings(protocol="centred"),
+        ),
+        (["clustering", "caption_clustering", "mixed_search"], Settings()),
     ]
     first = [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in calls]
     artifacts = {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()}

@@ -86,9 +86,9 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.01)
     rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
     logged = probe.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
-    assert {metric: rows[metric].value for metric in METRICS} == pytest.approx(
-        {m: logged[m] for m in METRICS}, rel=1e-4
-    )
+    both = METRICS.keys() & logged.keys()
+    assert both == {"gap", "uniformity", "alignment"}
+    assert {metric: rows[metric].value for metric in both} == pytest.approx({m: logged[m] for m in both}, rel=1e-4)
 
 
 def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_standard_error_matches_the_deviation_over_independent_samples() -> 
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
     image = F.normalize(fakes.embeddings(4096, 0) + shift, dim=1)
-    text = F.normalize(fakes.embeddings(4096, 1) - shift / 2, dim=1)
+    text = F.normalize(fakes.embeddings(4096, 1) - 4 * shift, dim=1)  # another shape than the images, too
     for measure in METRICS.values():
         deviation = torch.tensor([measure(image[s : s + 256], text[s : s + 256]) for s in range(0, 4096, 256)]).std()
         error = standard_error(measure, image[:256], text[:256])

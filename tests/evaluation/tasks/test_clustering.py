@@ -1,0 +1,105 @@
+"""K-means and V-measure against scikit-learn and plain loops; the task on shifted modalities and at chance."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import v_measure_score
+from torch import Tensor
+
+from evaluation.datasets.opening import open_dataset
+from evaluation.tasks import TASKS
+from evaluation.tasks.clustering import k_means, v_measure
+from evaluation.types import Result, Settings
+from tests.helpers import fakes
+
+CLASSES, SIDE = 4, 60
+
+
+def test_v_measure_is_that_of_scikit_learn_and_of_the_definition() -> None:
+    generator = torch.Generator().manual_seed(0)
+    group = torch.randint(4, (50,), generator=generator)
+    cluster = torch.where(
+        torch.rand(50, generator=generator) < 0.6, group, torch.randint(6, (50,), generator=generator)
+    )
+    pairs = list(zip(group.tolist(), cluster.tolist(), strict=True))
+
+    def entropy(values: list[object]) -> float:
+        shares = [values.count(value) / len(values) for value in set(values)]
+        return -sum(p * math.log(p) for p in shares)
+
+    both, groups, clusters = entropy([*pairs]), entropy([a for a, _ in pairs]), entropy([b for _, b in pairs])
+    h, c = 1 - (both - clusters) / groups, 1 - (both - groups) / clusters
+    assert v_measure(group, cluster) == pytest.approx(2 * h * c / (h + c), abs=1e-9)
+    assert v_measure(group, cluster) == pytest.approx(v_measure_score(group.numpy(), cluster.numpy()), abs=1e-9)
+
+
+def test_v_measure_at_its_ends() -> None:
+    group = torch.tensor([0, 0, 1, 1])
+    assert v_measure(group, torch.tensor([5, 5, 2, 2])) == 1
+    assert v_measure(group, torch.tensor([0, 0, 0, 0])) == 0
+    assert v_measure(group, torch.tensor([0, 1, 0, 1])) == 0
+    assert v_measure(torch.zeros(4, dtype=torch.int64), torch.tensor([0, 0, 1, 1])) == 0
+
+
+def test_k_means_finds_separate_groups_and_ends_at_means() -> None:
+    centres = 10 * torch.eye(4)
+    points = centres.repeat(25, 1) + 0.1 * fakes.embeddings(100, 0, dim=4)
+    assert v_measure(torch.arange(4).repeat(25), k_means(points, 4, seed=1)) == 1
+    noise = fakes.embeddings(200, 1, dim=5).double()
+    cluster = k_means(noise, 6, seed=2)
+    means = torch.stack([noise[cluster == j].mean(dim=0) for j in range(6)])
+    assert torch.equal(torch.cdist(noise, means).argmin(dim=1), cluster)
+
+
+def test_k_means_of_fewer_places_than_clusters() -> None:
+    points = torch.eye(3)[torch.tensor([0, 0, 1, 2, 2])]
+    assert v_measure(torch.tensor([0, 0, 1, 2, 2]), k_means(points, 5, seed=0)) == 1
+
+
+def score(task: str, spec: str, features: list[Tensor], settings: Settings) -> Result:
+    data = open_dataset(spec, settings)
+    (found,) = TASKS[task].score(data, dict(zip(TASKS[task].requests(data), features, strict=True))).results
+    return found
+
+
+@pytest.mark.parametrize("task", ["clustering", "caption_clustering"])
+def test_a_gap_splits_the_groups_and_centring_joins_them(task: str, tmp_path: Path) -> None:
+    """Each modality has its own offset, which is larger than the distance of the classes."""
+    if task == "clustering":
+        spec, settings = fakes.labelled(tmp_path / "x", CLASSES, test=SIDE), [Settings(), Settings(protocol="centred")]
+        label = open_dataset(spec).labels("test")  # type: ignore[union-attr]
+        of_text = torch.arange(CLASSES).repeat_interleave(len(open_dataset(spec).texts("test", "prompts")) // CLASSES)
+    else:
+        spec, settings = fakes.captioned(tmp_path / "x", (5,) * CLASSES), [Settings(), Settings(protocol="centred")]
+        label, of_text = torch.arange(CLASSES), torch.arange(CLASSES).repeat_interleave(5)
+    classes = torch.eye(8)[:CLASSES]
+    offsets = 4 * torch.eye(8)[6:]
+    image, text = (
+        F.normalize(classes[of] + offset, dim=1) for of, offset in zip((label, of_text), offsets, strict=True)
+    )
+    raw, centred = (score(task, spec, [image, text], one) for one in settings)
+    assert centred.value == pytest.approx(1) and raw.value < 0.8
+    assert centred.split.endswith(", centred protocol") and not raw.hashes
+    closed = score(task, spec, [classes[label], classes[of_text]], settings[0])
+    assert closed.value == pytest.approx(1)
+
+
+@pytest.mark.parametrize("task", ["clustering", "caption_clustering"])
+def test_random_embeddings_are_at_chance(task: str, tmp_path: Path) -> None:
+    """The mean over 20 models; the interval of one model is over starts of k-means only."""
+    make = fakes.labelled(tmp_path / "x", CLASSES, test=SIDE)
+    spec = make if task == "clustering" else fakes.captioned(tmp_path / "y", (5,) * 20)
+    data = open_dataset(spec)
+    texts = len(data.texts(data.splits[-1], "prompts" if task == "clustering" else "captions"))
+    images = SIDE if task == "clustering" else 20
+    differences = []
+    for seed in range(20):
+        features = [fakes.embeddings(images, 2 * seed), fakes.embeddings(texts, 2 * seed + 1)]
+        found = score(task, spec, features, Settings())
+        assert found.chance is not None
+        differences.append(found.value - found.chance)
+    mean, error = torch.tensor(differences).mean(), torch.tensor(differences).std() / 20**0.5
+    assert abs(mean) < 3.5 * error, (mean, error)

@@ -1,0 +1,74 @@
+"""NDCG in a pool of images and texts: a case counted by hand, plain loops, the effect of a gap, and chance."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from evaluation.datasets.opening import open_dataset
+from evaluation.tasks import TASKS
+from evaluation.tasks.mixed_search import chance_ndcg
+from evaluation.types import Result, Settings
+from tests.helpers import fakes
+
+TASK = TASKS["mixed_search"]
+
+
+def score(folder: Path, counts: tuple[int, ...], image: Tensor, text: Tensor, protocol: str = "corrected") -> Result:
+    data = open_dataset(fakes.captioned(folder, counts), Settings(protocol=protocol))
+    (found,) = TASK.score(data, dict(zip(TASK.requests(data), (image, text), strict=True))).results
+    return found
+
+
+def test_a_case_counted_by_hand(tmp_path: Path) -> None:
+    """Caption 0 finds its caption 1, then the captions 2 and 3 of the other image, then its own image."""
+    degrees = {"images": [80, 170], "texts": [0, 10, 30, 40]}
+    image, text = (
+        torch.tensor([[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in side])
+        for side in degrees.values()
+    )
+    found = score(tmp_path, (2, 2), image, text)
+    best = 1 + 1 / math.log2(3)
+    first = (1 + 1 / math.log2(5)) / best
+    second = (1 + 1 / math.log2(6)) / best  # the query at 30: captions at 40, 10, 0, images at 80, 170
+    assert found.value == pytest.approx((first + second) / 2, abs=1e-9)
+    assert (found.metric, found.n) == ("ndcg@10", 2)
+
+
+def test_it_equals_plain_loops(tmp_path: Path) -> None:
+    counts = (3, 1, 0, 5, 12)
+    owner = [i for i, count in enumerate(counts) for _ in range(count)]
+    image, text = fakes.embeddings(5, 0, dim=4), fakes.embeddings(len(owner), 1, dim=4)
+    values = []
+    for i in (0, 1, 3, 4):
+        query = owner.index(i)
+        pool = [(float(text[query] @ x), j == i) for j, x in enumerate(image)]
+        pool += [(float(text[query] @ y), owner[t] == i) for t, y in enumerate(text) if t != query]
+        order = sorted(pool, reverse=True)[:10]
+        dcg = sum(right / math.log2(place + 2) for place, (_, right) in enumerate(order))
+        values.append(dcg / sum(1 / math.log2(place + 2) for place in range(min(10, counts[i]))))
+    assert score(tmp_path, counts, image, text).value == pytest.approx(sum(values) / 4, abs=1e-9)
+
+
+def test_a_gap_puts_other_captions_before_the_image_and_centring_removes_it(tmp_path: Path) -> None:
+    n = 30
+    image = fakes.embeddings(n, 0)
+    text = F.normalize(image.repeat_interleave(2, dim=0) + 0.5 * fakes.embeddings(2 * n, 1), dim=1)
+    shift = 2 * torch.eye(fakes.WIDTH)[0]
+    apart = F.normalize(image - shift, dim=1), F.normalize(text + shift, dim=1)
+    closed = score(tmp_path, (2,) * n, image, text)
+    raw, centred = (score(tmp_path, (2,) * n, *apart, protocol=protocol) for protocol in ("corrected", "centred"))
+    assert closed.value > 0.95 and raw.value < 0.75 and centred.value > 0.9
+    assert (centred.split, centred.hashes) == ("all, centred protocol", {"protocol/all": "centred"})
+    assert raw.hashes == {}
+
+
+def test_chance_is_the_mean_over_all_orders() -> None:
+    """Two relevant answers in a pool of 12, at all pairs of places."""
+    ideal = 1 + 1 / math.log2(3)
+    gain = [1 / math.log2(place + 2) if place < 10 else 0.0 for place in range(12)]
+    pairs = [(gain[a] + gain[b]) / ideal for a in range(12) for b in range(a)]
+    assert chance_ndcg(2, 12) == pytest.approx(sum(pairs) / len(pairs), abs=1e-9)
