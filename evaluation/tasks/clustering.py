@@ -97,7 +97,8 @@ def k_means(points: Tensor, k: int, seed: int) -> Tensor:
     cluster = torch.full((len(points),), -1, device=points.device)
     for _ in range(STEPS):
         lengths = centres.square().sum(dim=1)
-        found = torch.cat([(lengths - 2 * part @ centres.T).argmin(dim=1) for part in points.split(CHUNK)])
+        parts = (points[start : start + CHUNK] for start in range(0, len(points), CHUNK))
+        found = torch.cat([(lengths - 2 * part @ centres.T).argmin(dim=1) for part in parts])
         if torch.equal(found, cluster):
             break
         cluster, counts = found, torch.bincount(found, minlength=k)
