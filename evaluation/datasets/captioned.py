@@ -8,7 +8,8 @@ hf:PLACE[@SPLIT]      a local folder or a repository of the Hugging Face hub: in
 embeddings:FOLDER     vectors made elsewhere, as for data=embeddings
 held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
 
-The named set `eccv_caption` is COCO's test split with all right answers.
+The named set `eccv_caption` is COCO's test split with all right answers; `xtd10_LANGUAGE` and `xm3600_LANGUAGE` have
+captions in other languages.
 """
 
 import json
@@ -16,6 +17,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import DEFAULT_NAMES, EmbeddingPairs, open_embeddings
-from clipx.data.sources.files import KarpathyImage, read_coco, read_json, read_karpathy
+from clipx.data.sources.files import KarpathyImage, read_coco, read_json, read_karpathy, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -34,7 +36,8 @@ from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
 from clipx.utils.terminal import ProgressBar
-from evaluation.datasets.files import FileImages, SourceImages
+from clipx.utils.trust import load_json
+from evaluation.datasets.files import FileImages, SourceImages, text_fields
 from evaluation.datasets.kinds import Captioned, Embedded, Labelled, ManyToMany, draw
 from evaluation.datasets.shards import open_wds
 from evaluation.types import DEFAULTS, Settings
@@ -105,6 +108,53 @@ def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
     }
     captions = [[caption.strip() for _, caption in of_image] for of_image in pairs]
     return ManyToMany(spec, "eccv_caption", TEST, images, captions, settings, positives)
+
+
+def json_lines(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return location and content of each line that is not empty. Raises UserError: no file, no line, or no JSON."""
+    entries = []
+    for number, line in enumerate(read_text(path, what).split("\n"), 1):
+        try:
+            entries += [(f"{path}: line {number}", load_json(line))] if line.strip() else []
+        except ValueError:
+            raise UserError(f"{path}: line {number} is not JSON") from None
+    if not entries:
+        raise UserError(f"{path} has no examples")
+    return entries
+
+
+def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
+    """Open XTD10 (Aggarwal and Kale 2020) in one language: a caption in each line of `path`, COCO's images in mscoco/.
+
+    `path` is FOLDER/{XTD10,MIC,STAIR}/test_1kcaptions_LANGUAGE.txt, FOLDER the repository; mscoco/ is next to it.
+
+    Raises UserError: a file is missing, or the numbers of captions and images differ.
+    """
+    folder = path.parent.parent
+    names = read_text(folder / "XTD10" / "test_image_names.txt", "XTD10's names of images").split()
+    captions = read_text(path, "XTD10's captions").strip().split("\n")
+    if len(names) != len(captions):
+        raise UserError(f"{path} has {len(captions)} captions, test_image_names.txt has {len(names)} images")
+    coco = folder.parent / COCO.parent
+    images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
+    return Captioned(spec, "", TEST, images, [[text.strip()] for text in captions], settings)
+
+
+def open_xm3600(language: str, spec: str, path: Path, settings: Settings) -> Captioned:
+    """Open Crossmodal-3600 (Thapliyal et al. 2022) in one language: captions.jsonl at `path`, beside images/KEY.jpg.
+
+    Raises UserError: a file or an image is missing, or an entry has no key or no captions in the language.
+    """
+    keys, captions = list[str](), list[list[str]]()
+    for where, entry in json_lines(path, "XM3600's captions"):
+        keys += text_fields(where, entry, ("image/key",))
+        of_language = entry.get(language)
+        listed = of_language.get("caption") if isinstance(of_language, dict) else None
+        if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
+            raise UserError(f"{where} has no captions in {language!r}")
+        captions.append([text.strip() for text in listed if text.strip()])
+    images = FileImages(path.parent, [path.parent / "images" / f"{key}.jpg" for key in keys])
+    return Captioned(spec, "", TEST, images, captions, settings)
 
 
 def open_table(spec: str, path: Path, settings: Settings) -> Captioned:

@@ -1,7 +1,8 @@
-"""Layouts of composition sets: SugarCrepe, Winoground, ARO, MMVP-VLM and WinoGAViL."""
+"""Layouts of composition sets: SugarCrepe, Winoground, ARO, MMVP-VLM, WinoGAViL and CountBench."""
 
 import csv
 import io
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
 from clipx.utils.trust import load_json
 from evaluation.datasets import prompts
-from evaluation.datasets.captioned import source_config
+from evaluation.datasets.captioned import json_lines, source_config
 from evaluation.datasets.files import Box, FileImages, SourceImages, text_fields
 from evaluation.datasets.kinds import Associations, Choices, MinimalPairs, draw
 from evaluation.types import Settings
@@ -26,6 +27,7 @@ ARO_FIELDS = ("image_path", "true_caption", "false_caption")
 ARO_BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 MIN_IMAGES = 25  # pairs of attributes with fewer images are left out of the mean (authors' dataset_zoo/aro_datasets.py)
 ORDER = ("correct_caption", *(f"hard_text_{k}" for k in range(1, 5)))
+NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 # Relations that the authors leave out of the mean: the list `symmetric` in their notebook "Replicate ARO!"
 LEFT_OUT = """
     adjusting, around, attached to, beside, between, bigger than, biting, boarding, brushing, by, chewing, cleaning,
@@ -75,19 +77,11 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
     """
     file = folder / "data" / "examples.jsonl"
     paths, captions, categories = list[Path](), list[str](), list[str]()
-    for number, line in enumerate(read_text(file, "Winoground's examples").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            entry = load_json(line)
-        except ValueError:
-            raise UserError(f"{file}: line {number} is not JSON") from None
-        first, second, *both_captions, tag = text_fields(f"{file}: line {number}", entry, WINOGROUND_FIELDS)
+    for where, entry in json_lines(file, "Winoground's examples"):
+        first, second, *both_captions, tag = text_fields(where, entry, WINOGROUND_FIELDS)
         paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
         captions += both_captions
         categories.append(tag)
-    if not paths:
-        raise UserError(f"{file} has no examples")
     images = FileImages(folder, paths)
     return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
 
@@ -110,6 +104,32 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
         raise UserError(f"row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
     images = SourceImages(pairs, [*range(len(pairs))])
     return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, averaged=frozenset())
+
+
+def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
+    """Open CountBench (Paiss et al. 2023): each image has its caption, and the same with the eight other NUMBERS.
+
+    `folder` is the Hugging Face data set nielsr/countbench. Rows without an image (its link was dead), or whose caption
+    lacks the word of their number, are left out.
+
+    Raises UserError: the data set cannot be loaded, a column is missing, or no row is left.
+    """
+    columns = replace(settings, image_column="image", caption_column="text")
+    pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="train"), folder)
+    if "number" not in pairs.rows.column_names:
+        raise UserError(f"{folder} has no column 'number'")
+    kept, captions, words = list[int](), list[str](), list[str]()
+    for at, (text, number, image) in enumerate(zip(*(pairs.rows[c] for c in ("text", "number", "image")), strict=True)):
+        word = NUMBERS[number - 2] if number in range(2, 11) else ""
+        found = re.search(rf"\b{word}\b", text or "", re.IGNORECASE) if word else None
+        if found and image and (image["bytes"] or image["path"]):
+            kept.append(at)
+            words.append(word)
+            others = (other for other in NUMBERS if other != word)
+            captions += [text, *(text[: found.start()] + other + text[found.end() :] for other in others)]
+    if not kept:
+        raise UserError(f"{folder} has no image with a caption that names its number")
+    return Choices(spec, "", "test", SourceImages(pairs, kept), captions, words, settings.limit)
 
 
 def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:

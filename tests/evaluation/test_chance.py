@@ -43,6 +43,11 @@ def of_winoground(folder: Path) -> str:
     return f"winoground:{folder}"
 
 
+def of_countbench(folder: Path) -> str:
+    replicas.countbench(folder, [2, 3, 5, 7, 9, 10] * 40)
+    return f"countbench:{folder}"
+
+
 def of_relations(folder: Path) -> str:
     replicas.aro(folder, ["riding", "above", "near"] * 60, [])
     return f"aro_relation:{folder}"
@@ -73,6 +78,7 @@ def of_imagenet_a(folder: Path) -> str:
     ("task", "make", "settings"),
     [
         ("choices", of_sugar_crepe, Settings()),
+        ("choices", of_countbench, Settings()),
         ("choices", of_relations, Settings()),
         ("choices", of_order, Settings()),
         ("many_to_many", of_eccv_caption, Settings()),

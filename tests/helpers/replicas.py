@@ -333,6 +333,44 @@ def aro_order(root: Path, images: int) -> Path:
     return folder
 
 
+def countbench(root: Path, numbers: list[int], faulty: bool = False) -> Path:
+    """Write nielsr/countbench's parquet file; `faulty` adds a row without an image, and one without its number word."""
+    words = {2: "two", 3: "three", 5: "five", 7: "seven", 9: "nine", 10: "ten"}
+    texts = [f"Photo {i}: {words[n].title()} cups and {words[n]} spoons" for i, n in enumerate(numbers)]
+    images: list[object] = [{"bytes": jpeg(i), "path": None} for i in range(len(numbers))]
+    if faulty:
+        texts, images = ["three cups", "3 cups", *texts], [None, {"bytes": jpeg(99), "path": None}, *images]
+        numbers = [3, 3, *numbers]
+    columns = {"image_url": ["http://x"] * len(texts), "text": texts, "number": numbers, "image": images}
+    text = datasets.Value("string")
+    features = {"image_url": text, "text": text, "number": datasets.Value("int64"), "image": datasets.Image()}
+    rows = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    rows.to_parquet(_made(root / "countbench" / "data") / "train-00000-of-00001-cf54c241ba947306.parquet")
+    return root / "countbench"
+
+
+def xtd10(root: Path, captions: dict[str, list[str]]) -> None:
+    """Write XTD10 and its images of COCO; `captions`: path of the file below the repository -> a caption per image."""
+    names = [f"COCO_train2014_{i:012d}.jpg" for i in range(len(next(iter(captions.values()))))]
+    write(root / "xtd10" / "XTD10" / "test_image_names.txt", "\n".join(names) + "\n")
+    for path, lines in captions.items():
+        write(root / "xtd10" / path, "\n".join(lines) + "\n")
+    for i, name in enumerate(names):
+        write(root / "mscoco" / "train2014" / name, jpeg(i))
+
+
+def xm3600(root: Path, captions: list[dict[str, list[str]]]) -> None:
+    """Write Crossmodal-3600; `captions`: language -> captions, for each image."""
+    lines = []
+    for i, of_image in enumerate(captions):
+        entry: dict[str, object] = {"image/key": f"{i:016x}", "image/locale": "cs"}
+        for language, texts in of_image.items():
+            entry[language] = {"caption": texts, "caption/tokenized": texts, "caption/tokenized/lowercase": texts}
+        lines.append(json.dumps(entry, ensure_ascii=False))
+        write(root / "xm3600" / "images" / f"{i:016x}.jpg", jpeg(i))
+    write(root / "xm3600" / "captions.jsonl", "\n".join(lines) + "\n")
+
+
 def winogavil(root: Path, sizes: list[tuple[int, int]]) -> Path:
     """Write WinoGAViL with a cue for each (number of candidates, number of right ones); return the table."""
     rows, names = [], [f"thing {i}" for i in range(12)]

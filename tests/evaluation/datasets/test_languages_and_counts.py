@@ -1,0 +1,59 @@
+"""CountBench, XTD10 and XM3600: replicas of the published layouts, and what is wrong with a faulty one."""
+
+from pathlib import Path
+
+import pytest
+
+from clipx.errors import UserError
+from evaluation.datasets.composition import NUMBERS
+from evaluation.datasets.kinds import Captioned, Choices
+from evaluation.datasets.opening import open_dataset
+from tests.helpers import replicas
+
+
+def test_countbench_has_nine_captions_that_differ_in_the_first_number(tmp_path: Path) -> None:
+    replicas.countbench(tmp_path, [2, 10], faulty=True)
+    data = open_dataset(f"countbench:{tmp_path}")
+    assert isinstance(data, Choices) and (data.short, data.answers) == ("countbench", 9)
+    texts = data.texts("test", "captions")
+    assert texts[0] == "Photo 0: Two cups and two spoons" and texts[9] == "Photo 1: Ten cups and ten spoons"
+    assert texts[1:9] == [f"Photo 0: {word} cups and two spoons" for word in NUMBERS[1:]]
+    assert data.categories("test") == ["two", "ten"] and len(data.images("test")) == 2
+    assert data.images("test")[1].size == (8, 8)
+
+
+def test_countbench_without_a_usable_row_is_a_user_error(tmp_path: Path) -> None:
+    replicas.countbench(tmp_path, [], faulty=True)
+    with pytest.raises(UserError, match="has no image with a caption that names its number"):
+        open_dataset(f"countbench:{tmp_path}")
+
+
+def test_xtd10_has_the_captions_of_the_language_in_the_order_of_the_images(tmp_path: Path) -> None:
+    files = {
+        "XTD10/test_1kcaptions_ko.txt": ["개", "고양이"],
+        "MIC/test_1kcaptions_de.txt": ["ein Hund", "eine Katze "],
+    }
+    replicas.xtd10(tmp_path, files)
+    for language, captions in (("ko", ["개", "고양이"]), ("de", ["ein Hund", "eine Katze"])):
+        data = open_dataset(f"xtd10_{language}:{tmp_path}")
+        assert isinstance(data, Captioned) and data.short == f"xtd10_{language}"
+        assert data.texts("test", "captions") == captions
+        assert data.image_of_caption("test").tolist() == [0, 1]
+        assert Path(data.images("test").paths[1]).name == "COCO_train2014_000000000001.jpg"  # type: ignore[attr-defined]
+
+
+def test_xtd10_with_a_missing_line_is_a_user_error(tmp_path: Path) -> None:
+    replicas.xtd10(tmp_path, {"XTD10/test_1kcaptions_ko.txt": ["개", "고양이"]})
+    (tmp_path / "xtd10" / "XTD10" / "test_1kcaptions_ko.txt").write_text("개\n")
+    with pytest.raises(UserError, match=r"has 1 captions, test_image_names.txt has 2 images"):
+        open_dataset(f"xtd10_ko:{tmp_path}")
+
+
+def test_xm3600_has_all_captions_of_the_language(tmp_path: Path) -> None:
+    replicas.xm3600(tmp_path, [{"fil": ["isa", "dalawa"], "en": ["one"]}, {"fil": ["tatlo"], "en": ["three", "3"]}])
+    data = open_dataset(f"xm3600_fil:{tmp_path}")
+    assert isinstance(data, Captioned) and data.short == "xm3600_fil"
+    assert data.texts("test", "captions") == ["isa", "dalawa", "tatlo"]
+    assert data.image_of_caption("test").tolist() == [0, 0, 1]
+    with pytest.raises(UserError, match=r"line 1 has no captions in 'zh'"):
+        open_dataset(f"xm3600_zh:{tmp_path}")
