@@ -7,9 +7,10 @@ hf:PLACE[@SPLIT]      a local folder or a repository of the Hugging Face hub: in
                       image-caption pairs of Hugging Face `datasets`
 embeddings:FOLDER     vectors made elsewhere, as for data=embeddings
 held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
+xtd10:FILE            XTD10's captions in one language; COCO's images in mscoco/ next to the repository
+xm3600:FOLDER/LANGUAGE  Crossmodal-3600's captions in one language
 
-The named set `eccv_caption` is COCO's test split with all right answers; `xtd10_LANGUAGE` and `xm3600_LANGUAGE` have
-captions in other languages.
+The named set `eccv_caption` is COCO's test split with all right answers.
 """
 
 import json
@@ -137,24 +138,28 @@ def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
         raise UserError(f"{path} has {len(captions)} captions, test_image_names.txt has {len(names)} images")
     coco = folder.parent / COCO.parent
     images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
-    return Captioned(spec, "", TEST, images, [[text.strip()] for text in captions], settings)
+    name = f"xtd10_{path.stem.rpartition('_')[2]}"
+    return Captioned(spec, name, TEST, images, [[text.strip()] for text in captions], settings)
 
 
-def open_xm3600(language: str, spec: str, path: Path, settings: Settings) -> Captioned:
-    """Open Crossmodal-3600 (Thapliyal et al. 2022) in one language: captions.jsonl at `path`, beside images/KEY.jpg.
+def open_xm3600(spec: str, place: Path, settings: Settings) -> Captioned:
+    """Open Crossmodal-3600 (Thapliyal et al. 2022) in one language: captions.jsonl and images/KEY.jpg.
+
+    `place` is FOLDER/LANGUAGE, with one of the languages that the captions name.
 
     Raises UserError: a file or an image is missing, or an entry has no key or no captions in the language.
     """
+    folder, language = place.parent, place.name
     keys, captions = list[str](), list[list[str]]()
-    for where, entry in json_lines(path, "XM3600's captions"):
+    for where, entry in json_lines(folder / "captions.jsonl", "XM3600's captions"):
         keys += text_fields(where, entry, ("image/key",))
         of_language = entry.get(language)
         listed = of_language.get("caption") if isinstance(of_language, dict) else None
         if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
             raise UserError(f"{where} has no captions in {language!r}")
         captions.append([text.strip() for text in listed if text.strip()])
-    images = FileImages(path.parent, [path.parent / "images" / f"{key}.jpg" for key in keys])
-    return Captioned(spec, "", TEST, images, captions, settings)
+    images = FileImages(folder, [folder / "images" / f"{key}.jpg" for key in keys])
+    return Captioned(spec, f"xm3600_{language}", TEST, images, captions, settings)
 
 
 def open_table(spec: str, path: Path, settings: Settings) -> Captioned:

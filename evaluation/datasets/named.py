@@ -8,7 +8,7 @@ from pathlib import Path
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 from evaluation.datasets import labelled, prompts
-from evaluation.datasets.captioned import open_eccv, open_karpathy, open_xm3600, open_xtd10
+from evaluation.datasets.captioned import open_eccv, open_karpathy
 from evaluation.datasets.composition import (
     open_countbench,
     open_mmvp,
@@ -98,15 +98,6 @@ def _order(what: str, name: str, place: str) -> Placed:
     return Placed(what, place, open_order, hub=f"gowitheflow/{name}")
 
 
-# language -> folder of its captions in the repository of XTD10
-XTD10 = {
-    **dict.fromkeys(("es", "it", "ko", "pl", "ru", "tr", "zh"), "XTD10"),
-    **dict.fromkeys(("de", "en", "fr"), "MIC"),
-    "jp": "STAIR",
-}
-XM3600 = """
-    ar bn cs da de el en es fa fi fil fr he hi hr hu id it ja ko mi nl no pl pt quz ro ru sv sw te th tr uk vi zh
-"""
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
 KARPATHY = "the splits from cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip"
 ARO = (
@@ -271,25 +262,6 @@ NAMED: dict[str, Classes | Placed] = {
         open_countbench,
         hub="nielsr/countbench",
     ),
-    **{
-        f"xtd10_{language}": Placed(
-            f"1,000 images of COCO, a caption each ({language})",
-            f"xtd10/{folder}/test_1kcaptions_{language}.txt",
-            open_xtd10,
-            "github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10 in ROOT/xtd10, and train2014/ of "
-            "cocodataset.org in ROOT/mscoco",
-        )
-        for language, folder in XTD10.items()
-    },
-    **{
-        f"xm3600_{language}": Placed(
-            f"3,600 images, about 2 captions each ({language})",
-            "xm3600/captions.jsonl",
-            partial(open_xm3600, language),
-            "captions.zip and images.tgz of google.github.io/crossmodal-3600, unpacked in ROOT/xm3600 and its images/",
-        )
-        for language in XM3600.split()
-    },
 }
 
 

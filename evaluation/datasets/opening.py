@@ -17,6 +17,8 @@ from evaluation.datasets.captioned import (
     open_hub,
     open_karpathy,
     open_table,
+    open_xm3600,
+    open_xtd10,
 )
 from evaluation.datasets.folders import open_folder
 from evaluation.datasets.kinds import AnyDataset
@@ -36,6 +38,8 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "swaps": open_swaps,
     "karpathy": open_karpathy,
     "coco": open_coco,
+    "xtd10": open_xtd10,
+    "xm3600": open_xm3600,
     "clevr": open_clevr,
     "csv": open_table,
     "tsv": open_table,

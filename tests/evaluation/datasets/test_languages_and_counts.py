@@ -34,8 +34,8 @@ def test_xtd10_has_the_captions_of_the_language_in_the_order_of_the_images(tmp_p
         "MIC/test_1kcaptions_de.txt": ["ein Hund", "eine Katze "],
     }
     replicas.xtd10(tmp_path, files)
-    for language, captions in (("ko", ["개", "고양이"]), ("de", ["ein Hund", "eine Katze"])):
-        data = open_dataset(f"xtd10_{language}:{tmp_path}")
+    for file, captions in zip(files, (["개", "고양이"], ["ein Hund", "eine Katze"]), strict=True):
+        data, language = open_dataset(f"xtd10:{tmp_path}/xtd10/{file}"), file[-6:-4]
         assert isinstance(data, Captioned) and data.short == f"xtd10_{language}"
         assert data.texts("test", "captions") == captions
         assert data.image_of_caption("test").tolist() == [0, 1]
@@ -46,14 +46,14 @@ def test_xtd10_with_a_missing_line_is_a_user_error(tmp_path: Path) -> None:
     replicas.xtd10(tmp_path, {"XTD10/test_1kcaptions_ko.txt": ["개", "고양이"]})
     (tmp_path / "xtd10" / "XTD10" / "test_1kcaptions_ko.txt").write_text("개\n")
     with pytest.raises(UserError, match=r"has 1 captions, test_image_names.txt has 2 images"):
-        open_dataset(f"xtd10_ko:{tmp_path}")
+        open_dataset(f"xtd10:{tmp_path}/xtd10/XTD10/test_1kcaptions_ko.txt")
 
 
 def test_xm3600_has_all_captions_of_the_language(tmp_path: Path) -> None:
     replicas.xm3600(tmp_path, [{"fil": ["isa", "dalawa"], "en": ["one"]}, {"fil": ["tatlo"], "en": ["three", "3"]}])
-    data = open_dataset(f"xm3600_fil:{tmp_path}")
+    data = open_dataset(f"xm3600:{tmp_path}/xm3600/fil")
     assert isinstance(data, Captioned) and data.short == "xm3600_fil"
     assert data.texts("test", "captions") == ["isa", "dalawa", "tatlo"]
     assert data.image_of_caption("test").tolist() == [0, 0, 1]
     with pytest.raises(UserError, match=r"line 1 has no captions in 'zh'"):
-        open_dataset(f"xm3600_zh:{tmp_path}")
+        open_dataset(f"xm3600:{tmp_path}/xm3600/zh")
