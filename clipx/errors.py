@@ -50,7 +50,7 @@ def printable_line(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return text with a space for each control character and line break."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def one_line(error: BaseException) -> str:

@@ -89,6 +89,9 @@ class Dataset(Protocol):
     def fingerprint(self, split: str, view: View) -> str: ...  # changes with the content
 
 
+PLAIN = ("geometry", "popularity", "train")  # tasks whose values are distances, correlations or losses
+
+
 @dataclass
 class Result:
     """One number with its provenance; a line of `results.jsonl`."""
@@ -107,6 +110,11 @@ class Result:
     seed: int = 0
     model: str = ""  # Encoder.name
     hashes: dict[str, str] = field(default_factory=dict)  # checkpoint, transform, templates, classnames, ...
+
+    @property
+    def is_share(self) -> bool:
+        """True for accuracies, recalls and other shares, shown in per cent; False for distances and correlations."""
+        return self.task not in PLAIN
 
 
 @dataclass

@@ -116,14 +116,14 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
 
 
 def _show(rows: dict[str, list[Result]]) -> None:
-    """Print the main metrics of each run in per cent, averaged over the data sets."""
+    """Print the main metrics of each run that are shares, in per cent, averaged over the data sets."""
     means: dict[str, dict[str, float]] = {}
     for run, of_run in rows.items():
         values: dict[str, list[float]] = {}
         first = {row.task: row.metric for row in reversed(of_run)}  # main metric of a task that is not in HEADLINE
         for row in of_run:
-            # metrics without a chance level, such as those of geometry, are no percentages
-            if row.metric in HEADLINE.get(row.task, (first[row.task],)) and row.chance is not None:
+            is_main = row.metric in HEADLINE.get(row.task, (first[row.task],))
+            if is_main and row.is_share and row.chance is not None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -193,7 +194,7 @@ def _check_value(declared: Setting, key: str, value: Any, text: str = "") -> Non
 def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:
     """Return all settings of a schema by dotted key, in its order."""
     found: dict[str, Setting] = {}
-    types = get_type_hints(schema)
+    types = _types(schema)
     for f in fields(schema):
         key = f"{prefix}{f.name}"
         is_group = is_dataclass(types[f.name])
@@ -209,7 +210,7 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
     Raises UserError: a key is unknown, a setting without default is missing, or a value has another type; the message
     names the key.
     """
-    types, built = get_type_hints(schema), {}
+    types, built = _types(schema), {}
     if unknown := [str(name) for name in values if name not in types]:
         raise UserError(f"{prefix}{unknown[0]} is not a setting; {suggest(unknown[0], types)}")
     for f in fields(schema):  # type: ignore[arg-type]
@@ -223,6 +224,12 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
         elif f.default == MISSING or (f.default is REQUIRED and f.default_factory is REQUIRED):
             raise UserError(f"{key} is missing")
     return schema(**built)
+
+
+@cache
+def _types(schema: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; a report reads thousands of files with the same schema."""
+    return get_type_hints(schema)
 
 
 def _typed(kind: Any, value: Any, key: str) -> Any:

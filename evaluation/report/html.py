@@ -63,7 +63,10 @@ def _for_json(figure: Figure) -> dict[str, Any]:
 
 
 def _numbers(data: Data) -> dict[str, list[Any]]:
-    """Return the data with six significant digits of fractions. JSON has no NaN: such values are empty."""
+    """Return the data with six significant digits of fractions; null is the value in the row above.
+
+    JSON has no NaN: such values are empty.
+    """
 
     def value(cell: str | float) -> str | float:
         if isinstance(cell, float):
@@ -71,4 +74,6 @@ def _numbers(data: Data) -> dict[str, list[Any]]:
         return shown(cell) if isinstance(cell, str) else cell
 
     rows = [[value(cell) for cell in row] for row in data.rows]
-    return {"columns": [shown(name) for name in data.columns], "rows": rows}
+    first, *others = rows or [[]]
+    short = [[None if cell == above else cell for cell, above in zip(*pair, strict=True)] for pair in zip(others, rows, strict=False)]
+    return {"columns": [shown(name) for name in data.columns], "rows": [first, *short] if rows else []}

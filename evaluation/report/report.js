@@ -50,9 +50,10 @@ for (const figure of all("figure:has(script)")) {
   }
 }
 
-// The table behind a figure.
+// The table behind a figure. null: the value in the row above.
 function readData(figure) {
   const { columns, rows } = JSON.parse(figure.querySelector("script").textContent);
+  rows.forEach((row, at) => row.forEach((value, column) => { row[column] = value ?? rows[at - 1][column]; }));
   const numeric = columns.map((_, at) => rows.some((row) => typeof row[at] === "number"));
   const cell = (value) => ({ text: String(value), note: "", sort: typeof value === "number" ? value : undefined });
   return { columns, numeric, rows: rows.map((row) => row.map(cell)) };

@@ -37,11 +37,12 @@ from evaluation.runs.reader import Run, limited_note, other_data_note
 from evaluation.types import Result, csv_text
 
 MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
+MAX_RESULTS = 2_000  # rows in the page; 10,000 have 6 MB, with their hashes
 MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
 FOOTER = (
-    "Scores are fractions. ▲ or ▼: the whole 95% interval lies above or below chance. With three or more seeds this "
-    "must hold for two intervals: Student's t over the seeds, and the mean of the seeds' bootstrap intervals. Click a "
-    "column header to sort."
+    "Accuracies, recalls and other shares are in per cent; distances and correlations are numbers. ▲ or ▼: the whole "
+    "95% interval lies above or below chance. With three or more seeds this must hold for two intervals: Student's t "
+    "over the seeds, and the mean of the seeds' bootstrap intervals. Click a column header to sort."
 )
 
 
@@ -74,6 +75,11 @@ class Contents:
         return any(outcome.verdict != "not run" for outcome in self.outcomes)
 
     @property
+    def many_results(self) -> bool:
+        """True if the page leaves the single results and their hashes to report.csv, because it would be too large."""
+        return sum(len(run.results) for run in self.runs) > MAX_RESULTS
+
+    @property
     def has_paper_runs(self) -> bool:
         """True if the runs test a claim or belong to a paper's table."""
         return self.tested or any(table.recipe in self.evidence.runs for table in TABLES)
@@ -82,19 +88,19 @@ class Contents:
 SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
     "Results": lambda c: results(c.headline, c.groups, c.published),
     "Gain and forgetting": lambda c: forgetting(c.groups),
-    "Claims": lambda c: claims(c.evidence, c.outcomes),
+    "Claims": lambda c: claims(c.evidence, c.outcomes) if c.tested or c.evidence.left_out else [],
     "Toy problems": lambda c: toy_problems(c.evidence, c.outcomes),
-    "Paper tables": lambda c: paper_tables(c.evidence) if c.has_paper_runs else [],
+    "Tables of the papers": lambda c: paper_tables(c.evidence) if c.has_paper_runs else [],
     "Training conditions": lambda c: conditions(c.runs),
-    "Paper figures": lambda c: paper_figures(c.groups, c.evidence, list_missing=c.has_paper_runs),
+    "Figures of the papers": lambda c: paper_figures(c.groups, c.evidence, list_missing=c.has_paper_runs),
     "Settings": lambda c: settings(c.groups),
     "Training": lambda c: training(c.groups, c.headline),
     "Task details": lambda c: _detailed(c.groups, task_details(c.groups[:MAX_DETAILED], c.metrics)),
     "Learned popularity": lambda c: popularity(c.groups),
     "Point weights": lambda c: point_weights(c.groups),
     "Retrieval examples": lambda c: _detailed(c.groups, retrieval_examples(c.groups[:MAX_DETAILED])),
-    "All results": lambda c: all_results(c.runs, c.published),
-    "Provenance": lambda c: provenance(c.groups),
+    "All results": lambda c: all_results(c.runs, c.metrics, c.published, c.many_results),
+    "Provenance": lambda c: provenance(c.groups, with_hashes=not c.many_results),
 }
 OF_A_STUDY = ("Claims", "Gain and forgetting", "Settings", "Results")  # first sections if many methods test claims
 

@@ -1,7 +1,7 @@
 """Describe a run for reports: main settings, the conditions that compared runs must share, cost; format numbers."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from clipx.data.sampler import num_train
@@ -68,18 +68,18 @@ def processor_hours(run: Run) -> float:
 def training_flops(run: Run) -> float:
     """Return the FLOPs of the towers in the whole training; 0 if the run's towers cannot be built here."""
     train = run.config.train
-    settings = [train.batch_size, train.accumulation, train.grad_checkpointing, [*run.config.objective]]
-    key = repr([run.config.model, *settings])  # with the terms, because negclip has twice the texts
+    twice = "negclip" in run.config.objective  # with the negative captions, the text tower has twice the texts
+    key = repr([run.config.model, train.batch_size, train.accumulation, train.grad_checkpointing, twice])
     if key not in SAMPLE_FLOPS:
-        SAMPLE_FLOPS[key] = _sample_flops(run)
+        SAMPLE_FLOPS[key] = _sample_flops(run, {"negclip" if twice else "clip": {}})
     return SAMPLE_FLOPS[key] * (last(run, "samples") or 0.0)
 
 
-def _sample_flops(run: Run) -> float:
+def _sample_flops(run: Run, objective: dict[str, Any]) -> float:
     from clipx.training.cost import single_process_cost  # slow to import
 
     try:
-        config = RunFolder(run.path).load_config()
+        config = replace(RunFolder(run.path).load_config(), objective=objective)
         return single_process_cost(config).tower_flops / config.train.batch_size
     except UserError:
         return 0.0
@@ -127,6 +127,12 @@ def digits(value: float, sign: str = "") -> str:
     if abs(value) < 5e-7:  # a rounding error
         return "0"
     return f"{value:{sign},.0f}" if abs(value) >= 999.5 else f"{value:{sign}#.3g}".rstrip(".")
+
+
+def percent(value: float, sign: str = "") -> str:
+    """Format a share in per cent with two decimals: 12.30; sign="+" adds a plus. 0 has no sign."""
+    text = f"{100 * value:{sign}.2f}"
+    return "0.00" if text.strip("+-") == "0.00" else text
 
 
 def four_decimals(value: float) -> str:

@@ -112,7 +112,7 @@ def write_tables(out: Path) -> None:
         rows = read(out / RESULTS)
         table = [list((asdict(row) | {"hashes": json.dumps(row.hashes)}).values()) for row in rows]
         write_text(out / "results.csv", csv_text([NAMES, *table]))
-        text = "| model | task | data set | split | metric | %, geometry: value | 95% interval | chance | n |\n"
+        text = "| model | task | data set | split | metric | value (%: per cent) | 95% interval | chance | n |\n"
         text += "|---|---|---|---|---|--:|---|--:|--:|\n"
         for row in rows:
             names = (row.model, row.task, row.dataset, row.split, row.metric)
@@ -122,12 +122,12 @@ def write_tables(out: Path) -> None:
 
 
 def _formatted(row: Result) -> tuple[str, str, str, str]:
-    """Return value, interval, chance and n; geometry in its own unit, all others times 100."""
-    value, low, high = (
-        f"{x:.3f}" if row.task == "geometry" else f"{100 * x:.1f}" for x in (row.value, row.low, row.high)
+    """Return value, interval, chance and n; shares in per cent."""
+    numbers = (row.value, row.low, row.high, row.chance)
+    value, low, high, chance = (
+        "" if x is None else f"{100 * x:.1f}" if row.is_share else f"{x:.3f}" for x in numbers
     )
-    chance = "" if row.chance is None else f"{100 * row.chance:.1f}"
-    return value, f"{low} .. {high}", chance, str(row.n)
+    return f"{value}%" if row.is_share else value, f"{low} .. {high}", chance, str(row.n)
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:
@@ -148,18 +148,18 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 
 
 def show(rows: list[Result]) -> None:
-    """Print a table of values, 95% intervals and chance levels; geometry in its own unit, all others times 100.
+    """Print a table of values, 95% intervals and chance levels; shares in per cent.
 
     Its title is the model, with its step, `ema` and `alpha`.
     """
     table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left", title_justify="left")
     table.title = Text(", ".join(dict.fromkeys(row.model for row in rows)))
     table.add_column("metric", overflow="fold")
-    for column in ("%", "interval", "chance", "n"):
+    for column in ("value", "interval", "chance", "n"):
         table.add_column(column, justify="right", no_wrap=True)
     for (task, dataset), group in groupby(rows, lambda row: (row.task, _dataset_and_choices(row))):
         table.add_section()
-        table.add_row(Text(f"{task} {dataset}", style="bold"), "value" if task == "geometry" else "")
+        table.add_row(Text(f"{task} {dataset}", style="bold"))
         for row in group:
             table.add_row(Text(f"  {row.metric}"), *_formatted(row))
     stdout_console().print(table)

@@ -84,8 +84,9 @@ def fits(descriptions: Sequence[Description], content: Content) -> bool:
 
 
 def _matches(d: Description, group: ObjectGroup) -> bool:
-    named = {name: value for name in NAMED if (value := getattr(d, name)) is not None}
-    return d.plural == (group.count > 1) and all(getattr(group, name) == value for name, value in named.items())
+    if d.plural != (group.count > 1):
+        return False
+    return all(getattr(d, name) in (None, getattr(group, name)) for name in NAMED)
 
 
 def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style | None = None) -> str:

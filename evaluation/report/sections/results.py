@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evaluation.published import PublishedModel, compare, counterpart, nearest, source
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
-from evaluation.runs.description import MISSING, digits
+from evaluation.runs.description import MISSING, digits, percent
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
 from evaluation.tasks.rows import HEADLINE
@@ -68,24 +68,30 @@ def tone(metric: MetricSummary) -> Tone:
     return "good" if (metric.standing == "above chance") == metric.row.higher_is_better else "bad"
 
 
-def all_results(runs: list[Run], published: Nearest) -> list[Block]:
-    """Return every result row, folded."""
+def all_results(runs: list[Run], metrics: list[MetricSummary], published: Nearest, only_means: bool) -> list[Block]:
+    """Return every result row, folded; with `only_means`, a row for all seeds of a metric."""
+    if only_means:
+        title, columns = "Every metric, mean over the seeds; report.csv has all seeds and hashes", ["Method", "Seeds"]
+        of_metrics = [(m.group.runs[0], m.row, [Cell(m.group.label), Cell(str(m.seeds), m.seeds)]) for m in metrics]
+    else:
+        title, columns = "Every metric of every seed", ["Run", "Seed", "Model"]
+        of_metrics = [
+            (run, row, [Cell(run.name), Cell(str(row.seed), row.seed), Cell(row.model)])
+            for run in runs
+            for row in run.results
+        ]
     rows = [
         [
-            Cell(run.name),
-            Cell(str(row.seed), row.seed),
-            *(Cell(text) for text in (row.task, row.dataset, row.split, row.metric)),
-            *(_value(value) for value in (row.value, row.low, row.high, row.chance)),
+            *cells,
+            *(Cell(text) for text in (row.task, row.dataset, row.split, row.metric, "%" if row.is_share else "")),
+            *(_value(row, value) for value in (row.value, row.low, row.high, row.chance)),
             Cell(f"{row.n:,}", row.n),
-            Cell(row.model),
             *_published(run, row, published),
         ]
-        for run in runs
-        for row in run.results
+        for run, row, cells in of_metrics
     ]
-    columns = ["Run", "Seed", "Task", "Data set", "Split", "Metric", "Value", "Low", "High", "Chance", "Examples"]
-    columns += ["Model", *_published_column(published)]
-    return [Details("Every metric of every seed", [Table(columns, rows)])] if rows else []
+    columns += ["Task", "Data set", "Split", "Metric", "Unit", "Value", "Low", "High", "Chance", "Examples"]
+    return [Details(title, [Table([*columns, *_published_column(published)], rows)])] if rows else []
 
 
 def nearest_models(runs: list[Run]) -> Nearest:
@@ -118,8 +124,8 @@ def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
         return [Cell("")]
     if one.obstacle:
         return [Cell("not compared", tone="muted", note=one.obstacle)]
-    note = f"{one.model.name}, ours {digits(one.difference, '+')}"
-    return [Cell(f"{one.published:.4f}", one.published, note=note)]
+    note = f"{one.model.name}, ours {percent(one.difference, '+')}"
+    return [Cell(percent(one.published), one.published, note=note)]
 
 
 def _by_metric(headline: list[MetricSummary], several: bool, published: Nearest) -> Table:
@@ -128,11 +134,11 @@ def _by_metric(headline: list[MetricSummary], several: bool, published: Nearest)
         [
             Cell(_name(metric.row), note=_data(metric.row)),
             *([Cell(metric.group.label)] if several else []),
-            _value(metric.row.value),
+            _value(metric.row, metric.row.value),
             *_published(metric.group.runs[0], metric.row, published),
             Cell(SIGNS[metric.standing], tone=tone(metric)),
             Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
-            _value(metric.row.chance),
+            _value(metric.row, metric.row.chance),
             Cell(f"{metric.row.n:,}", metric.row.n),
             Cell(metric.source, tone="muted"),
         ]
@@ -149,11 +155,11 @@ def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published:
         row = metric.row
         key = (row.task, row.dataset, row.split, row.metric)
         columns.setdefault(key, f"{_name(row)}, {_data(row)}")
-        lines[metric.group.label, ""][key] = _value(row.value, note=_interval(row))
+        lines[metric.group.label, ""][key] = _value(row, row.value, note=_interval(row))
         one = compare(row, published[metric.group.runs[0].path]) if published else None
         if one and not one.obstacle:
             line = lines.setdefault((one.model.name, "published"), {})
-            line[key] = Cell(f"{one.published:.4f}", one.published)
+            line[key] = Cell(percent(one.published), one.published)
     rows = [
         [Cell(name, note=note), *(cells.get(key, Cell(MISSING)) for key in columns)]
         for (name, note), cells in lines.items()
@@ -163,7 +169,7 @@ def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published:
 
 
 def _name(row: Result) -> str:
-    return HEADLINE.get(row.task, {}).get(row.metric, f"{row.task} {row.metric}")
+    return HEADLINE.get(row.task, {}).get(row.metric, f"{row.task} {row.metric}") + (" (%)" if row.is_share else "")
 
 
 def _data(row: Result) -> str:
@@ -178,8 +184,13 @@ def _bar(row: Result) -> IntervalBar | None:
 
 
 def _interval(row: Result) -> str:
-    return f"[{digits(row.low)}, {digits(row.high)}]"
+    return f"[{_text(row, row.low)}, {_text(row, row.high)}]"
 
 
-def _value(value: float | None, note: str = "") -> Cell:
-    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(digits(value), value, note=note)
+def _value(row: Result, value: float | None, note: str = "") -> Cell:
+    """Return a number in the unit of the row's metric."""
+    return Cell(MISSING, note=note) if value is None or math.isnan(value) else Cell(_text(row, value), value, note=note)
+
+
+def _text(row: Result, value: float) -> str:
+    return percent(value) if row.is_share else digits(value)

@@ -47,7 +47,7 @@ def conditions(runs: list[Run]) -> list[Block]:
     return [Text(CONDITIONS, "muted"), *blocks] if blocks else []
 
 
-def provenance(groups: list[RunGroup]) -> list[Block]:
+def provenance(groups: list[RunGroup], with_hashes: bool = True) -> list[Block]:
     """Return a folded block: environments with their runs, hashes of the results, folders of the runs."""
     runs = [run for group in groups for run in group.runs]
     environments: dict[str, list[str]] = {}  # JSON -> runs
@@ -58,6 +58,13 @@ def provenance(groups: list[RunGroup]) -> list[Block]:
     blocks: list[Block] = []
     for environment, names in environments.items():
         blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
+    if with_hashes:
+        blocks += _hashes(runs)
+    blocks.append(KeyValues([(f"{run.name} seed {run.seed}", str(run.path)) for run in runs]))
+    return [Details("Versions, git commit, hashes, folders", blocks)]
+
+
+def _hashes(runs: list[Run]) -> list[Block]:
     metrics: dict[tuple[str, ...], list[str]] = {}  # run, seed, data set, model, hashes -> metrics with these hashes
     names = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
     for run in runs:
@@ -69,8 +76,5 @@ def provenance(groups: list[RunGroup]) -> list[Block]:
         [Cell(name), Cell(seed, int(seed)), Cell(dataset), Cell(", ".join(of_key)), *map(Cell, rest)]
         for (name, seed, dataset, *rest), of_key in metrics.items()
     ]
-    if rows:
-        columns = ["Run", "Seed", "Data set", "Metrics", "Model", *names]
-        blocks += [Text("Hashes of the results"), Table(columns, rows)]
-    blocks.append(KeyValues([(f"{run.name} seed {run.seed}", str(run.path)) for run in runs]))
-    return [Details("Versions, git commit, hashes, folders", blocks)]
+    columns = ["Run", "Seed", "Data set", "Metrics", "Model", *names]
+    return [Text("Hashes of the results"), Table(columns, rows)] if rows else []
