@@ -234,6 +234,8 @@ def _types(schema: type) -> dict[str, Any]:
 
 def _typed(kind: Any, value: Any, key: str) -> Any:
     """Return a value of a YAML file as `kind`, such as `list[float]` or `int | None`. Raises UserError."""
+    if type(value) is kind and (kind is not str or value.isprintable()):
+        return value
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     kind = str if str in kinds and isinstance(value, str) else kinds[0]
     if (value is None and NoneType in kinds) or kind is Any:

@@ -1,7 +1,7 @@
 """FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
 
 A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale, so that `clipx
-reproduce dry=true` is fast. `python -m tests.bench.counted` writes it, and a test counts a part of it again.
+reproduce dry=true` is fast, and of the towers of miniatures, so that reports are. `python -m tests.bench.counted` writes it, and a test counts a part of it again.
 """
 
 import csv
@@ -23,7 +23,6 @@ from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flo
 
 from clipx import objectives
 from clipx.config.schema import RunConfig
-from clipx.models import clip, parallel
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training import optimizer
 from clipx.training.devices import CUDA_NAMES, DEVICES
@@ -101,11 +100,12 @@ def step_key(config: RunConfig) -> str:
     """Return one line with the settings on which the FLOPs of a step depend."""
     model, train = config.model, config.train
     image, text, points = model.image, model.text, model.points
+    heads = [f"mlp {side.head_width} {side.head_linear}" for side in (image, text) if side.head == "mlp"]
     return "; ".join(
         [
             f"{image.name} {image.pretrained if image.size is None else image.size}{' frozen' * image.frozen}",
             f"{text.name} {text.context_length}{' frozen' * text.frozen}",
-            f"E {model.embed_dim}, points {points.kernel} {points.features_train}",
+            ", ".join([f"E {model.embed_dim}, points {points.kernel} {points.features_train}", *heads]),
             f"{'+'.join(config.objective)}, batch {train.batch_size}",
             f"{min(2, train.accumulation)} passes{' checkpointing' * train.grad_checkpointing}",
         ]
@@ -129,11 +129,13 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
 
     Raises UserError: as `build_model`.
     """
+    from clipx.models.clip import build_model  # loads open_clip, which the FLOPs in counted.csv do not need
+
     train = config.train
     pairs = ceil(train.batch_size / processes)
     micro_batch = ceil(pairs / train.accumulation)
     with torch.device("meta"):  # allocates nothing, however large the towers
-        model = clip.build_model(config, pretrained=False).train()
+        model = build_model(config, pretrained=False).train()
     image_shape, text_shape = model.input_shapes()
     shards = processes if train.parallel == "fsdp" else 1
     with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(shards) as live:
@@ -178,7 +180,9 @@ def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> 
     Two blocks, because FSDP gathers the next block while it computes one.
     """
     if shards > 1:
-        sizes = [sum(p.numel() for p in block.parameters()) for block in parallel.blocks(model)]
+        from clipx.models.parallel import blocks
+
+        sizes = [sum(p.numel() for p in block.parameters()) for block in blocks(model)]
         others = sum(p.numel() for p in model.parameters()) - sum(sizes)
         return [torch.empty(2 * (2 * max(sizes, default=0) + others))]
     return [torch.empty_like(p) for p in model.parameters() if p.requires_grad] if processes > 1 else []

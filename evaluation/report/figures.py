@@ -1,12 +1,16 @@
 """Figures of a report: SVG that takes the page's colours, PDF, numbers; the charts that several sections draw."""
 
+import atexit
 import io
 import math
 import re
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import fmean
 from typing import Any
 
@@ -89,6 +93,29 @@ class Drawing:
         return self.canvas.legend(keys, labels, handlelength=2, columnspacing=1.2, **place)
 
 
+@cache
+def _font() -> str:
+    """Register DejaVu Sans without signs beyond U+2600, kerning and ligatures; return its name.
+
+    A PDF holds the signs that it shows. To select them from the whole font takes longer than to draw the figure.
+    """
+    from fontTools import subset
+    from matplotlib.font_manager import findfont, fontManager
+
+    name, options = "clipx DejaVu Sans", subset.Options(name_IDs=[1, 2, 4, 6])
+    options.drop_tables += ["FFTM", "GSUB", "GPOS", "GDEF", "kern"]
+    font = subset.load_font(findfont("DejaVu Sans"), options)
+    letters = subset.Subsetter(options)
+    letters.populate(unicodes=range(0x20, 0x2600))
+    letters.subset(font)
+    font["name"].setName(name, 1, 3, 1, 0x409)
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    font.save(file := f"{folder}/font.ttf")
+    fontManager.addfont(file)
+    return name
+
+
 @contextmanager
 def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) -> Iterator[tuple[Drawing, Any]]:
     """Yield an empty drawing and its axes; restore matplotlib's options afterwards.
@@ -102,6 +129,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
     options: Any = {
         **STYLE,
         **dict.fromkeys(ink, INK),
+        "font.family": [_font(), "DejaVu Sans"],
         "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
         "text.parse_math": False,  # captions and names may hold a $
     }

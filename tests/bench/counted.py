@@ -1,4 +1,4 @@
-"""Write clipx/training/counted.csv, the FLOPs of a training step in each recipe at the papers' scale.
+"""Write clipx/training/counted.csv, the FLOPs of a training step in each recipe at the papers' scale, and of the towers of miniatures.
 
 Run with `python -m tests.bench.counted` after a change of these recipes, of a tower or of an objective.
 """
@@ -13,6 +13,9 @@ from tests.helpers.arms import ARMS
 
 FULL_SCALE = [(name, arm) for name, arms in ARMS.items() for arm in arms]
 FULL_SCALE += [("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]
+MINIATURES = [("clip_reg_mini", "clip"), ("clip_reg_mini", "second_clip"), ("counting_mini", "clip"), ("gap_mini", "base")]
+MINIATURES += [("gap_dynamics_mini", "learned"), ("gap_init_mini", ""), ("margin_mini", "start_01"), ("scaling_mini", "clip")]
+MINIATURES += [("wpse_mini", arm) for arm in ("clip", "gaussian", "imq", "linear")]
 COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
 
 
@@ -21,6 +24,10 @@ def by_key() -> dict[str, RunConfig]:
     found: dict[str, RunConfig] = {}
     for name, arm in FULL_SCALE:
         config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
+        found.setdefault(step_key(config), config)
+    for name, arm in MINIATURES:  # a report needs the FLOPs of their towers, which do not depend on the objective
+        config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
+        config.objective = {"clip": {}}
         found.setdefault(step_key(config), config)
     return found
 

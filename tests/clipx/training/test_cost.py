@@ -169,7 +169,7 @@ def test_the_table_has_every_recipe_at_the_papers_scale() -> None:
 def test_the_table_has_the_flops_that_count_step_finds() -> None:
     """Check one row per choice of towers, E and points: a count takes seconds. tests.bench.counted writes the rows."""
     by_towers = {key.rpartition("; ")[0].rpartition("; ")[0]: config for key, config in by_key().items()}
-    assert len(by_towers) == 9
+    assert len(by_towers) == 16
     for config in by_towers.values():
         found, stored = count_step(config), single_process_cost(config)
         assert row(found)[:2] == row(stored)[:2], step_key(config)
