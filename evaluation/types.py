@@ -114,7 +114,7 @@ class Result:
     @property
     def is_share(self) -> bool:
         """True for accuracies, recalls and other shares, shown in per cent; False for distances and correlations."""
-        return self.task not in PLAIN
+        return self.task not in PLAIN and max(self.value, self.chance or 0.0) <= 1
 
 
 @dataclass

@@ -24,7 +24,6 @@ from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flo
 from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.objectives.similarity import TILE_BYTES
-from clipx.training import optimizer
 from clipx.training.devices import CUDA_NAMES, DEVICES
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
 from clipx.utils.device import autocast
@@ -190,7 +189,9 @@ def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> 
 
 def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
     """Allocate the moments, as the first step does; return a function that does the update of a later step."""
-    optimizer_ = optimizer.build_optimizer(model, config)
+    from clipx.training.optimizer import build_optimizer
+
+    optimizer_ = build_optimizer(model, config)
     for group in optimizer_.param_groups:
         group["foreach"] = on_gpu  # torch's default for SGD: all parameters in one operation on GPUs; AdamW is fused
         for parameter in group["params"]:

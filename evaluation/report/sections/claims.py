@@ -1,6 +1,7 @@
 """Section "Claims": verdicts with their effects and intervals, in tables and in a forest plot."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from clipx.utils.figures import GREEN, ORANGE, RED
@@ -9,7 +10,7 @@ from evaluation.claims.assess import describe_looks, looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import MOST_SEEDS, survives_holm
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Table, Text, Tone, figures
+from evaluation.report.blocks import Block, Cell, Data, Details, Figure, IntervalBar, Table, Text, Tone, figures
 from evaluation.report.figures import DASHED, FONT, INK, drawing, shorten
 from evaluation.runs.description import four_decimals
 
@@ -23,14 +24,11 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
     "not run": ("", "muted"),
 }
 RULE = (
-    "An effect is usually the difference between two arms with the same seed; a larger effect supports the claim. "
-    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s. An interval "
-    "below s refutes the claim: the claim is equivalent if the interval lies above -s, else it does not hold. The "
-    "looks, the numbers of seeds at which a claim is judged, share an error rate of 2.5% per direction. "
-    'Column Holm: "stays" if the verdict is the same when all claims of this report share one error rate of 2.5% a '
-    'direction, else "lost".'
+    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, the tick in the "
+    "middle of each drawn interval, which has its own scale. An interval below s refutes it: the claim is equivalent if "
+    "the interval lies above -s, else it does not hold. The looks, the numbers of seeds at which a claim is judged, share "
+    'an error rate of 2.5% per direction; "not after Holm" marks a verdict that changes if all claims of the report do.'
 )
-OPTIONAL = ("Replication", "Checked by")
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the forest plot
     "holds": (GREEN, "o"),
@@ -42,7 +40,6 @@ MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the fo
 }
 LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
 Effect = tuple[str, Finding, str]  # label, finding with a finite interval, its seeds and look
-NUMBERS = ["Effect", "Interval", "Smallest effect of interest", "Seeds", "Seeds needed"]
 
 
 def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
@@ -68,23 +65,32 @@ def claims_summary(outcomes: list[Outcome]) -> str:
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
-    columns = ["Claim", "Verdict", "Replication", "Checked by", "Holm", "Statement", "Recipe", *NUMBERS, "Published"]
+    """Return a table with a row per claim, the parts of claims with several, and more on each claim, folded."""
     stays = survives_holm(outcomes)
     rows = [_row(outcome, stays.get(f"{outcome.claim.id} {outcome.recipe}")) for outcome in outcomes]
-    # without controls and replications, their columns would be empty
-    shown = [at for at, name in enumerate(columns) if name not in OPTIONAL or any(row[at].text for row in rows)]
-    table = Table([columns[at] for at in shown], [[row[at] for at in shown] for row in rows])
-    blocks: list[Block] = [Text(RULE, "muted"), table]
+    blocks: list[Block] = [Text(RULE, "muted"), Table(["Claim", "Verdict", "Effect", "Statement", "Seeds"], rows)]
     parts = [
-        [_id(outcome.claim.id), _verdict(part.verdict), Cell(part.label, note=part.note), *_numbers(part)]
+        [_id(outcome.claim.id), _verdict(part.verdict), _effect(part), Cell(part.label, note=part.note), _seeds(part)]
         for outcome in outcomes
         if not _fits_one_row(outcome)
         for part in outcome.findings
     ]
     if parts:
-        table = Table(["Claim", "Verdict", "Part", *NUMBERS], parts)
+        table = Table(["Claim", "Verdict", "Effect", "Part", "Seeds"], parts)
         blocks.append(Details("Claims with several parts, and numbers from programs", [table], open=True))
-    return blocks
+    columns = ["Claim", "Recipe", "Published", "Replication", "Checked by"]
+    more = [
+        [
+            _id(outcome.claim.id),
+            *map(Cell, (outcome.recipe, outcome.claim.published, "; ".join(outcome.replication))),
+            Cell("; ".join(check.text for check in outcome.checked_by)),
+        ]
+        for outcome in outcomes
+    ]
+    # without controls and replications, their columns would be empty
+    shown = [at for at in range(len(columns)) if any(row[at].text for row in more)]
+    table = Table([columns[at] for at in shown], [[row[at] for at in shown] for row in more])
+    return [*blocks, Details("Published values, replications and checks", [table])]
 
 
 def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
@@ -148,16 +154,16 @@ def _title(outcome: Outcome, outcomes: list[Outcome]) -> str:
 
 def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
     claim, findings = outcome.claim, outcome.findings
+    effect, seeds, note = Cell(""), Cell(""), f"{len(findings)} parts, see below"
     if _fits_one_row(outcome):
-        numbers, note = _numbers(findings[0]), findings[0].note
-    else:
-        numbers = [Cell("")] * len(NUMBERS)
-        note = f"{len(findings)} parts, see below" if len(findings) > 1 else "numbers below"
-    statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
+        effect, seeds, note = _effect(findings[0]), _seeds(findings[0]), findings[0].note
+    elif len(findings) == 1:
+        note = "numbers below"
+    statement = Cell(claim.statement, note="; ".join(filter(None, (outcome.recipe, note, outcome.note))))
     verdict = _verdict(outcome.verdict, outcome.words)
-    checked_by = Cell("; ".join(check.text for check in outcome.checked_by))
-    checks = [Cell("; ".join(outcome.replication)), checked_by, Cell({True: "stays", False: "lost", None: ""}[stays])]
-    return [_id(claim.id), verdict, *checks, statement, Cell(outcome.recipe), *numbers, Cell(claim.published)]
+    if stays is False:
+        verdict = replace(verdict, note="not after Holm")
+    return [_id(claim.id), verdict, effect, statement, seeds]
 
 
 def _fits_one_row(outcome: Outcome) -> bool:
@@ -174,19 +180,29 @@ def _verdict(verdict: Verdict, words: str = "") -> Cell:
     return Cell(sign + (words or verdict), tone=tone)
 
 
-def _numbers(finding: Finding) -> list[Cell]:
-    effect, interval, needed = Cell(""), Cell(""), Cell("")
-    if (estimate := finding.estimate) is not None:
-        effect = Cell(four_decimals(estimate.effect), estimate.effect)
-        if math.isfinite(estimate.low):
-            interval = Cell(f"[{four_decimals(estimate.low)}, {four_decimals(estimate.high)}]", estimate.low)
+def _effect(finding: Finding) -> Cell:
+    """Return the effect, its interval drawn on an axis with s in the middle, and in the second line as numbers."""
+    one, least = finding.estimate, finding.least
+    if one is None:
+        return Cell("")
+    bar, notes = None, [] if least is None else [f"s = {least:g}"]
+    if math.isfinite(one.low):
+        notes.insert(0, f"[{four_decimals(one.low)}, {four_decimals(one.high)}]")
+        middle = least or 0.0
+        reach = 2 * max(abs(end - middle) for end in (one.low, one.high)) or 1.0
+        bar = IntervalBar(*(0.5 + (at - middle) / reach for at in (one.low, one.effect, one.high)), chance=0.5)
+    return Cell(four_decimals(one.effect), one.effect, bar=bar, note=", ".join(notes))
+
+
+def _seeds(finding: Finding) -> Cell:
+    """Return the number of seeds, and below it the number needed and the effect that these seeds detect."""
+    if not finding.seeds:
+        return Cell("")
+    note = ""
     if finding.detectable is not None:
-        detectable = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
-        many = finding.seeds_needed is None
-        needed = Cell(f"> {MOST_SEEDS:,}" if many else str(finding.seeds_needed), finding.seeds_needed, note=detectable)
-    smallest = Cell("") if finding.least is None else Cell(f"{finding.least:g}", finding.least)
-    seeds = Cell(str(finding.seeds), finding.seeds) if finding.seeds else Cell("")
-    return [effect, interval, smallest, seeds, needed]
+        needed = f"> {MOST_SEEDS:,}" if finding.seeds_needed is None else str(finding.seeds_needed)
+        note = f"{needed} needed; detect s ± {finding.detectable:.2g}"
+    return Cell(str(finding.seeds), finding.seeds, note=note)
 
 
 def _commands(outcomes: list[Outcome]) -> list[Block]:

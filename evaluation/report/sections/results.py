@@ -129,22 +129,22 @@ def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
 
 
 def _by_metric(headline: list[MetricSummary], several: bool, published: Nearest) -> Table:
-    columns = ["Metric", *(["Method"] if several else []), "Value", *_published_column(published), "Against chance"]
+    columns = ["Metric", *(["Method"] if several else []), "Value", "95% interval", *_published_column(published)]
     rows = [
         [
             Cell(_name(metric.row), note=_data(metric.row)),
             *([Cell(metric.group.label)] if several else []),
             _value(metric.row, metric.row.value),
+            Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
             *_published(metric.group.runs[0], metric.row, published),
             Cell(SIGNS[metric.standing], tone=tone(metric)),
-            Cell(_interval(metric.row), metric.row.low, bar=_bar(metric.row)),
             _value(metric.row, metric.row.chance),
             Cell(f"{metric.row.n:,}", metric.row.n),
             Cell(metric.source, tone="muted"),
         ]
         for metric in headline
     ]
-    return Table([*columns, "95% interval", "Chance", "Examples", "Interval method"], rows)
+    return Table([*columns, "Against chance", "Chance", "Examples", "Interval method"], rows)
 
 
 def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published: Nearest) -> Table:

