@@ -159,11 +159,11 @@ def _row(outcome: Outcome, stays: bool | None) -> list[Cell]:
         effect, seeds, note = _effect(findings[0]), _seeds(findings[0]), findings[0].note
     elif len(findings) == 1:
         note = "numbers below"
-    statement = Cell(claim.statement, note="; ".join(filter(None, (outcome.recipe, note, outcome.note))))
+    statement = Cell(claim.statement, note="; ".join(filter(None, (note, outcome.note))))
     verdict = _verdict(outcome.verdict, outcome.words)
     if stays is False:
         verdict = replace(verdict, note="not after Holm")
-    return [_id(claim.id), verdict, effect, statement, seeds]
+    return [replace(_id(claim.id), note=outcome.recipe), verdict, effect, statement, seeds]
 
 
 def _fits_one_row(outcome: Outcome) -> bool:

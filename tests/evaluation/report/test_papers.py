@@ -132,7 +132,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
 def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     page = Page(text)
-    assert page.row("1.2", "▲ holds")[1] == "▲ holds"
+    assert page.row("1.2margin_mini", "▲ holds")[1] == "▲ holds"
     assert page.row("1.12", "▲ holds")[1] == "▲ holds"
     assert "Claims by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
@@ -160,7 +160,7 @@ def test_the_forest_plot_has_the_numbers_of_the_table(papers: ReportFiles) -> No
     (file,) = [path for path in papers.figures if path.name == "forest-1.csv"]
     with file.open() as lines:
         (margin,) = [row for row in csv.DictReader(lines) if row["effect of"].startswith("1.2 ")]
-    cells = Page(papers.html.read_text()).row("1.2", "▲ holds")
+    cells = Page(papers.html.read_text()).row("1.2margin_mini", "▲ holds")
     interval = f"[{float(margin['low']):.4f}, {float(margin['high']):.4f}]"
     assert cells[2].startswith(f"{float(margin['effect']):.4f}") and interval in cells[2]
     assert (margin["verdict"], margin["look"]) == (cells[1][2:], "3 seeds, look 1 of 5")
