@@ -424,8 +424,11 @@ def embed(arguments: list[str]) -> None:
         raise UserError(f"out={options.out} {state}: clipx data embed recipe=NAME out=NEW_FOLDER")
     config = compose_run(settings)
     towers = frozen_towers(config)
-    if len(towers) < 2 or config.model.points.kernel != "none":
-        raise UserError("clipx data embed needs data.features=true, two frozen towers and model.points.kernel=none")
+    if len(towers) < 2 or any(len(tower.shape) > 1 for tower in towers.values()):
+        raise UserError(
+            "clipx data embed needs data.features=true and two frozen towers with one vector a sample: "
+            "model.points.kernel=none, and no model.*.trainable_blocks"
+        )
     source, tokens = open_pair_source(config.data), towers["text"].inputs
     images = image_features(config.data, source, towers["image"])
     captions = open_captions(config.data, tokens, source, build_tokenizer(tokens), False, towers["text"])

@@ -26,7 +26,7 @@ from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
-from clipx.models.frozen import frozen_towers
+from clipx.models.frozen import frozen_towers, whole_towers
 from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder, record_environment
 from clipx.run.initial_weights import build_initial_model, weights_source
@@ -140,7 +140,8 @@ Statistics = dict[str, tuple[Tensor, Tensor]]  # "image", "text" -> mean and sta
 def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | Stream, Statistics]:
     """Open the training pairs. With data.features, embed what is missing, and return the statistics of the features."""
     pairs = open_source(config.data)
-    return pairs, embed_pairs(config.data, pairs, frozen_towers(config), device)
+    statistics = embed_pairs(config.data, pairs, frozen_towers(config), device)
+    return pairs, statistics | embed_pairs(config.data, pairs, whole_towers(config), device)
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from clipx.config.schema import DataConfig, RunConfig, TowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
+from clipx.models.towers.base import Projected
+from clipx.models.towers.blocks import Before
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
@@ -128,10 +130,10 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
         train=TrainConfig(batch_size=config.train.batch_size),
     )
     whole = clip.build_model(settings, pretrained=False)
-    frozen = [side for side, tower in (("image", image), ("text", text)) if tower.frozen]
-    for side, body in zip(frozen, whole.frozen, strict=True):
-        if side in trained.frozen_towers:
-            body.load_state_dict(trained.frozen_towers[side].body.state_dict())
+    for side, tower in trained.frozen_towers.items():
+        module: Any = getattr(whole, side)
+        body, stored = module.body if isinstance(module, Projected) else module, tower.body
+        body.load_state_dict((stored.body if isinstance(stored, Before) else stored).state_dict())
     weights = whole.state_dict() | trained.state_dict()
     whole.load_state_dict(weights)
     _check_whole(trained.eval(), whole.eval())

@@ -184,6 +184,12 @@ def _check_features(config: RunConfig) -> None:
             )
         if config.model.points.kernel != "none" or data.views is not None:
             raise UserError("data=embeddings has one vector a sample: set model.points.kernel=none data.views=null")
+    for key, tower in (("image", image), ("text", text)):
+        blocks = f"model.{key}.trainable_blocks={tower.trainable_blocks}"
+        if tower.trainable_blocks and not tower.frozen:
+            raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
+        if tower.trainable_blocks and data.features and (is_embedding or config.model.points.kernel != "none"):
+            raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
     if not data.features:
         needing = {
             f"data.views={data.views}": data.views is not None,

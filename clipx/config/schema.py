@@ -188,6 +188,12 @@ class TowerConfig:
     layer_decay: float = setting(1.0, "learning rate of each layer relative to the layer above it", FACTOR)
     weight_decay: float | None = setting(None, "weight decay of the tower; null: optimizer.weight_decay", AT_LEAST_0)
     frozen: bool = setting(False, "no gradients, always in evaluation mode; a new projection of its output is trained")
+    trainable_blocks: int = setting(
+        0,
+        "frozen: number of last blocks (as layer_decay numbers them) that are trained, with all that follows them; "
+        "features are then the input of these blocks",
+        AT_LEAST_0,
+    )
     head: str = setting(
         "tower",
         "from the tower's output to E; tower: as the kind of tower has it (timm, hf, small: linear; open_clip: none); "

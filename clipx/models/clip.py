@@ -16,6 +16,7 @@ from clipx.errors import UserError
 from clipx.models import frozen, point_sets, temperature
 from clipx.models.frozen import FrozenTower
 from clipx.models.heads import Head, KernelHead, SinglePointHead
+from clipx.models.towers import blocks
 from clipx.models.towers.base import ImageTower, Projected, TextTower
 from clipx.models.towers.hf_towers import PooledText
 from clipx.types import Inputs, Progress
@@ -116,10 +117,19 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     else:
         head = KernelHead(config.model.points, image.embed_dim, config.seed)
         _to_point_towers(config, image, text)
-    bodies = [t.body for t, c in ((image, config.model.image), (text, config.model.text)) if c.frozen]
+    fixed = [*_frozen_modules(config, "image", image.body), *_frozen_modules(config, "text", text.body)]
     inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
-    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, bodies, frozen_towers)
+    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, fixed, frozen_towers)
+
+
+def _frozen_modules(config: RunConfig, side: str, body: nn.Module) -> list[nn.Module]:
+    """Return the modules of a tower that are not trained; freeze parameters of it that are in none of them."""
+    tower = getattr(config.model, side)
+    if not tower.trainable_blocks:
+        return [body] if tower.frozen else []
+    # on stored features, the model has only what is trained
+    return [] if config.data.features else blocks.freeze(body, tower.trainable_blocks, f"model.{side}.trainable_blocks")
 
 
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:

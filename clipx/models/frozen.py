@@ -1,14 +1,16 @@
 """Frozen towers whose outputs are stored (data.features=true): what identifies them, and how they embed a batch.
 
-The outputs are features: those of the tower's body, before a projection of clipx, or its tokens for point sets. They
-are identified by a digest of weights, preprocessing, tokenizer and pooling, and by the versions of the libraries. A
-small file below CLIPX_CACHE/frozen/towers keeps the digest: a tower is not loaded if all its features are stored.
+The outputs are features: those of the tower's body, before a projection of clipx, its tokens for point sets, or the
+input of its last blocks, if these are trained (model.SIDE.trainable_blocks). They are identified by a digest of weights,
+preprocessing, tokenizer and pooling, and by the versions of the libraries. A small file below CLIPX_CACHE/frozen/towers
+keeps the digest: a tower is not loaded if all its features are stored.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from clipx.config.schema import ModelConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models import point_sets
-from clipx.models.towers import build
+from clipx.models.towers import blocks, build
 from clipx.models.towers.base import ImageTower, InputsT, Projected, Standardise, TextTower, Tower
 from clipx.models.towers.hf_towers import MaskedTokens
 from clipx.types import Pixels, Tokens
@@ -32,7 +34,8 @@ SIDES = ("image", "text")
 GIVEN = "embeddings"  # kind of tower of embeddings made elsewhere
 MOST_WIDTH = 100_000
 FORMAT = 1  # to be increased when the files that keep digests change
-IDENTITY = ("name", "pretrained", "size", "context_length", "pooling")  # settings of a tower that change its outputs
+# settings of a tower that change its outputs
+IDENTITY = ("name", "pretrained", "size", "context_length", "pooling", "trainable_blocks")
 
 
 @dataclass(eq=False)
@@ -44,7 +47,7 @@ class FrozenTower(Generic[InputsT]):
     digest: str  # of all that determines the outputs, except for versions of libraries
     versions: str  # of the libraries whose code computes the outputs
     weights: str  # SHA-256 of the body's tensors
-    shape: tuple[int, ...]  # of one output: (width,), or (K, width) for tokens; a text has at most K
+    shape: tuple[int, ...]  # of one output: (width,), (K, width) for tokens, (C, H, W); a text has at most K tokens
     embed_dim: int  # E, of the projection or of the tower itself
     projected: bool  # True: clipx adds a linear projection to this kind of tower
     inputs: InputsT
@@ -98,8 +101,23 @@ def frozen_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
     return {side: _describe(config, side) for side in sides}
 
 
+def whole_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
+    """Return side -> tower up to its end, where model.SIDE.standardise scales the outputs of trainable blocks.
+
+    The outputs at the start of training are those of the whole tower.
+    """
+    model = config.model
+    image, text = replace(model.image, trainable_blocks=0), replace(model.text, trainable_blocks=0)
+    whole = replace(config, model=replace(model, image=image, text=text))
+    towers = {side: getattr(model, side) for side in frozen_towers(config)}
+    scaled = [side for side, tower in towers.items() if tower.trainable_blocks and tower.standardise]
+    return {side: _describe(whole, side) for side in scaled}
+
+
 def build_towers(model: ModelConfig, load: bool, frozen: dict[str, FrozenTower[Any]]) -> tuple[ImageTower, TextTower]:
-    """Build both towers of a run; of those in `frozen` only the head, which takes features instead of pixels or tokens.
+    """Build both towers of a run; of those in `frozen` only what is trained: the head, or the last blocks and the head.
+
+    It takes features instead of pixels or tokens.
 
     `load=False` skips published weights, for loading a checkpoint afterwards. Raises UserError like
     `clipx.models.towers.build.build_towers`.
@@ -126,7 +144,15 @@ def weights_digest(module: nn.Module) -> str:
 
 
 def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tower[Any]:
-    """Return a tower without layers before its projection, if it has one."""
+    """Return a tower without layers before its projection, if it has one, or with its last blocks only."""
+    if n := getattr(model, tower.side).trainable_blocks:
+        with _seed_0():
+            whole = _build(model, tower.side, load)
+        rest = blocks.after(whole.body, n, f"model.{tower.side}.trainable_blocks")
+        if not isinstance(whole.module, Projected):
+            return Tower(rest, rest, whole.embed_dim, tower.inputs)
+        width = whole.module.width
+        return Tower(Projected(rest, width, tower.embed_dim), rest, tower.embed_dim, tower.inputs)
     body, width = nn.Identity(), tower.shape[-1]
     if len(tower.shape) == 1 and not tower.projected:
         return Tower(body, body, width, tower.inputs)
@@ -148,6 +174,8 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
         known = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
         body, _, tower = _load(model, side)
+        if isinstance(body, blocks.Before):
+            _check_blocks(body, tower.inputs, side)
         known = {
             "weights": weights_digest(body),
             "architecture": content_hash(repr(body)),  # also the pooling, which no weight shows
@@ -156,7 +184,7 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
             "projected": isinstance(tower.module, Projected),
             "inputs": asdict(tower.inputs),
             "tokenizer": _tokenizer_digest(tower.inputs),
-            "padding": body.padding if isinstance(body, MaskedTokens) else None,
+            "padding": body.padding if isinstance(body, MaskedTokens | blocks.Before) else None,
         }
         write_text(file, json.dumps(known))
     inputs: Any
@@ -233,16 +261,43 @@ def _versions() -> str:
 
 
 def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Tower[Any]]:
-    """Load a tower; return its body, the projection [width, E] that a point set removes, and the tower."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.manual_seed(0)
-        build_one: Callable[..., Tower[Any]] = build.build_image_tower if side == "image" else build.build_text_tower
-        tower = build_one(model, load=True)
+    """Load a tower; return its body, the projection [width, E] that a point set removes, and the tower.
+
+    Of trainable blocks, the body is what comes before them.
+    """
+    with _seed_0():
+        tower = _build(model, side, load=True)
         body, projection = tower.body, None
-        if model.points.kernel != "none":
+        if n := getattr(model, side).trainable_blocks:
+            body = blocks.Before(body, n, f"model.{side}.trainable_blocks")
+        elif model.points.kernel != "none":
             tokens = point_sets.to_token_tower(tower.module, f"model.{side}.name={getattr(model, side).name}")
             body, projection = tokens.body, tokens.projection
     return body.eval().requires_grad_(False), projection, tower
+
+
+@contextmanager
+def _seed_0() -> Iterator[None]:
+    """Draw random weights on the CPU with seed 0; the run's random draws stay as they are."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(0)
+        yield
+
+
+def _build(model: ModelConfig, side: str, load: bool) -> Tower[Any]:
+    build_one: Callable[..., Tower[Any]] = build.build_image_tower if side == "image" else build.build_text_tower
+    return build_one(model, load=load)
+
+
+def _check_blocks(before: blocks.Before, inputs: Pixels | Tokens, side: str) -> None:
+    """Raise UserError if a tower cannot be divided before its last blocks."""
+    with _seed_0():
+        if isinstance(inputs, Pixels):
+            x = torch.randn(2, 3, inputs.image_size, inputs.image_size)
+        else:
+            x = torch.arange(2, 2 + inputs.context_length).clamp(max=8)[None]  # all vocabularies have ids 0 to 8
+            x[:, inputs.context_length // 2 :] = 0  # padding of most towers
+    blocks.check(before, x, f"model.{side}.trainable_blocks")
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from clipx import objectives
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, TowerConfig
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training.devices import CUDA_NAMES, DEVICES
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
@@ -102,13 +102,18 @@ def step_key(config: RunConfig) -> str:
     heads = [f"mlp {side.head_width} {side.head_linear}" for side in (image, text) if side.head == "mlp"]
     return "; ".join(
         [
-            f"{image.name} {image.pretrained if image.size is None else image.size}{' frozen' * image.frozen}",
-            f"{text.name} {text.context_length}{' frozen' * text.frozen}",
+            f"{image.name} {image.pretrained if image.size is None else image.size}{_frozen(image)}",
+            f"{text.name} {text.context_length}{_frozen(text)}",
             ", ".join([f"E {model.embed_dim}, points {points.kernel} {points.features_train}", *heads]),
             f"{'+'.join(config.objective)}, batch {train.batch_size}",
             f"{min(2, train.accumulation)} passes{' checkpointing' * train.grad_checkpointing}",
         ]
     )
+
+
+def _frozen(tower: TowerConfig) -> str:
+    blocks = f" but {tower.trainable_blocks}" if tower.trainable_blocks else ""
+    return f" frozen{blocks}" if tower.frozen else ""
 
 
 @cache

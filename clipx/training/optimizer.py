@@ -1,7 +1,6 @@
 """Optimizers with layer-wise learning-rate decay (Bao et al. 2022, BEiT), and learning-rate schedules."""
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
 from clipx.models.parallel import BLOCK
 from clipx.models.temperature import TEMPERATURE_PREFIX
+from clipx.models.towers.blocks import INPUT
 from clipx.types import Progress
 from clipx.utils.registry import lookup, one_of
 
@@ -20,7 +20,6 @@ LONGEST, SHORTENED = 0.5, 0.2  # shares of a run: longest warm-up as given, and 
 TIMM = "timm:"  # optimizer.kind=timm:NAME
 Groups = list[dict[str, Any]]
 
-INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # (progress after the warm-up in 0..1, schedule.cooldown) -> factor on lr - min_lr
 SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "cosine": lambda progress, cooldown: 0.5 * (1 + math.cos(math.pi * progress)),

@@ -31,6 +31,15 @@ def write_distilbert(folder: Path, weights: bool = False, tokenizer: bool = True
     return folder
 
 
+def write_bert(folder: Path) -> Path:
+    """Write the config.json of a BERT of two layers."""
+    from transformers import AutoConfig
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    AutoConfig.for_model("bert", vocab_size=1100, max_position_embeddings=40, **sizes).save_pretrained(folder)
+    return folder
+
+
 def settings(text: Path | str, image: str = "timm:test_resnet", embed_dim: int | None = 16) -> RunConfig:
     """Return settings of a run with a small timm image tower and the hf: text tower `text`, a folder or a name."""
     return RunConfig(

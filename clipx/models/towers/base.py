@@ -36,6 +36,7 @@ class Projected(nn.Module):
     def __init__(self, body: nn.Module, width: int, embed_dim: int) -> None:
         super().__init__()
         self.body = body
+        self.width = width
         self.projection: nn.Module = nn.Linear(width, embed_dim)  # the optimizer finds projections by this name
 
     def forward(self, x: Tensor) -> Tensor:

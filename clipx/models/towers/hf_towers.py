@@ -56,9 +56,13 @@ class PooledText(nn.Module):
         self.pooling = pooling
 
     def forward(self, text: Tensor) -> Tensor:
-        """int64 [b, L] -> [b, width]."""
-        mask = text != self.padding
-        output = self.encoder(input_ids=text, attention_mask=mask.long())
+        """int64 [b, L] -> [b, width]; of the last blocks only (blocks.py): their input [b, L, width] -> [b, width]."""
+        if text.is_floating_point():
+            mask = text.any(dim=-1)
+            output = self.encoder(inputs_embeds=text, attention_mask=mask.long())
+        else:
+            mask = text != self.padding
+            output = self.encoder(input_ids=text, attention_mask=mask.long())
         return POOLINGS[self.pooling](output.last_hidden_state, mask)
 
     def extra_repr(self) -> str:
