@@ -46,8 +46,8 @@ class ClipModel(nn.Module):
         self.frozen = tuple(frozen)  # modules of the towers that are not trained
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
-        for module in self.frozen:
-            module.requires_grad_(False)
+        for module in self.frozen:  # a new model is in training mode, and nothing needs to call `train` before a step
+            module.eval().requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""

@@ -89,6 +89,38 @@ def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:
     assert torch.allclose(image.norm(dim=1), torch.ones(1))
 
 
+BLOCKS = """
+model.image.name=small:vit model.image.trainable_blocks=1 model.text.name=small:transformer model.text.trainable_blocks=1
+""".split()  # noqa: SIM905
+
+
+def test_with_trainable_blocks_features_are_shared_and_an_exported_file_embeds_alike(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = passes(monkeypatch)
+    settings = [*ARGUMENTS, *BLOCKS, "model.image.standardise=true"]
+    clipx_here("train", *settings, "name=a", cwd=folder)
+    clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
+    # 6 colours, also by the whole tower, for their mean; 32 captions; of the evaluation set 8 images and 8 captions
+    assert sum(counted) == 6 + 6 + 32 + 8 + 8
+    clipx_here("train", *settings, "name=b", "seed=1", cwd=folder)
+    assert sum(counted) == 6 + 6 + 32 + 8 + 8
+    clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
+    encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
+    image, text = encoder.preprocess(decode(jpeg("red")))[None], encoder.tokenize(["a red square"])
+    stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
+    of_image, of_text = (stored.frozen_towers[side](x, cpu) for side, x in (("image", image), ("text", text)))
+    assert of_image.shape[1:] == (17, 64), "the tokens before the last block"
+    torch.testing.assert_close(encoder.image(image), stored.image(of_image))
+    torch.testing.assert_close(encoder.text(text), stored.text(of_text))
+
+
+def test_vectors_for_others_are_those_of_whole_towers(folder: Path) -> None:
+    settings = [argument for argument in ARGUMENTS if not argument.startswith("log.")]
+    refused = clipx_here("data", "embed", *settings, *BLOCKS, "out=new", cwd=folder, code=2)
+    assert "no model.*.trainable_blocks" in refused.stderr
+
+
 def test_another_file_is_no_exported_model(tmp_path: Path) -> None:
     kinds = (
         None,

@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from clipx.errors import UserError
 from clipx.models import clip, frozen
 from clipx.models.frozen import FrozenTower, frozen_towers
 from clipx.models.towers.base import Projected
+from clipx.models.towers.blocks import Before
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, build_sampler, fit
 from clipx.types import Batch
@@ -128,11 +130,12 @@ def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
         assert torch.equal(tensor, expected[name]), name
 
 
-@pytest.mark.parametrize("objective", ["clip", "nuclr"])
+@pytest.mark.parametrize(("objective", "blocks"), [("clip", 0), ("nuclr", 0), ("clip", 1)])
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str, blocks: int
 ) -> None:
     config = run_on_features(tmp_path, samples=160, views=2)
+    config = with_trainable_blocks(config) if blocks else config
     config.objective = {objective: {}}
     config.model.image.standardise = True
     config.schedule.kind = "constant"  # so that the interrupted run may be a shorter one
@@ -244,3 +247,51 @@ def write_pixels(folder: Path, value: int) -> None:
             Image.new("RGB", (32, 32), (value, 0, 0) if i == 3 else (i, i, i)).save(image, "PNG", compress_level=0)
             add(tar, f"{i:03d}.png", image.getvalue())
             add(tar, f"{i:03d}.json", json.dumps({"captions": [f"{i} objects", f"three {i}"]}).encode())
+
+
+@pytest.fixture
+def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute, store and train in float64: no rounding of batches of different sizes hides a difference."""
+    described = frozen._describe
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    monkeypatch.setattr(frozen, "_describe", lambda *of: replace(described(*of), precision="float64"))
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def with_trainable_blocks(config: RunConfig) -> RunConfig:
+    image = ImageTowerConfig(name="small:vit", frozen=True, trainable_blocks=1, head="linear")
+    text = TextTowerConfig(name="small:transformer", frozen=True, trainable_blocks=1)
+    config.model = replace(config.model, image=image, text=text)
+    return config
+
+
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_in_float64_features_train_the_weights_of_live_towers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    config = run_on_features(tmp_path, samples=400)  # 50 steps
+    config = with_trainable_blocks(config) if blocks else config
+    config.optimizer.kind, config.optimizer.lr = "sgd", 0.1  # the fused AdamW stops at bad steps in float32 only
+    trained(config)
+    build = clip.build_model
+
+    def with_the_same_weights(of_run: RunConfig, pretrained: bool = True) -> clip.ClipModel:
+        stored = build(config, pretrained)
+        with torch.random.fork_rng(devices=[]):  # dropout draws as in the run on features
+            model = build(of_run, pretrained)
+        for side, tower in stored.frozen_towers.items():
+            whole, body = getattr(model, side), tower.body
+            body = body.body if isinstance(body, Before) else body
+            (whole.body if isinstance(whole, Projected) else whole).load_state_dict(body.state_dict())
+        model.load_state_dict(stored.state_dict(), strict=False)
+        return model
+
+    monkeypatch.setattr("clipx.run.initial_weights.clip.build_model", with_the_same_weights)
+    trained(live(config))
+    ours, expected = weights(tmp_path / "runs/features/s0"), weights(tmp_path / "runs/live/s0")
+    assert ours["image.projection.weight" if blocks else "image.projection.output.weight"].dtype == torch.float64
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-9, msg=name)

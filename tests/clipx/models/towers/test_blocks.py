@@ -84,9 +84,10 @@ def run(folder: Path, image: str, features: bool = True) -> RunConfig:
     return config
 
 
-def test_frozen_modules_stay_in_evaluation_mode(tmp_path: Path) -> None:
-    model: Any = clip.build_model(run(tmp_path, "timm:test_efficientnet", features=False)).train()
-    body = model.image.body
+@pytest.mark.parametrize("new", [True, False])
+def test_frozen_modules_stay_in_evaluation_mode(tmp_path: Path, new: bool) -> None:
+    model: Any = clip.build_model(run(tmp_path, "timm:test_efficientnet", features=False))
+    body = (model if new else model.train()).image.body
     assert not body.bn1.training
     assert not body.blocks[0].training
     assert body.blocks[-1].training
