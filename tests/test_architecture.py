@@ -39,7 +39,6 @@ SHORT = {
     "cli.launcher.worker": "the program of a worker process, which torchrun starts by its name",
     "clipx.training.geometry_probe": "train.py, the story of a run, calls it once",
     "clipx.training.stop_signals": "train.py, the story of a run, calls it once",
-    "clipx.training.modality_mixing": "the formulas of paper 4, a table of masks",
     "evaluation.datasets.folders": "a layout of evaluation sets, as the files beside it",
     "evaluation.datasets.swaps": "a layout of evaluation sets, as the files beside it",
     "evaluation.geometry": "an import path that stays",

@@ -20,11 +20,10 @@ from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, datas
 from evaluation.compare import methods
 from evaluation.compare.items import Pair, pair_up
 from evaluation.compare.ladders import Ladder, find_ladders
-from evaluation.compare.methods import MethodComparison, seed_mean
+from evaluation.compare.methods import MethodComparison
 from evaluation.report import comparison as page
 from evaluation.report.disagreement import p_text, write_disagreement
 from evaluation.runs import reader
-from evaluation.runs.description import digits
 from evaluation.runs.groups import group_runs
 
 INTERVAL = "[95% interval over paired seeds]"
@@ -100,24 +99,25 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
         return
     table = Table(box=box.SIMPLE, caption=INTERVAL, caption_justify="left")
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
-    for column in ("rank", "method", "score", to_reference, GEOMETRY, "seeds"):
+    score_name = "score (%)" if one.is_share() else "score"
+    for column in ("rank", "method", score_name, to_reference, GEOMETRY, "seeds"):
         is_name = column == "method"
         table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
     for position, method in enumerate(one.ranked, 1):
-        score = seed_mean(method.values[one.by])
+        score, text = one.mean(method, method.values[one.by]), one.text()
         assert score is not None  # methods without a score are not ranked
         difference = None if method is one.reference else one.difference(method, one.reference)
-        geometry = seed_mean(method.values.get(GEOMETRY, {}))
+        geometry = one.mean(method, method.values.get(GEOMETRY, {}))
         table.add_row(
             page.rank(one, method, position).text,
             Text(method.label),
-            digits(score.value),
-            Text(f"{digits(difference.value, '+')} {difference.interval('+')}".rstrip()) if difference else "",
-            "" if geometry is None else digits(geometry.value),
-            str(score.seeds),
+            text(score.value, ""),
+            Text(f"{text(difference.value, '+')} {difference.interval('+', text)}".rstrip()) if difference else "",
+            "" if geometry is None else one.text(GEOMETRY)(geometry.value, ""),
+            str(len(method.values[one.by])),
         )
     console.print(table)
-    if note := page.chance(one):
+    for note in page.notes(one):
         console.print(Text(note))
 
 

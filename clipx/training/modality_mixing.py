@@ -34,6 +34,11 @@ MASKS: dict[str, Mask | None] = {
 }
 
 
+def mixes(probability: float, generator: Generator) -> bool:
+    """Return True if a step mixes; `generator`: that of (seed, step, STREAM), before any other draw."""
+    return bool(torch.rand((), generator=generator) < probability)
+
+
 def build_mixing(config: MixingConfig, seed: int) -> Mixing:
     """Build the mixing function; kind=none returns embeddings unchanged.
 
@@ -47,7 +52,7 @@ def build_mixing(config: MixingConfig, seed: int) -> Mixing:
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
         generator = rng.generator(seed, step, STREAM)
-        if torch.rand((), generator=generator) >= config.probability:
+        if not mixes(config.probability, generator):
             return embeddings
         X, Y = embeddings.image, embeddings.text
         share = mask(X.shape[0], X.shape[1], generator).to(X)

@@ -6,6 +6,7 @@ A score is read by the same readers as in the claims, and averaged over the data
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -32,8 +33,16 @@ from evaluation.claims.measures import (
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
 from evaluation.compare.items import over_seeds_and_items
-from evaluation.runs.description import differing, digits, settings_of_method, training_conditions, unfinished
-from evaluation.runs.groups import RunGroup, describe_methods, short_names
+from evaluation.runs.description import (
+    differing,
+    digits,
+    percent,
+    settings_of_method,
+    training_conditions,
+    unfinished,
+    without_effect,
+)
+from evaluation.runs.groups import RunGroup, describe_methods, method_labels
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import HEADLINE
@@ -56,6 +65,7 @@ ERROR = 0.05  # largest probability that any of several equal methods is ranked 
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
 BySeed = dict[int, float]  # seed -> value
+Format = Callable[[float, str], str]  # value, sign ("+" or "") -> text
 
 
 @dataclass(frozen=True)
@@ -74,9 +84,9 @@ class SeedMean:
             return 0
         return (self.low > 0) - (self.high < 0)
 
-    def interval(self, sign: str = "") -> str:
+    def interval(self, sign: str = "", text: Format = digits) -> str:
         """Return the interval in brackets, "" if there is none; sign="+" also shows plus signs."""
-        return "" if self.low is None or self.high is None else f"[{digits(self.low, sign)}, {digits(self.high, sign)}]"
+        return "" if self.low is None or self.high is None else f"[{text(self.low, sign)}, {text(self.high, sign)}]"
 
     @property
     def p(self) -> float:
@@ -95,7 +105,7 @@ class Method:
     """Runs with the same settings, one per seed."""
 
     name: str
-    label: str  # the name without the part that all names of the comparison share
+    label: str  # the arm, the objective or the user's name, with the settings that tell the methods apart
     settings: str  # objective, then the settings whose value is not the most common one
     values: dict[str, BySeed]  # task, key of GEOMETRY or MEAN -> values; left out if no run has a value
     sets: dict[str, BySeed]  # "TASK DATASET" -> values, for every data set that at least one run has
@@ -105,6 +115,12 @@ class Method:
     def diverged(self) -> int:
         """Number of diverged seeds."""
         return sum(run.diverged for run in self.runs)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Parts of the method that had no effect in any of its runs."""
+        of_runs = [without_effect(run) for run in self.runs]
+        return [part for part in of_runs[0] if all(part in found for found in of_runs)] if of_runs else []
 
 
 @dataclass(frozen=True)
@@ -135,6 +151,28 @@ class MethodComparison:
     def reference(self) -> Method:
         """The method with the label `reference_label` if it is ranked, else the first."""
         return next((method for method in self.ranked if method.label == self.reference_label), self.ranked[0])
+
+    def shared_seeds(self, method: Method) -> frozenset[int]:
+        """Return the seeds of the ranking score that the method shares with the reference; its own if there are none.
+
+        Means over these seeds differ from those of the reference over the same seeds by the paired difference.
+        """
+        own = frozenset(method.values.get(self.by, {}))
+        return own and (own.intersection(self.reference.values[self.by]) or own)
+
+    def mean(self, method: Method, values: BySeed) -> SeedMean | None:
+        """Return the mean of the method's `values` over its shared seeds, or all if they have none; None if empty."""
+        shared = self.shared_seeds(method)
+        return seed_mean({seed: value for seed, value in values.items() if seed in shared} or values)
+
+    def text(self, measure: str = "") -> Format:
+        """Return the function that formats a measure, by default the ranking score: shares in per cent."""
+        return percent if self.is_share(measure) else digits
+
+    def is_share(self, measure: str = "") -> bool:
+        """Return True if a measure, by default the ranking score, is a share: of clipx's scores, or one with chance."""
+        measure = measure or self.by
+        return measure in (MEAN, *SCORES) or (measure == self.by and self.chance is not None)
 
     @property
     def scored(self) -> frozenset[str]:
@@ -293,7 +331,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     scored = [at for at in range(len(groups)) if any(measured[task][at] for task in scores)]
     tasks = [task for task in SCORES if scored and all(measured[task][at] for at in scored)]
     settings = describe_methods(groups)
-    labels = short_names([group.label for group in groups])
+    labels = method_labels(groups)
     methods = []
     for at, group in enumerate(groups):
         values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from statistics import fmean
 
 from clipx.config.schema import AXES
 from clipx.utils.figures import COLOURS
@@ -13,6 +14,7 @@ from evaluation.compare.methods import (
     MEAN,
     MIN_SEEDS,
     SCORES,
+    Format,
     LeftOut,
     Method,
     MethodComparison,
@@ -40,7 +42,7 @@ from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves
 from evaluation.report.text import render_latex
 from evaluation.report.writer import ReportFiles, save
-from evaluation.runs.description import MISSING, digits, settings_of_method
+from evaluation.runs.description import MISSING, settings_of_method
 from evaluation.runs.groups import RunGroup
 from evaluation.types import first_names
 
@@ -66,7 +68,8 @@ RULE = (
     "by their mean, those with other seeds by their paired differences; methods with one seed come last."
 )
 FOOTER = (
-    "Scores are fractions, averaged over the data sets that all compared runs share. ▲ or ▼: the whole 95% interval of "
+    "Scores are in per cent, averaged over the data sets that all compared runs share, and their differences in "
+    "percentage points; gap, uniformity, alignment and margin are numbers. ▲ or ▼: the whole 95% interval of "
     "the paired difference lies above or below 0. Click a column header to sort."
 )
 MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
@@ -98,7 +101,7 @@ def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder],
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
     sections.append(Section("Provenance", provenance(groups)))
-    leads = " ".join(f"{lead(comparison, name)} {chance(comparison)}".strip() for comparison, name in named)
+    leads = " ".join(" ".join([lead(one, name), *notes(one)]) for one, name in named)
     return Document(f"Comparison of {len(methods)} methods", leads, [s for s in sections if s.blocks], FOOTER)
 
 
@@ -118,6 +121,22 @@ def names(comparisons: list[MethodComparison]) -> list[str]:
 
 def _name(measure: str) -> str:
     return NAMES.get(measure, measure)
+
+
+def with_unit(comparison: MethodComparison, measure: str = "") -> str:
+    """Return the name of a measure, by default of the ranking score, with its unit: `R@1 both ways (%)`."""
+    return _name(measure or comparison.by) + (" (%)" if comparison.is_share(measure) else "")
+
+
+def notes(comparison: MethodComparison) -> list[str]:
+    """Return what a reader of the ranking must know: chance level, seeds of the means, methods without a part."""
+    if not comparison.ranked:
+        return []
+    found = [chance(comparison), *_fewer_seeds(comparison)]
+    for method in comparison.ranked:
+        if method.without_effect:
+            found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
+    return [note for note in found if note]
 
 
 def lead(comparison: MethodComparison, title: str) -> str:
@@ -143,11 +162,27 @@ def lead(comparison: MethodComparison, title: str) -> str:
     return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
 
 
+def _fewer_seeds(comparison: MethodComparison) -> list[str]:
+    """Return the reference's means over the seeds of methods that lack some of its seeds."""
+    reference, lacking = comparison.reference, dict[frozenset[int], list[str]]()
+    all_seeds, text = comparison.shared_seeds(reference), comparison.text()
+    for method in comparison.ranked:
+        if (seeds := comparison.shared_seeds(method)) < all_seeds:
+            lacking.setdefault(seeds, []).append(method.label)
+    values = reference.values[comparison.by]
+    return [
+        f"{reference.label} has {text(fmean(values[seed] for seed in seeds), '')} on the {len(seeds)} of its "
+        f"{len(all_seeds)} seeds that {first_names(labels, MAX_NAMES)} share."
+        for seeds, labels in lacking.items()
+    ]
+
+
 def chance(comparison: MethodComparison) -> str:
     """Return a sentence with the chance level and the methods that are not above it; "" if it is unknown."""
     if comparison.chance is None or not comparison.ranked:
         return ""
-    level = f"Chance is {digits(comparison.chance)}"
+    text = comparison.text()(comparison.chance, "")
+    level = f"Chance is {text}{'%' if comparison.is_share() else ''}"
     below = [method.label for method in comparison.ranked if not comparison.above_chance(method)]
     if len(below) == len(comparison.ranked):
         return f"{level}: no method is above it."
@@ -208,37 +243,37 @@ def ranking(comparison: MethodComparison) -> Table:
     ]
     others_than_reference = [method for method in comparison.ranked if method is not reference]
     over_items = {method.label: comparison.over_items(method, reference) for method in others_than_reference}
-    with_items = any(over_items.values())
+    with_items, text = any(over_items.values()), comparison.text()
     rows = [
         [
             rank(comparison, method, place),
             Cell(method.label, note=_description(method)),
-            *_score(seed_mean(method.values[by])),
-            difference_cell(None if method is reference else comparison.difference(method, reference)),
-            *([_over_items(over_items.get(method.label))] if with_items else []),
-            *(_score(seed_mean(method.values.get(name, {})))[0] for name in others),
+            *_score(comparison.mean(method, method.values[by]), text),
+            difference_cell(None if method is reference else comparison.difference(method, reference), text),
+            *([_over_items(over_items.get(method.label), text)] if with_items else []),
+            *(_score(comparison.mean(method, method.values.get(n, {})), comparison.text(n))[0] for n in others),
             Cell(str(len(method.values[by])), len(method.values[by])),
         ]
         for place, method in enumerate(comparison.ranked, 1)
     ]
     short = "the reference" if comparison.reference_label == reference.label else "the first"
     difference = f"Difference to {reference.label if len(reference.label) <= MAX_IN_HEADER else short}"
-    columns = ["Rank", "Method", _name(by), "95% interval", difference]
+    columns = ["Rank", "Method", with_unit(comparison), "95% interval", difference]
     columns += ["Over seeds and test items"] if with_items else []
-    return Table([*columns, *(_name(name) for name in others), "Seeds"], rows)
+    return Table([*columns, *(with_unit(comparison, name) for name in others), "Seeds"], rows)
 
 
-def _over_items(found: tuple[float, float] | None) -> Cell:
-    return Cell(MISSING) if found is None else Cell(f"[{digits(found[0], '+')}, {digits(found[1], '+')}]", found[0])
+def _over_items(found: tuple[float, float] | None, text: Format) -> Cell:
+    return Cell(MISSING) if found is None else Cell(f"[{text(found[0], '+')}, {text(found[1], '+')}]", found[0])
 
 
 def _values(comparison: MethodComparison) -> Table:
     names = list(dict.fromkeys(name for method in comparison.ranked for name in method.sets))
-    rows = []
+    rows, text = [], comparison.text()
     for method in comparison.ranked:
         for seed in sorted({seed for of_set in method.sets.values() for seed in of_set}):
             values = [method.sets.get(name, {}).get(seed) for name in names]
-            cells = [Cell(MISSING) if value is None else Cell(digits(value), value) for value in values]
+            cells = [Cell(MISSING) if value is None else Cell(text(value, ""), value) for value in values]
             rows.append([Cell(method.label), Cell(str(seed), seed), *cells])
     return Table(["Method", "Seed", *names], rows)
 
@@ -255,28 +290,29 @@ def _description(method: Method) -> str:
     return "; ".join([*notes, *([f"diverged seeds: {method.diverged}"] if method.diverged else [])])
 
 
-def _score(score: SeedMean | None) -> tuple[Cell, Cell]:
+def _score(score: SeedMean | None, text: Format) -> tuple[Cell, Cell]:
     """Return the cells of the mean and of its interval; the latter is empty if there are too few seeds."""
     if score is None:
         return Cell(MISSING), Cell(MISSING)
-    return Cell(digits(score.value), score.value), Cell(score.interval(), score.low)
+    return Cell(text(score.value, ""), score.value), Cell(score.interval(text=text), score.low)
 
 
-def difference_cell(difference: SeedMean | None) -> Cell:
+def difference_cell(difference: SeedMean | None, shown: Format) -> Cell:
     """Return the cell of a paired difference, marked if its interval excludes 0; None: no common seeds."""
     if difference is None:
         return Cell(MISSING)
     mark = {1: "▲ ", -1: "▼ ", 0: ""}[difference.sign]
     tones: dict[int, Tone] = {1: "good", -1: "bad", 0: ""}
-    text = f"{mark}{digits(difference.value, '+')}"
-    return Cell(text, difference.value, tones[difference.sign], note=difference.interval("+"))
+    text = f"{mark}{shown(difference.value, '+')}"
+    return Cell(text, difference.value, tones[difference.sign], note=difference.interval("+", shown))
 
 
 def _pairwise_differences(comparison: MethodComparison) -> Table:
+    text = comparison.text()
     rows = [
         [
             Cell(a.label),
-            *(Cell("") if a is b else difference_cell(comparison.difference(a, b)) for b in comparison.ranked),
+            *(Cell("") if a is b else difference_cell(comparison.difference(a, b), text) for b in comparison.ranked),
         ]
         for a in comparison.ranked
     ]
@@ -290,21 +326,21 @@ def method_figures(comparison: MethodComparison, prefix: str) -> list[Figure]:
 
 
 def _matrix(comparison: MethodComparison, prefix: str) -> Figure:
-    methods = comparison.ranked
+    methods, text = comparison.ranked, comparison.text()
     cells: list[list[Shade]] = []
     rows: list[list[str | float]] = []
     for a in methods:
         found = [None if a is b else comparison.difference(a, b) for b in methods]
         signs = [one.sign for one in found if one]
         counts = [signs.count(1), signs.count(0), signs.count(-1)]
-        shades = [Shade(digits(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
+        shades = [Shade(text(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
         if len(methods) > MAX_WITH_TEXT:
             shades = [Shade("", shade.value, shade.decided) for shade in shades]
         cells.append([*shades, *(Shade(str(count)) for count in counts)])
         rows.append([a.label, *("" if one is None else one.value for one in found), *counts])
     labels = [method.label for method in methods]
     caption = (
-        f"{_name(comparison.by)}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are "
+        f"{with_unit(comparison)}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are "
         f"fewer than {MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
     )
     data = Data(["row minus column", *labels, *COUNTS], rows)
@@ -316,26 +352,28 @@ def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
     names = list(dict.fromkeys(name for method in methods for name in method.sets))
     cells, rows = [], []
     for name in names:
-        cells.append([_against(method, reference, name) for method in methods])
-        means = [seed_mean(method.sets.get(name, {})) for method in methods]
+        cells.append([_against(comparison, method, name) for method in methods])
+        means = [comparison.mean(method, method.sets.get(name, {})) for method in methods]
         rows.append([name, *("" if mean is None else mean.value for mean in means)])
     caption = (
-        f"Score by data set. Blue: better than {reference.label}, orange: worse, grey: the 95% interval of the paired "
-        f"difference contains 0, or there are fewer than {MIN_SEEDS} common seeds"
+        f"Score{' (%)' if comparison.is_share() else ''} by data set. Blue: better than {reference.label}, orange: "
+        f"worse, grey: the 95% interval of the paired difference contains 0, or there are fewer than {MIN_SEEDS} "
+        "common seeds"
     )
     labels = [method.label for method in methods]
     return [heat_map(f"{prefix}sets", caption, names, labels, cells, Data(["set", *labels], rows))] if names else []
 
 
-def _against(method: Method, reference: Method, name: str) -> Shade:
+def _against(comparison: MethodComparison, method: Method, name: str) -> Shade:
     """Return the method's mean on a set, shaded by the paired difference to the reference."""
-    ours, theirs = method.sets.get(name, {}), reference.sets.get(name, {})
-    mean, difference = seed_mean(ours), seed_mean(paired(ours, theirs))
+    ours, theirs = method.sets.get(name, {}), comparison.reference.sets.get(name, {})
+    mean, difference = comparison.mean(method, ours), seed_mean(paired(ours, theirs))
     if mean is None:
         return Shade("")
-    if method is reference or difference is None:
-        return Shade(digits(mean.value))
-    return Shade(digits(mean.value), difference.value, difference.sign != 0)
+    shown = comparison.text()(mean.value, "")
+    if method is comparison.reference or difference is None:
+        return Shade(shown)
+    return Shade(shown, difference.value, difference.sign != 0)
 
 
 def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
@@ -346,30 +384,35 @@ def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
         key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
         if rate:
             families.setdefault(key, []).append((float(rate), method))
-    lines = [_sensitivity(members, comparison.by) for members in families.values() if len(members) > 1]
-    score = _name(comparison.by)
+    lines = [_sensitivity(members, comparison) for members in families.values() if len(members) > 1]
+    score = with_unit(comparison)
     caption = f"{score} by learning rate: mean of the seeds, with a 95% interval for {MIN_SEEDS} seeds or more"
     return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
 
 
-def _sensitivity(members: list[tuple[float, Method]], by: str) -> Line:
-    ordered = sorted(members, key=lambda member: member[0])
-    found = [(rate, one) for rate, method in ordered if (one := seed_mean(method.values[by]))]
-    label = re.sub(r"[-_]?optimizer\.lr_[^-]*", "", ordered[0][1].label)
-    spread = [
-        (one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found
-    ]
-    return Line(label, [rate for rate, _ in found], [one.value for _, one in found], spread=spread)
+def _sensitivity(members: list[tuple[float, Method]], comparison: MethodComparison) -> Line:
+    ordered, unit = sorted(members, key=lambda member: member[0]), _unit(comparison)
+    found = [(rate, one) for rate, method in ordered if (one := comparison.mean(method, method.values[comparison.by]))]
+    label = re.sub(r" optimizer\.lr=\S+", "", ordered[0][1].label)
+    ends = [(one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found]
+    spread = [(unit * low, unit * high) for low, high in ends]
+    return Line(label, [rate for rate, _ in found], [unit * one.value for _, one in found], spread=spread)
+
+
+def _unit(comparison: MethodComparison) -> float:
+    """Return the factor between the ranking score and the numbers that figures show."""
+    return 100.0 if comparison.is_share() else 1.0
 
 
 def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
     drawn = []
-    y_name = _name(comparison.by)
+    y_name, unit = with_unit(comparison), _unit(comparison)
     for name in ("gap", "uniformity"):
         points = {
-            method.label: (x.value, y.value)
+            method.label: (x.value, unit * y.value)
             for method in comparison.ranked
-            if (x := seed_mean(method.values.get(name, {}))) and (y := seed_mean(method.values[comparison.by]))
+            if (x := comparison.mean(method, method.values.get(name, {})))
+            and (y := comparison.mean(method, method.values[comparison.by]))
         }
         if len(points) > 2:
             caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
@@ -378,13 +421,15 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
 
 
 def _ladder_section(ladder: Ladder, number: int) -> Section:
-    lines = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))]
+    lines, unit = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))], _unit(ladder.points[0])
     for method, gains in ladder.gains.items():
         known = [(x, gain) for x, gain in zip(ladder.x, gains, strict=True) if gain]
-        ends = [(gain.low, gain.high) for _, gain in known if gain.low is not None and gain.high is not None]
+        ends = [
+            (unit * gain.low, unit * gain.high) for _, gain in known if gain.low is not None and gain.high is not None
+        ]
         spread = ends if len(ends) == len(known) else []
-        lines.append(Line(method, [x for x, _ in known], [gain.value for _, gain in known], spread=spread))
-    score = _name(ladder.points[0].by)
+        lines.append(Line(method, [x for x, _ in known], [unit * gain.value for _, gain in known], spread=spread))
+    score = with_unit(ladder.points[0])
     caption = f"Gain over {ladder.reference} in {score} against {ladder.quantity}, with 95% intervals"
     figure = line_plot(f"ladder-{number}", caption, lines, ladder.quantity, "gain", log_x=True, log_y=False)
     return Section(ladder_title(ladder), [ladder_table(ladder), Figures([figure])])
@@ -398,7 +443,8 @@ def ladder_title(ladder: Ladder) -> str:
 def ladder_table(ladder: Ladder) -> Table:
     """Return a row per method: its gain over the reference at each point."""
     points = [one.conditions[AXES[ladder.axis][0]] for one in ladder.points]
-    rows = [[Cell(method), *map(difference_cell, gains)] for method, gains in ladder.gains.items()]
+    text = ladder.points[0].text()
+    rows = [[Cell(method), *(difference_cell(gain, text) for gain in gains)] for method, gains in ladder.gains.items()]
     return Table([f"Gain over {ladder.reference}", *points], rows)
 
 
@@ -409,7 +455,7 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
     for number, comparison in enumerate(comparisons, 1):
         for method in (*comparison.ranked, *comparison.unranked):
             for name, values in method.values.items():
-                score = seed_mean(values)
+                score = comparison.mean(method, values)
                 assert score is not None  # `Method.values` holds no empty entry
                 row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
                 by_rank: list[object] = [""] * len(DIFFERENCES)

@@ -109,6 +109,42 @@ def unfinished(run: Run) -> str:
     return f"step {step:,.0f} of {steps:,}" if step < steps else ""
 
 
+def without_effect(run: Run) -> list[str]:
+    """Return the parts of a method that had no effect in this run, by its settings and its log; [] without a log.
+
+    A method without one of its parts is another method than its name says.
+    """
+    config, steps = run.config, [line for line in run.log if number(line, "loss") is not None]
+    if not steps:
+        return []
+    columns = steps[-1].get("columns", {})
+    zeta = [quantiles for name, quantiles in columns.items() if "_zeta_" in name]
+    scales = [1 / tau for line in steps if (tau := number(line, "tau"))]
+    bounds = (config.temperature.min_scale, config.temperature.max_scale)
+    stayed = [bound for bound in bounds if all(math.isclose(scale, bound, rel_tol=1e-4) for scale in scales)]
+    parts = {
+        "zeta was never updated": bool(zeta) and all(quantiles[0] == quantiles[-1] for quantiles in zeta),
+        "no pair was seen twice, so nothing was averaged over its visits": number(steps[-1], "epoch") == 0
+        and any(name.endswith("_seen") for name in columns),
+        "no step mixed the modalities": config.mixing.kind != "none" and not _has_mixed(run),
+        "the learned temperature stayed at its bound": config.temperature.kind == "learned"
+        and len(scales) > 1
+        and bool(stayed),
+    }
+    parts |= {f"the term {name} has weight 0": of.get("weight") == 0 for name, of in config.objective.items()}
+    return [text for text, found in parts.items() if found]
+
+
+def _has_mixed(run: Run) -> bool:
+    """Return True if a step of the run has mixed the modalities: the draws depend on seed and step only."""
+    from clipx.training.modality_mixing import STREAM, mixes  # imports torch
+    from clipx.utils.rng import generator
+
+    seed, probability = run.config.seed, run.config.mixing.probability
+    steps = range(int(last(run, "step") or 0))
+    return any(mixes(probability, generator(seed, step, STREAM)) for step in steps)
+
+
 def last(run: Run, key: str) -> float | None:
     """Return the last logged number with this key; None if no line has one."""
     return next((value for line in reversed(run.log) if (value := number(line, key)) is not None), None)

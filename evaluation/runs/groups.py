@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from evaluation.runs.description import last, objective, settings_of_method
+from evaluation.runs.description import MISSING, flat, last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
 from evaluation.statistics import t_interval
@@ -87,6 +87,49 @@ def short_names(names: list[str]) -> list[str]:
     shared = set.intersection(*map(set, parts))
     short = ["-".join(part for part in of_name if part not in shared) or of_name[0] for of_name in parts]
     return short if len(set(short)) == len(names) else names
+
+
+def method_labels(groups: list[RunGroup]) -> list[str]:
+    """Return a label of each method: the name that the user chose, else its arm, else the terms of its objective.
+
+    Methods with the same one of these, but for one without overrides, also get settings that tell them apart:
+    `clip optimizer.lr=0.004`.
+    """
+    runs = [group.runs[0] for group in groups]
+    names = [_own_name(run) for run in runs]
+    settings = [
+        {"recipe": run.config.recipe, **dict(flat(run.config.objective, "objective")), **settings_of_method(run)[1]}
+        for run in runs
+    ]
+    plain = Counter(name for name, run in zip(names, runs, strict=True) if _has_no_overrides(run))
+    labels = []
+    for name, own, run in zip(names, settings, runs, strict=True):
+        keys = _telling([other for other, of in zip(settings, names, strict=True) if of == name])
+        is_plain = plain[name] == 1 and _has_no_overrides(run)
+        labels.append(" ".join([name, *(f"{key}={own.get(key, MISSING)}" for key in keys if not is_plain)]))
+    return labels
+
+
+def _own_name(run: Run) -> str:
+    config = run.config
+    chosen = config.name != config.recipe and not config.name.startswith(f"{config.recipe}-")
+    return config.name if chosen else config.arm or "+".join(config.objective)
+
+
+def _has_no_overrides(run: Run) -> bool:
+    return run.config.name == "-".join(filter(None, (run.config.recipe, run.config.arm)))
+
+
+def _telling(settings: list[dict[str, str]]) -> list[str]:
+    """Return a few keys whose values tell all the settings apart: the recipe first, then those with most values."""
+    values = {key: {of.get(key) for of in settings} for key in dict.fromkeys(key for of in settings for key in of)}
+    ordered = sorted(values, key=lambda key: (key != "recipe", -len(values[key])))
+    chosen, told_apart = list[str](), 1
+    for key in ordered:
+        different = len({tuple(of.get(one) for one in (*chosen, key)) for of in settings})
+        if different > told_apart:
+            chosen, told_apart = [*chosen, key], different
+    return chosen
 
 
 def describe_methods(groups: list[RunGroup]) -> list[str]:

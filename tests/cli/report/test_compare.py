@@ -26,8 +26,8 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
         write(tmp_path / "runs", one)
     report(["compare", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
     lines = capsys.readouterr().out.splitlines()
-    (low,) = [line for line in lines if "low" in line and "-0.0200" in line]
-    assert low.split() == ["2", "low", "0.500", "-0.0200", "[-0.0243,", "-0.0157]", "0.500", "3"]
+    (low,) = [line for line in lines if "low" in line and "-2.00" in line]
+    assert low.split() == ["2", "low", "50.00", "-2.00", "[-2.43,", "-1.57]", "0.500", "3"]
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_file()) == [
         "compare.csv", "compare.html", "compare.md", "compare.tex"
@@ -50,7 +50,7 @@ def test_differences_are_those_to_the_chosen_reference(tmp_path: Path, capsys: p
         write(tmp_path / "runs", one)
     out = tmp_path / "out"
     report(["compare", str(tmp_path / "runs"), "reference=low", f"out={out}"])
-    assert "+0.0200 [+0.0157, +0.0243]" in " ".join(capsys.readouterr().out.split())
+    assert "+2.00 [+1.57, +2.43]" in " ".join(capsys.readouterr().out.split())
     page = (out / "compare.md").read_text()
     assert "Difference to low" in page and "Blue: better than low" in page
     with (out / "compare.csv").open() as file:
@@ -71,7 +71,7 @@ def test_runs_at_three_lengths_are_also_printed_as_gains_over_clip(
     printed = capsys.readouterr().out
     assert "Gain over clip against samples seen: open_clip:a on d" in printed
     (gains,) = [line.split() for line in printed.splitlines() if line.count("▲") == 3]
-    assert gains == ["high", "▲", "+0.00640", "▲", "+0.0128", "▲", "+0.0256"]
+    assert gains == ["high", "▲", "+0.64", "▲", "+1.28", "▲", "+2.56"]
     assert "Gain over clip" in (tmp_path / "out" / "compare.tex").read_text()
 
 

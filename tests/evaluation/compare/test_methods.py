@@ -14,8 +14,8 @@ from clipx.errors import UserError
 from evaluation.compare.methods import SCORES, LeftOut, Method, MethodComparison, compare, rankable
 from evaluation.report import comparison
 from evaluation.report.comparison import write_comparison
-from evaluation.runs.description import digits, four_decimals
-from evaluation.runs.groups import group_runs, short_names
+from evaluation.runs.description import digits, four_decimals, percent
+from evaluation.runs.groups import RunGroup, group_runs, method_labels, short_names
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from tests.helpers.method_runs import compare_all, runs_of
@@ -217,9 +217,9 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
 def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
     compared = compare_all(runs_of("a", 0.5) + runs_of("b", 0.6), by="zeroshot")
     table = comparison.ranking(compared)
-    assert table.columns == ["Rank", "Method", "zero-shot", "95% interval", "Difference to b", "gap", "Seeds"]
-    assert [cell.text for cell in table.rows[1]][:3] == ["2", "a", "0.500"]
-    assert table.rows[1][4].text == "▼ -0.100"
+    assert table.columns == ["Rank", "Method", "zero-shot (%)", "95% interval", "Difference to b", "gap", "Seeds"]
+    assert [cell.text for cell in table.rows[1]][:3] == ["2", "a", "50.00"]
+    assert table.rows[1][4].text == "▼ -10.00" and table.rows[1][5].text == "0.500", "a gap is no share"
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
@@ -239,7 +239,20 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
     lead = comparison.build_comparison([compared], [], []).lead
-    assert lead.endswith("better is first of 2 by mean of tasks, significantly ahead of all others. Chance is 0.100.")
+    assert "better is first of 2 by mean of tasks, significantly ahead of all others. Chance is 10.00%." in lead
+
+
+def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
+    more, fewer = runs_of("more", 0.6, seeds=4), runs_of("fewer", 0.5, seeds=3)
+    more[3] = replace(more[3], results=[replace(row, value=0.2) for row in more[3].results])
+    compared = compare_all([*more, *fewer])
+    for reference, means in (("fewer", ["60.00", "50.00"]), ("more", ["50.00", "50.00"])):
+        against = replace(compared, reference_label=reference)
+        assert [row[2].text for row in comparison.ranking(against).rows] == means
+    assert comparison.notes(against)[1:] == ["more has 60.00 on the 3 of its 4 seeds that fewer share."]
+    with_single = compare_all([*more, *fewer, *runs_of("single", 0.9, seeds=1)])
+    assert [len(with_single.shared_seeds(method)) for method in with_single.ranked] == [4, 3, 1]
+    assert comparison.notes(compare_all([*more[:3], *fewer])) == ["Chance is 10.00%."]
 
 
 def test_equal_settings_under_two_names_are_one_method() -> None:
@@ -292,7 +305,7 @@ def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Pat
     written = write_comparison([compare_all(runs)], [], [], tmp_path)
     assert {"compare-1-loss", "compare-1-temperature"} <= {figure.stem for figure in written.figures}
     markdown = written.markdown.read_text()
-    assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 0.400 | 0.400 |" in markdown
+    assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 40.00 | 40.00 |" in markdown
     assert "Environment of mine-b seed 0" in markdown and "abc" in markdown
 
 
@@ -301,7 +314,7 @@ def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
     runs = [one for name, level in zip(names, (0.5, 0.6), strict=True) for one in runs_of(name, level)]
     write_comparison([compare_all(runs)], [], [], tmp_path)
     table = (tmp_path / "compare.tex").read_text()
-    assert r"2 & mine-50\%\_\& & 0.500 & {[" in table and r"$\downarrow$ -0.100 [-0.100, -0.100]" in table
+    assert r"2 & 50\%\_\& & 50.00 & {[" in table and r"$\downarrow$ -10.00 [-10.00, -10.00]" in table
     rows = [line for line in table.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 3 and len({row.count(" & ") for row in rows}) == 1
 
@@ -319,6 +332,77 @@ def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
 )
 def test_labels_omit_the_common_part_of_the_names(names: list[str], expected: list[str]) -> None:
     assert short_names(names) == expected
+
+
+def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
+    """Return a group of one run with these names; `changes` as in `runs_of`."""
+    (one,) = runs_of("x", 0.5, seeds=1, **{"optimizer": {"lr": 0.01}, **changes})
+    return RunGroup(name, [replace(one, config=replace(one.config, name=name, arm=arm))])
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([named("mine-a", "a"), named("mine-b", "b")], ["a", "b"]),
+        ([named("mine"), named(f"mine-{'x' * 165}", objective={"siglip": {}})], ["clip", "siglip"]),
+        ([named("first"), named("second")], ["first", "second"]),
+        (
+            [named("mine-a", "a"), named("mine-a-lr", "a", optimizer={"lr": 0.1})],
+            ["a", "a optimizer.lr=0.1"],
+        ),
+        (
+            [named(f"mine-{lr}", "a", optimizer={"lr": lr, "betas": [0.9, 0.9 + lr]}) for lr in (0.1, 0.01)],
+            ["a optimizer.lr=0.1", "a optimizer.lr=0.01"],
+        ),
+        (
+            [
+                named(f"mine-{lr}-{tau}", "a", optimizer={"lr": lr}, temperature={"tau": tau})
+                for lr in (0.1, 0.01)
+                for tau in (0.05, 0.06, 0.07)
+            ],
+            [f"a temperature.tau={tau} optimizer.lr={lr}" for lr in (0.1, 0.01) for tau in (0.05, 0.06, 0.07)],
+        ),
+        (
+            [named(f"mine-{w}", objective={"clip": {}, "positive": {"weight": w}}) for w in (0.1, 0.5)],
+            ["clip+positive objective.positive.weight=0.1", "clip+positive objective.positive.weight=0.5"],
+        ),
+    ],
+    ids=["arms", "objectives", "chosen", "no overrides", "one setting", "two settings", "parameters"],
+)
+def test_labels_are_the_settings_that_differ(groups: list[RunGroup], expected: list[str]) -> None:
+    assert method_labels(groups) == expected
+
+
+MOVING = {"nuclr_seen": [1.0] * 7, "nuclr_zeta_text": [-0.1, *[0.0] * 5, 0.2]}
+STILL = {"nuclr_seen": [1.0] * 7, "nuclr_zeta_text": [-0.05] * 7}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "part"),
+    [
+        ({"objective": {"nuclr": {}}}, {"columns": STILL}, "zeta was never updated"),
+        ({"objective": {"nuclr": {}}}, {"columns": MOVING}, ""),
+        ({"objective": {"nuclr": {}}}, {"columns": MOVING, "epoch": 0}, "no pair was seen twice"),
+        ({"mixing": {"kind": "hard", "probability": 1e-6}}, {}, "no step mixed"),
+        ({"mixing": {"kind": "hard", "probability": 0.5}}, {}, ""),
+        ({"temperature": {"tau": 0.01}}, {"tau": 0.01}, "stayed at its bound"),
+        ({"temperature": {"tau": 0.01, "kind": "fixed"}}, {"tau": 0.01}, ""),
+        ({"objective": {"clip": {}, "positive": {"weight": 0}}}, {}, "positive has weight 0"),
+    ],
+)
+def test_a_part_of_a_method_that_had_no_effect_is_named(changes: dict[str, Any], line: Any, part: str) -> None:
+    log = [{"step": step, "loss": 1.0, "epoch": 1, "tau": 0.05, **line} for step in (5, 10)]
+    idle = [replace(one, log=log) for one in runs_of("idle", 0.5, **changes)]
+    compared = compare_all([*idle, *(replace(one, log=log) for one in runs_of("other", 0.6))])
+    found = [note for note in comparison.notes(compared) if "not what its name says" in note and "idle" in note]
+    assert len(found) == bool(part) and all(part in note for note in found)
+    moved = [idle[0], replace(idle[1], log=[]), *idle[2:]]
+    assert compare_all([*moved, *runs_of("other", 0.6)]).ranked[1].without_effect == []
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.12345, "12.35"), (-0.02, "-2.00"), (-1e-6, "0.00"), (1.0, "100.00")])
+def test_shares_are_in_per_cent_with_two_decimals(value: float, text: str) -> None:
+    assert percent(value) == text
 
 
 @pytest.mark.parametrize(
@@ -356,7 +440,7 @@ def test_a_small_effect_does_not_lose_its_digits_and_no_zero_is_negative(value: 
 def test_methods_that_are_not_above_chance_are_named() -> None:
     compared = compare_all(runs_of("low", 0.11) + runs_of("high", 0.52))
     assert compared.chance == pytest.approx(0.1)
-    assert comparison.chance(compared) == "Chance is 0.100; not above it: low."
+    assert comparison.chance(compared) == "Chance is 10.00%; not above it: low."
     assert comparison.chance(compare_all(runs_of("low", 0.1) + runs_of("high", 0.09))).endswith(
         "no method is above it."
     )
