@@ -49,6 +49,36 @@ def compare(arguments: list[str]) -> None:
     compare_runs(paths, out, command, options.by, options.on, options.reference, options.limited)
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """The comparisons of some runs."""
+
+    comparisons: list[MethodComparison]
+    ladders: list[Ladder]
+    left_out: list[methods.LeftOut]
+    remarks: list[str]  # runs that are left out, and results that are not averaged
+
+    @property
+    def notes(self) -> list[str]:
+        """What is printed beside the tables."""
+        named = zip(self.comparisons, page.names(self.comparisons), strict=True)
+        return [note for one, name in named for note in (page.lead(one, name), *page.notes(one))] + self.remarks
+
+
+def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = "", limited: bool = False) -> Ranked:
+    """Compare the runs at or below `paths`. Raises UserError: as `compare_runs`."""
+    runs = reader.find(paths, limited=limited)
+    one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
+    _check_sets(on, {row.dataset for run in runs for row in run.results})
+    found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
+    if reference:
+        one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
+        found = [replace(one, reference_label=reference) for one in found]
+    remarks = [group.line() for group in left_out]
+    remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
+    return Ranked(found, find_ladders(found, reference), left_out, remarks)
+
+
 def compare_runs(
     paths: list[Path],
     out: Path,
@@ -62,24 +92,15 @@ def compare_runs(
 
     Raises UserError: nothing to compare, or an unknown score, data set or reference.
     """
-    runs = reader.find(paths, limited=limited)
-    one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
-    _check_sets(on, {row.dataset for run in runs for row in run.results})
-    found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
-    if reference:
-        one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
-        found = [replace(one, reference_label=reference) for one in found]
-    ladders = find_ladders(found, reference)
+    found = ranked(paths, by, on, reference, limited)
     console = stdout_console()
-    for one, title in zip(found, page.names(found), strict=True):
+    for one, title in zip(found.comparisons, page.names(found.comparisons), strict=True):
         _print_ranking(console, one, title)
-    for ladder in ladders:
+    for ladder in found.ladders:
         _print_ladder(console, ladder)
-    for group in left_out:
-        print(group.line())
-    for note in filter(None, (reader.limited_note(runs), reader.other_data_note(runs))):
-        print(note)
-    written = page.write_comparison(found, ladders, left_out, out, command)
+    for remark in found.remarks:
+        print(remark)
+    written = page.write_comparison(found.comparisons, found.ladders, found.left_out, out, command)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 

@@ -19,9 +19,9 @@ def stdout_console(least: int = 0) -> Console:
     It is as wide as the terminal or as COLUMNS, at least `least` characters. In a pipe or a file, without COLUMNS, rows
     and sentences are not wrapped, so that grep finds whole lines.
     """
-    found = Console(highlight=False)
+    found = Console(highlight=False, force_jupyter=False)  # in a notebook rich would bypass stdout
     fits = found.is_terminal or "COLUMNS" in os.environ
-    return Console(highlight=False, width=max(found.width, least) if fits else UNLIMITED)
+    return Console(highlight=False, force_jupyter=False, width=max(found.width, least) if fits else UNLIMITED)
 
 
 class ProgressBar:
@@ -29,7 +29,7 @@ class ProgressBar:
 
     def __init__(self, active: bool = True, transient: bool = True) -> None:
         """`active`: if False, print nothing; only one rank should be active. `transient`: remove the bar at the end."""
-        self.console = Console(stderr=True, quiet=not active)
+        self.console = Console(stderr=True, quiet=not active, force_jupyter=False)
         self.is_bar = sys.stderr.isatty()
         self._bar = Progress(
             TextColumn("{task.description}"),
