@@ -54,7 +54,13 @@ class Runs:
                 f"{task} (%)": 100 * fmean(found.values()) for task, one in readers.items() if (found := one.read(run))
             }
             rows.append(
-                {"run": run.name, "seed": run.seed, "step": last(run, "step"), "loss": last(run, "loss"), **scores}
+                {
+                    "run": run.name,
+                    "seed": run.seed,
+                    "step": int(last(run, "step") or 0),
+                    "loss": last(run, "loss"),
+                    **scores,
+                }
             )
         return _frame(rows)
 
@@ -228,7 +234,7 @@ def _folders(given: Given) -> list[Path]:
     from clipx.run.folder import runs_below
 
     found: list[Path] = []
-    for one in [given] if isinstance(given, Runs | str | Path) else given:
+    for one in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
         if not isinstance(one, Runs | str | Path):
             raise UserError(f"runs={one!r} must be the result of train, a folder, or a list of these")
         below = one.folders if isinstance(one, Runs) else runs_below([Path(one)])

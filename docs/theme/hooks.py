@@ -1,6 +1,7 @@
-"""mkdocs hooks: README as home page, one API page per public module, no assets from the network."""
+"""mkdocs hooks: README as home page, notebooks and public modules as pages, no assets from the network."""
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the repository's root and a page per public module."""
+    """Add the pages of the repository's root, of the notebooks, and a page per public module."""
     for source, target in COPIES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, target, content=links_from_docs(text)))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if is_public(path):
@@ -62,6 +65,23 @@ def on_post_build(config: MkDocsConfig) -> None:
             found += [f"{path}: {match[0]}" for match in EXTERNAL.finditer(path.read_text(encoding="utf-8"))]
     if found:
         raise PluginError("pages load external assets:\n" + "\n".join(found[:20]))
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as Markdown: texts, code, and the outputs that its file stores."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f'<img alt="figure" src="data:image/png;base64,{data["image/png"].strip()}">')
+            elif "text/html" in data:
+                parts.append("".join(data["text/html"]))
+            else:
+                parts.append(f"```\n{''.join(output.get('text', [])).rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def navigation(folder: Path) -> list[Any]:
