@@ -10,8 +10,6 @@ import torch
 
 from cli import bench as command
 from cli.bench import BENCHMARKS, Benchmark, added_state, bench, benchmarks_of, parameters
-from cli.exit_codes import exit_code_of
-from cli.main import COMMANDS
 from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
@@ -144,24 +142,3 @@ def test_a_benchmark_times_arms_of_its_recipe_and_its_claim_exists(name: str) ->
     for of_paper in (benchmark.recipe, f"{name}_mini"):
         assert benchmarks_of(set(compose_run([f"recipe={of_paper}"]).claims)) == [name]
     assert benchmarks_of({"1.1"}) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "give one of the names nuclr, wpse, or one recipe: clipx bench NAME"),
-        (["nuclr", "recipe=wpse_mini"], "give one of the names"),
-        (["nuclar"], "clipx bench nuclar is not known; did you mean 'nuclr'"),
-        (["nuclr", "arms=[sogclr]"], "clipx bench nuclr has its own arms"),
-        (["recipe=wpse_mini", "arms=[imqq]"], "arms=imqq is not known; did you mean 'imq'"),
-        (["recipe=wpse_mini", "reference=clap"], "reference=clap is not known; did you mean 'clip'"),
-        (["recipe=wpse_mini", "arms=[clip]"], "arms=clip is the reference; allowed: gaussian"),
-        (["recipe=demo"], "recipe=demo has no arms to compare"),
-        (["nuclr", "seconds=0"], "seconds=0 is out of range; allowed: 1..1e+06"),
-    ],
-)
-def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(lambda: COMMANDS["bench"](arguments)) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1

@@ -48,28 +48,6 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
     assert rows == {"red": "4", "blue": "4", "dog": "0", "no": "label", "unreadable": "0"}
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", "`clipx data` needs a command; allowed: index, keywords"),
-        ("indx x", "did you mean 'index'"),
-        ("index", "`clipx data index` needs FOLDER"),
-        ("make cc13m", "did you mean 'cc3m'"),
-        ("make cc3m", "Train_GCC-training.tsv from ai.google.com"),
-        ("make cc3m urls=x root=y size=big", "size=big must be a whole number"),
-        ("make cc3m urls=nowhere root=y", "urls=nowhere is missing; to get the list: Train_GCC"),
-        ("pull cifar10 sets=", "sets= has no value"),
-        ("pull winoground sets=x", "winoground cannot be pulled; it comes from `hf download"),
-        ("prepare cifar10", "clipx data prepare cifar10 is not known"),
-        ("prepare imagenet sets=x", "no x/imagenet/val, and no x/imagenet/ILSVRC2012_img_val.tar to unpack"),
-        ("verify x max_bad_rate=5", "max_bad_rate=5 is out of range; allowed: 0..1"),
-    ],
-)
-def test_mistakes_are_refused(line: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        data(line.split())
-
-
 @pytest.mark.real_data
 def test_a_fifth_of_flickr8k_captions_has_one_number_word(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data(["keywords", str(real_data / "flickr8k" / "dev"), "captions=random"])

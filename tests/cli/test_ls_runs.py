@@ -27,7 +27,3 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     assert "s0 .. s3 (2)" in mine and " 2 " in mine
     assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
     assert "is not here)" in printed
-
-
-def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
-    assert "no run at or below runs" in clipx_here("ls", "runs", cwd=tmp_path, code=2).stderr

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.exit_codes import exit_code_of
-from cli.main import COMMANDS
 from cli.theory import theory
 from clipx.theory import THEORY
 from evaluation.claims.table import CLAIMS
@@ -40,26 +38,6 @@ def test_claims_and_figures_are_written(name: str, tmp_path: Path, capsys: pytes
 def test_claims_name_only_theory_commands_that_exist() -> None:
     programs = {claim.program for claim in CLAIMS if claim.program.startswith("clipx theory")}
     assert programs <= {f"clipx theory {name}" for name in THEORY}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["margn"], "clipx theory margn is not known; did you mean 'margin'"),
-        (["margin", "K=1"], "K=1 is out of range; allowed: 2..12"),
-        (["popularity", "n=2"], "n=2 is out of range"),
-        (["margin", "gamma=2.5"], "gamma=2.5 is out of range"),
-        (["robust_g", "tau=0"], "tau=0 is out of range; allowed: more than 0"),
-        (["margin", "gama=0.5"], "clipx theory margin: gama is not known; did you mean 'gamma'"),
-        (["margin", "pmi"], "give one name"),
-        (["all", "K=3"], "K= needs the name of a problem"),
-    ],
-)
-def test_mistakes_end_in_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(lambda: COMMANDS["theory"](arguments)) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
 
 
 @pytest.mark.long

@@ -50,9 +50,3 @@ def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(tmp_path: Path
 def test_the_curve_has_the_means_of_parts() -> None:
     assert curve([]) == "" and curve([3.0]) == "▁" and curve([0.0, 1.0]) == "▁█"
     assert len(curve([float(k) for k in range(100)])) == 16
-
-
-def test_wrong_arguments_are_named(tmp_path: Path) -> None:
-    assert "nowhere is no folder" in clipx_here("watch", "nowhere", cwd=tmp_path, code=2).stderr
-    assert "no run with a log.jsonl" in clipx_here("watch", ".", cwd=tmp_path, code=2).stderr
-    assert "evry" in clipx_here("watch", "evry=2", cwd=tmp_path, code=2).stderr

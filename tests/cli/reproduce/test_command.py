@@ -48,16 +48,6 @@ def test_all_runs_are_trained_evaluated_and_reported_once(tmp_path: Path) -> Non
     assert "hot/s0 already holds a run with other settings (temperature.tau: 0.4 -> 0.5)" in refused.stderr
 
 
-def test_runs_that_would_share_a_directory_are_refused() -> None:
-    with pytest.raises(UserError, match="several runs would share a directory: leave name= out"):
-        reproduce(["recipe=gap_mini", "arms=base,slrt", "seeds=1", "name=mine", "dry=true"])
-
-
-def test_a_claim_that_is_not_in_the_table_is_refused() -> None:
-    with pytest.raises(UserError, match=r"recipe=gap_mini: claims=4\.13 is not known; did you mean .*allowed: 1\.1, "):
-        reproduce(["recipe=gap_mini", "arms=base", 'claims=["4.13"]', "dry=true"])
-
-
 def broken(overrides: list[str]) -> str:
     """Raise an error for arm=base; kill this process for arm=softplus."""
     if "arm=base" in overrides:

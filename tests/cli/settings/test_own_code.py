@@ -44,13 +44,6 @@ def test_a_term_is_an_objective_and_names_the_run(overrides: list[str], name: st
     assert (config.name, config.objective, config.plugins) == (name, terms, [NAME])
 
 
-def test_without_the_plugin_its_names_are_unknown() -> None:
-    with pytest.raises(UserError, match=r"objective=counted is not known; .*allowed: align_clip, clip, "):
-        compose_run(["recipe=demo", "objective=counted"])
-    with pytest.raises(UserError, match=r"recipe=okapi is not known"):
-        compose_run(["recipe=okapi"])
-
-
 def test_a_recipe_names_plugins_that_the_command_line_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
     (tmp_path / "mine.yaml").write_text(

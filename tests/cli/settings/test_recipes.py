@@ -39,28 +39,6 @@ def test_two_spellings_of_a_number_give_one_name() -> None:
         assert compose_run(["recipe=gap_mini", f"optimizer.lr={rate}"]).name == "gap_mini-optimizer.lr_0.001"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["recipe=gap_mini", "arm=flt_4e2"], r"arm=flt_4e2 is not known; did you mean"),
-        (
-            ["recipe=gap_mini", "arm=base,slrt"],
-            r"arm=base,slrt must be one name, also in a sweep: run a command per arm",
-        ),
-        (["recipe=demo", "arm=base"], r"arm=base: this recipe has no arms"),
-    ],
-)
-def test_a_wrong_arm_is_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        compose_run(arguments)
-
-
-@pytest.mark.parametrize("override", ["objective=clip,siglip", "data.root=/a,/b", "train.epochs=1,2"])
-def test_several_values_need_a_sweep(override: str) -> None:
-    with pytest.raises(UserError, match=f"^{override}: several values need clipx train -m$"):
-        compose_run(["recipe=demo", override])
-
-
 def test_a_choice_may_be_quoted() -> None:
     assert list(compose_run(["recipe=demo", "objective='siglip'"]).objective) == ["siglip"]
 

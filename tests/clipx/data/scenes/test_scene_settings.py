@@ -84,13 +84,15 @@ def test_omit_and_a_share_together_are_refused() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_their_popularity() -> None:
+def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_zipfs_popularity() -> None:
     assert len({s.scene.content.key() for s in first_samples(1000, contents=80)}) == 80
     samples = first_samples(contents=320, popularity_skew=1.0)
     assert len({s.scene.content.key() for s in samples}) <= 320
     concepts, shares = Counter(s.scene.content.concept() for s in samples), popularity(0, 1.0)
+    zipf = 1 / np.arange(1, len(shares) + 1)
     assert all(within_binomial(concepts[concept], N, p) for concept, p in shares.items())
     assert all(s.facts["popularity"] == pytest.approx(shares[s.scene.content.concept()]) for s in samples)
+    assert sorted(shares.values(), reverse=True) == pytest.approx(zipf / zipf.sum())
 
 
 def test_the_frequencies_of_concepts_include_the_recurring_contents() -> None:

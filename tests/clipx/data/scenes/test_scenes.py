@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.content import CONCEPTS
 from clipx.data.scenes.render import INSIDE, OPAQUE, PALETTE, mask, render
 from clipx.data.scenes.samples import RECURRING, training_sample, validate
 from clipx.errors import UserError
@@ -113,20 +112,6 @@ def test_a_triangle_points_in_its_orientation() -> None:
         widths = mask("triangle", orientation, 15)[..., 0].sum(1 - axis)
         narrow, wide = (widths[:7], widths[8:]) if tip == 0 else (widths[8:], widths[:7])
         assert narrow.sum() < 0.6 * wide.sum(), orientation
-
-
-def test_skew_gives_the_popularity_in_the_ground_truth() -> None:
-    config = ScenesConfig(popularity_skew=1.0)
-    samples = [training_sample(config, i) for i in range(1500)]
-    popularity: dict[tuple[str, str], float] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for sample in samples:
-        concept = sample.scene.content.concept()
-        counts[concept] = counts.get(concept, 0) + 1
-        assert popularity.setdefault(concept, sample.facts["popularity"]) == sample.facts["popularity"]
-    zipf = 1 / np.arange(1, len(CONCEPTS) + 1)
-    assert np.isclose(max(popularity.values()), zipf[0] / zipf.sum())
-    assert all(within_binomial(counts[c], len(samples), p) for c, p in popularity.items())
 
 
 def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None:
