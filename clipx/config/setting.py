@@ -173,11 +173,6 @@ def _allowed(declared: Setting) -> str:
     return f"; allowed: {declared.allowed()}" if declared.allowed() else ""
 
 
-def check_value(schema: type, key: str, value: Any) -> None:
-    """Check the value of one setting. Raises UserError like `check`."""
-    _check_value(settings_of(schema)[key], key, value)
-
-
 def _check_value(declared: Setting, key: str, value: Any, text: str = "") -> None:
     """Raise UserError if a value is not allowed; the message has the `text` that the user gave, if it is known."""
     if value is None:

@@ -135,6 +135,8 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "theory margin gamma=2.5": "gamma=2.5 is out of range",
     "theory robust_g tau=0": "tau=0 is out of range; allowed: more than 0",
     "theory margin gama=0.5": "clipx theory margin: gama is not known; did you mean 'gamma'",
+    "theory margin gamma=1.5": "at most K/(K-1) = 1.2 for K=6",
+    "theory popularity n=10,many": "n=many must be a whole number",
     "theory margin pmi": "give one name",
     "theory all K=3": "K= needs the name of a problem",
     "bench": "give one of the names nuclr, wpse, or one recipe: clipx bench NAME",
@@ -280,13 +282,6 @@ def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Pa
     (tmp_path / "runs").touch()  # a file instead of a read-only folder, because root may write into every folder
     done = clipx_here("train", *tiny(shards), "name=a", cwd=tmp_path, code=2)
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
-
-
-def test_a_missing_evaluation_set_is_named_before_the_first_step(shards: Path, tmp_path: Path) -> None:
-    given = [*tiny(shards), "name=a", "data.evaluation=[captions:train,captions:nowhere]"]
-    done = clipx_here("train", *given, cwd=tmp_path, code=2)
-    assert f"datasets=captions:{shards}/nowhere" in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "runs/a/s0/log.jsonl").exists()
 
 
 @pytest.mark.slow

@@ -33,13 +33,6 @@ def test_the_part_of_cifar10_has_the_expected_sizes_and_labels() -> None:
     assert data.images("test")[4_999].size == (32, 32)
 
 
-def test_flickr8k_has_five_captions_an_image() -> None:
-    data = open_dataset(f"captions:{DATA}/flickr8k/test")
-    assert isinstance(data, Captioned)
-    assert (data.short, len(data.images("test"))) == ("flickr8k/test", 1000)
-    assert data.image_of_caption("test").bincount().tolist() == [5] * 1000
-
-
 @pytest.mark.long
 def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(tmp_path: Path) -> None:
     specs = [f"wds:{DATA}/wds_cifar10", f"captions:{DATA}/flickr8k/test"]
@@ -49,14 +42,6 @@ def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(
     assert by_metric["linear_probe", "top1"].low > 0.15  # chance is 0.1; colours suffice to beat it
     assert by_metric["zeroshot", "top1"].value < 0.25
     assert by_metric["retrieval", "text_to_image_recall@10"].value < 0.03  # chance is 0.01
-
-
-def test_tiny_imagenet_has_the_expected_sizes_and_classes() -> None:
-    data = open_dataset(f"wds:{DATA}/wds_tiny_imagenet")
-    assert isinstance(data, Labelled)
-    assert (data.classnames[0], len(data.classnames)) == ("Egyptian cat", 200)
-    assert {split: len(data.labels(split)) for split in data.splits} == {"test": 4_000, "train": 6_000}
-    assert data.images("test")[0].size == (64, 64)
 
 
 def test_clevr_labels_equal_the_object_counts_of_the_scenes() -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import random
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,14 +85,6 @@ def content_of(config: ScenesConfig) -> NDArray[np.int32]:
 def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | None:
     """Return the earlier sample whose content sample `index` repeats; None if its content is newly drawn."""
     return int(rng.random() * RECURRING) if rng.random() < config.false_negatives and index >= RECURRING else None
-
-
-def concept_frequencies(config: ScenesConfig) -> dict[Concept, float]:
-    """Return first group's concept -> expected share of training samples; concepts that no content has are absent."""
-    shares = _concept_shares(config)
-    recurring = Counter(_content(config, index).concept() for index in range(RECURRING))
-    repeated = config.false_negatives
-    return {c: (1 - repeated) * share + repeated * recurring[c] / RECURRING for c, share in shares.items()}
 
 
 def _content(config: ScenesConfig, index: int) -> Content:

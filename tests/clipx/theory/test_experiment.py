@@ -11,19 +11,6 @@ from clipx.theory.paper3 import PopularitySettings
 from clipx.theory.paper4 import GapSettings
 from clipx.theory.paper5 import PmiSettings
 
-
-def test_settings_are_converted_from_text() -> None:
-    settings = parse(PopularitySettings, {"n": "[50,100]", "tau": "0.3", "seeds": "2"}, "theory")
-    assert (settings.n, settings.tau, settings.seeds) == ((50, 100), 0.3, 2)
-
-
-def test_an_unknown_key_or_a_wrong_type_is_reported() -> None:
-    with pytest.raises(UserError, match="clipx theory popularity: taus is not known; did you mean 'tau'"):
-        parse(PopularitySettings, {"taus": "1"}, "theory popularity")
-    with pytest.raises(UserError, match="n=many must be a whole number"):
-        parse(PopularitySettings, {"n": "10,many"}, "theory popularity")
-
-
 OUT_OF_RANGE: dict[type, str] = {
     MarginSettings: "K=1 gamma=2.5 gamma_square=0.4 taus=0.1,0 lambdas=-1 xi=-1 equal_steps=0",
     RobustGSettings: "tau=0 mislabelled=1 starts=0 sweep=1",
@@ -41,8 +28,3 @@ def test_a_setting_out_of_its_range_is_reported(schema: type, setting: str) -> N
     key, _, value = setting.partition("=")
     with pytest.raises(UserError, match=f"^{setting} is out of range; allowed: "):
         parse(schema, {key: value}, "theory")
-
-
-def test_a_gamma_above_that_of_the_regular_simplex_is_refused() -> None:
-    with pytest.raises(UserError, match=r"gamma=1.5 .* at most K/\(K-1\) = 1.2 for K=6"):
-        parse(MarginSettings, {"gamma": "1.5"}, "theory")

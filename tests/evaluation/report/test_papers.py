@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.measurements import missing_objects
 from evaluation.claims.measurements.missing_objects import MissingObjects
 from evaluation.claims.published import TABLES, printed
@@ -23,7 +22,7 @@ from evaluation.report.sections.claims import claims_summary
 from evaluation.report.sections.papers import paper_tables
 from evaluation.report.writer import ReportFiles, title, write_report
 from evaluation.runs.groups import group_runs
-from evaluation.runs.reader import Run, find
+from evaluation.runs.reader import Run
 from tests.helpers import synthetic
 from tests.helpers.report_pages import Page
 from tests.helpers.report_runs import write_run
@@ -189,19 +188,6 @@ def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
     assert f"{len(CLAIMS)} claims that these runs do not test" in text
     assert "Paper tables" not in text and "by verdict" not in text
     assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
-
-
-def test_evidence_is_gathered_from_directories(papers: ReportFiles) -> None:
-    root = papers.html.parent.parent / "runs"
-    gathered = collect_evidence(find([root]), [root])
-    assert gathered.missing_objects == [30, 50, 20]
-    assert set(gathered.runs) == {
-        "gap_mini",
-        "margin_mini",
-        "gap_dynamics_mini",
-        "gap_dynamics_mscoco",
-        "gap_init_mini",
-    }
 
 
 def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:

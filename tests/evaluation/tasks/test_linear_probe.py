@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
@@ -11,11 +13,19 @@ from evaluation.tasks.linear_probe import GRID, LinearProbe, Regression, search
 from evaluation.tasks.linear_probe import _split as split_rows
 from evaluation.types import Features
 from tests.helpers import fakes
-from tests.helpers.linear_probe import CLASSES as PROBLEM_CLASSES
-from tests.helpers.linear_probe import problem
 
 TASK = LinearProbe()
 CLASSES = 4
+PROBLEM_CLASSES = 5
+
+
+def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
+    """Return normalised features with a large common mean, and labels; every seed has the same class centres."""
+    centres = torch.randn(PROBLEM_CLASSES, 48, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(PROBLEM_CLASSES, (n,), generator=generator)
+    features = centres[label] + noise * torch.linspace(1, 0.05, 48) * torch.randn(n, 48, generator=generator)
+    return F.normalize(features + 4.0, dim=1), label
 
 
 def dataset(folder: Path, train: int = 240, test: int = 400) -> Labelled:
@@ -63,23 +73,32 @@ def test_chance_of_unequal_classes_is_the_share_of_the_largest(tmp_path: Path) -
     assert mean_per_class.chance == 1 / CLASSES
 
 
-@pytest.mark.parametrize("C", [1e-2, 1.0, 30.0, 1e3])
-def test_weights_and_accuracy_equal_scikit_learns_at_the_same_c(C: float) -> None:
+@pytest.mark.parametrize("C", [1e-3, 1e-2, 1.0, 30.0, 300.0, 1e3])
+def test_weights_loss_and_accuracy_equal_scikit_learns_at_the_same_c(C: float) -> None:
     from sklearn.linear_model import LogisticRegression
 
     (features, label), (unseen, truth) = problem(900, 1), problem(2000, 2)
-    reference = LogisticRegression(C=C, tol=1e-8, max_iter=5000).fit(features.double().numpy(), label.numpy())
+    reference = LogisticRegression(C=C, tol=1e-9, max_iter=10_000).fit(features.double().numpy(), label.numpy())
     ours = Regression(features, label, PROBLEM_CLASSES).fit(C)
-    weight = torch.from_numpy(reference.coef_).T
+    weight, bias = torch.from_numpy(reference.coef_).T, torch.from_numpy(reference.intercept_)
     assert float((ours.weight - weight).norm() / weight.norm()) < 0.01
+
+    def objective(weight: Tensor, bias: Tensor) -> float:
+        loss = F.cross_entropy(features.double() @ weight + bias, label, reduction="sum")
+        return float(C * loss + 0.5 * weight.square().sum())
+
+    assert objective(ours.weight.double(), ours.bias.double()) == pytest.approx(objective(weight, bias), rel=1e-4)
     accuracy = float((ours(unseen).argmax(dim=1) == truth).double().mean())
     assert abs(accuracy - reference.score(unseen.double().numpy(), truth.numpy())) <= 0.002
 
 
-def test_fits_repeat_bit_for_bit() -> None:
-    features, label = problem(300, 5)
-    first, second = (Regression(features, label, PROBLEM_CLASSES).fit(3.0) for _ in range(2))
-    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+def test_fits_repeat_bit_for_bit_and_several_c_at_once_give_the_same_weights_as_each_alone() -> None:
+    features, label = problem(500, 9)
+    regression, Cs = Regression(features, label, PROBLEM_CLASSES), [1e-4, 1.0, 1e-2, 100.0]
+    for C, together in zip(Cs, regression.fit_all(Cs, [None] * 4), strict=True):
+        first, second = (Regression(features, label, PROBLEM_CLASSES).fit(C) for _ in range(2))
+        assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+        torch.testing.assert_close(together.weight, first.weight, atol=1e-3, rtol=1e-3)
 
 
 def test_features_of_rank_one_with_an_absent_class_are_fitted() -> None:

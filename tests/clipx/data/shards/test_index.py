@@ -11,7 +11,7 @@ import pytest
 
 from clipx.data.shards import index as indices
 from clipx.data.shards import tar
-from clipx.data.shards.index import COLUMNS, INDEX_FOLDER, build_index, load, open_index, publish
+from clipx.data.shards.index import INDEX_FOLDER, build_index, load, open_index, publish
 from clipx.data.shards.reader import Shards
 from tests.helpers.folder import add, jpeg, write_shards
 
@@ -160,13 +160,3 @@ def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
     assert shards.problems == ["0.tar:c lacks txt"]
     assert len(Shards.open(folder, ("image",))) == 4
     assert shards.content_hash() != Shards.open(folder, ("image",)).content_hash()
-
-
-def test_12_million_samples_fit_into_400_mb(tmp_path: Path) -> None:
-    """Shared memory of a run that reads images and .txt captions of 12.4M samples, the size of CC12M."""
-    index = open_index(write_shards(tmp_path / "s", samples=40))
-    members = sum(index.arrays[f"{column}_{part}"].itemsize for column in COLUMNS[:2] for part in ("block", "size"))
-    row = np.dtype(np.int32).itemsize  # sample id -> row of the index, if some samples are incomplete
-    position = np.dtype(np.int32).itemsize  # epoch order
-    assert 12.4e6 * (members + row + position) <= 400e6
-    assert all(isinstance(array, np.memmap) for array in index.arrays.values())

@@ -4,12 +4,10 @@ import hashlib
 import random
 from pathlib import Path
 
-import datasets
 import pytest
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import BadSample, decode
-from clipx.data.shards.reader import Shards
+from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
@@ -86,21 +84,3 @@ def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, no_h
         open_pair_source(config(tmp_path / "empty"))
     with pytest.raises(UserError, match=r"data.root=nobody/nothing: split train could not be loaded"):
         open_pair_source(config(Path("nobody/nothing")))
-
-
-@pytest.mark.real_data
-def test_flickr8k_as_parquet_equals_its_shards(tmp_path: Path, real_data: Path) -> None:
-    shards = Shards.open(real_data / "flickr8k" / "dev", ("image", "txt"))
-    columns = {
-        "image": [{"bytes": shards.read(i, "image"), "path": None} for i in range(200)],
-        "caption": [shards.read(i, "txt").decode() for i in range(200)],
-    }
-    (tmp_path / "d").mkdir()
-    datasets.Dataset.from_dict(columns).to_parquet(str(tmp_path / "d" / "train.parquet"))
-    source = open_pair_source(config(tmp_path / "d"))
-    assert len(source) == 200
-    for i in (0, 77, 199):
-        data, caption = source.pair(i, random.Random(0))
-        assert data == shards.read(i, "image")
-        assert caption == shards.read(i, "txt").decode().strip()
-        assert decode(data).size == (112, 112)
