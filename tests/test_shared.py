@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from clipx.config.schema import RunConfig, ScenesConfig
+from clipx.config.schema import RunConfig
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
-from clipx.utils.files import cache_home
 from tests.helpers.runs import log, weights
 from tests.helpers.shared import once
 
@@ -34,11 +33,3 @@ def test_a_copied_run_is_finished_and_a_longer_one_leaves_the_shared_run_as_it_i
     assert log(run) == log(trained_run)
     (run / "log.jsonl").write_text("")
     assert log(trained_run) and weights(run).keys() == weights(trained_run).keys()
-
-
-def test_scenes_lie_in_the_shared_cache(scenes: ScenesConfig, shared: Path) -> None:
-    assert cache_home() == shared / "cache" and any((shared / "cache" / "scenes").iterdir())
-
-
-def test_an_empty_cache_is_not_the_shared_one(empty_cache: Path, shared: Path) -> None:
-    assert cache_home() == empty_cache != shared / "cache" and not empty_cache.exists()

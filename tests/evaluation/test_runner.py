@@ -15,7 +15,7 @@ from evaluation.tasks import TASKS
 from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.types import Features, Score, Settings
 from tests.helpers import fakes, replicas
-from tests.helpers.evaluation import run
+from tests.helpers.fakes import run
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
 

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from evaluation.types import Encoder
+from evaluation.runner import evaluate
+from evaluation.types import DEFAULTS, Encoder, Result, Settings
 from tests.helpers.folder import add
 
 WIDTH = 32  # E
@@ -108,3 +109,15 @@ def pairs(folder: Path, categories: tuple[str, ...] = ("colour", "count", "colou
         samples.append({"txt": f"text {i}".encode(), "json": json.dumps(annotation).encode(), "png": picture(i)})
     shard(folder / "00000.tar", samples)
     return f"pairs:{folder}"
+
+
+def run(
+    root: Path,
+    specs: list[str],
+    tasks: list[str],
+    model: Encoder | None = None,
+    force: bool = False,
+    settings: Settings = DEFAULTS,
+) -> list[Result]:
+    """Evaluate a model, by default `encoder()`, and write its results to root/out; return them."""
+    return evaluate(model or encoder(), specs, tasks, root / "out", root / "features", 8, 0, "cpu", force, settings)

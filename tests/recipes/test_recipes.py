@@ -21,7 +21,7 @@ from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY
-from tests.helpers.arms import ARMS, ARMS_OF_OTHERS, GAP_TABLES
+from tests.helpers.arms import ARMS, ARMS_OF_OTHERS
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
 
@@ -77,10 +77,6 @@ def test_a_recipe_lists_the_claims_that_it_tests_and_has_the_arms_that_they_comp
 def test_a_miniature_or_dynamics_recipe_has_its_arms(name: str) -> None:
     assert list(recipe(name).arms) == ARMS_OF_OTHERS[name]
     assert_arms_differ(name, ARMS_OF_OTHERS[name])
-
-
-def test_tables_2_to_5_of_paper_4_have_26_arms() -> None:
-    assert len(GAP_TABLES) == 26
 
 
 @pytest.mark.parametrize("g", ["log1p", "ratio"])

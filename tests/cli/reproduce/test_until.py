@@ -23,6 +23,7 @@ VALUES = {"far": 0.7, "near": 0.5 + S, "low": 0.5, "other": 0.6}  # far − low 
 NOISE = 0.004  # standard deviation over seeds
 FAR = Claim("9.1", "far", "", (RECIPE,), (more("far", "low", ZEROSHOT, S),))
 NEAR = Claim("9.2", "near", "", (RECIPE,), (more("near", "low", ZEROSHOT, S),))
+LEVEL = Comparison("level", (ANY,), (ZEROSHOT,), lambda v: v[0][0], VALUES["other"])
 
 
 class FakeTraining:
@@ -127,28 +128,30 @@ def test_an_undecided_claim_adds_seeds_only_to_its_own_arms(experiment: Make, tm
     assert ending == ("until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided: 9.2; all seeds are used")
 
 
-def test_max_seeds_between_two_looks_ends_at_the_lower_one(experiment: Make, tmp_path: Path) -> None:
-    run_all_looks(experiment(NEAR, max_seeds=7), FakeTraining(tmp_path))
-    assert seeds_by_arm(tmp_path)["near"] == 5
+LOW_AND_NEAR = {"far": 3, "low": 5, "near": 5, "other": 3}
 
 
-def test_only_the_undecided_parts_of_a_claim_get_seeds(experiment: Make, tmp_path: Path) -> None:
-    both = replace(NEAR, comparisons=(*FAR.comparisons, *NEAR.comparisons))
-    run_all_looks(experiment(both, max_seeds=5), FakeTraining(tmp_path))
-    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
-
-
-def test_a_refuted_claim_needs_no_seeds_for_its_undecided_parts(experiment: Make, tmp_path: Path) -> None:
-    lost = replace(NEAR, comparisons=(more("low", "far", ZEROSHOT, S), *NEAR.comparisons))
-    ending, _ = run_all_looks(experiment(lost), FakeTraining(tmp_path))
-    assert set(seeds_by_arm(tmp_path).values()) == {3}
-    assert "9.2 at 3 seeds" in ending
-
-
-def test_a_claim_over_all_runs_needs_every_arm(experiment: Make, tmp_path: Path) -> None:
-    level = Comparison("level", (ANY,), (ZEROSHOT,), lambda v: v[0][0], VALUES["other"])
-    run_all_looks(experiment(replace(NEAR, comparisons=(level,)), max_seeds=5), FakeTraining(tmp_path))
-    assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 5)
+@pytest.mark.parametrize(
+    ("claim", "max_seeds", "expected"),
+    [
+        (NEAR, 7, LOW_AND_NEAR),  # between the looks at 5 and 8 seeds
+        (replace(NEAR, comparisons=(*FAR.comparisons, *NEAR.comparisons)), 5, LOW_AND_NEAR),  # undecided parts only
+        # refuted, so its undecided part does not matter
+        (
+            replace(NEAR, comparisons=(more("low", "far", ZEROSHOT, S), *NEAR.comparisons)),
+            None,
+            dict.fromkeys(VALUES, 3),
+        ),
+        (replace(NEAR, comparisons=(LEVEL,)), 5, dict.fromkeys(VALUES, 5)),  # over all runs
+        (replace(FAR, looks=(10, 20)), 3, dict.fromkeys(VALUES, 10)),  # its own first look
+    ],
+)
+def test_the_arms_get_the_seeds_that_a_claim_needs(
+    claim: Claim, max_seeds: int | None, expected: dict[str, int], experiment: Make, tmp_path: Path
+) -> None:
+    ending, _ = run_all_looks(experiment(claim, max_seeds=max_seeds), FakeTraining(tmp_path))
+    assert seeds_by_arm(tmp_path) == expected
+    assert max_seeds or f"{claim.id} at 3 seeds" in ending
 
 
 @pytest.mark.parametrize("interrupted", [2, 12, 13, 17])
@@ -191,11 +194,6 @@ def test_every_claim_has_its_first_look_before_any_has_a_second(experiment: Make
     many = replace(FAR, id="9.3", looks=(30,), comparisons=(more("far", "other", ZEROSHOT, S),))
     _, lines = run_all_looks(experiment(NEAR, many, max_seeds=5), FakeTraining(tmp_path))
     assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds", "look at 5 seeds"]
-
-
-def test_all_arms_get_the_seeds_of_the_first_own_look_of_a_claim(experiment: Make, tmp_path: Path) -> None:
-    run_all_looks(experiment(replace(FAR, looks=(10, 20)), max_seeds=3), FakeTraining(tmp_path))
-    assert seeds_by_arm(tmp_path) == dict.fromkeys(sorted(VALUES), 10)
 
 
 def test_a_trend_over_arms_gets_no_seeds_after_the_first_look(experiment: Make, tmp_path: Path) -> None:

@@ -285,13 +285,6 @@ def test_averaged_weights_decay_towards_the_current_weights_at_the_set_rate() ->
         assert not torch.equal(value, components.state.model.state_dict()[name]) or not value.is_floating_point(), name
 
 
-def test_a_batch_size_that_cannot_be_split_is_refused() -> None:
-    config = tiny.settings(CLIP)
-    config.train.accumulation = 3
-    with pytest.raises(UserError, match=r"train.batch_size=8 must be divisible by 3 .*train.accumulation=3"):
-        tiny.components(config)
-
-
 def small_run(image: str, text: str) -> tuple[TrainComponents, Batch]:
     """Return a run with small real towers and a batch of two pairs."""
     config = mini_settings(Path())

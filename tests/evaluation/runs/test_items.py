@@ -14,7 +14,7 @@ from evaluation.metrics import MISS
 from evaluation.runs import items, results
 from evaluation.types import DEFAULTS, Encoder, Items, Result, Settings
 from tests.helpers import fakes
-from tests.helpers.evaluation import run
+from tests.helpers.fakes import run
 
 
 def rows_of(out: Path, **chosen: str) -> list[dict[str, Any]]:

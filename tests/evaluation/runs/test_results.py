@@ -21,12 +21,6 @@ def test_written_rows_are_read_back(tmp_path: Path) -> None:
     assert results.read(tmp_path / "missing.jsonl") == []
 
 
-def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
-    whole = json.dumps(asdict(ROW))
-    (tmp_path / "r.jsonl").write_text(f"{whole}\n{whole[:30]}")
-    assert results.read(tmp_path / "r.jsonl") == [ROW]
-
-
 @pytest.mark.parametrize("change", [{"value": "abc"}, {"hashes": 3}, {"low": None}, {"more": 1}])
 def test_the_error_names_a_line_that_is_not_a_result(tmp_path: Path, change: dict[str, Any]) -> None:
     lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]

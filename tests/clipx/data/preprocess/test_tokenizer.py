@@ -38,11 +38,6 @@ def test_cleaning_leaves_only_words(text: str, cleaned: str) -> None:
     assert tokenizer.CLEANERS["none"](text) == text
 
 
-def test_an_unknown_cleaning_is_refused() -> None:
-    with pytest.raises(UserError, match=r"data.clean=lower is not known; allowed: lower_no_punctuation, none"):
-        tokenizer.build_tokenizer(inputs(clean="lower"))
-
-
 def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: Path) -> None:
     tokenize = tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path)}", length=12))
     tokens = tokenize(["A red picture", "a " * 30])

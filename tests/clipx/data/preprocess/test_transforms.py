@@ -140,11 +140,6 @@ def test_a_very_wide_image_is_cut_to_its_centre(mode: str, low: float, share: fl
     assert float(red.mean()) == pytest.approx(127.5, abs=3)
 
 
-def test_an_unknown_decoder_is_refused() -> None:
-    with pytest.raises(UserError, match=r"data\.decode=quick is not known"):
-        transform("quick")
-
-
 IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
 
 
