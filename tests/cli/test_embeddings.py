@@ -1,6 +1,7 @@
 """Embeddings made elsewhere: read, trained on, evaluated, written by `clipx data embed`, and refused in one line."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,47 +126,49 @@ def test_a_wrong_setting_is_one_line(made: Path, settings: list[str], message: s
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-def spoil(root: Path, how: str) -> None:
-    """Spoil an embedding in one way."""
-    part = root / "text_emb/text_emb_3.npy"
-    if how == "missing part":
-        (root / "text_emb/text_emb_11.npy").unlink()
-    elif how == "other length":
-        np.save(part, np.load(part)[:2])
-    elif how == "metadata":
-        (root / "metadata/metadata_2.parquet").unlink()
-    elif how == "objects":
-        np.save(part, np.array([["a"] * 4] * 3, object), allow_pickle=True)
-    elif how == "integers":
-        np.save(part, np.ones((3, 4), int))
-    elif how == "width":
-        np.save(part, np.ones((3, 5), np.float16))
-    elif how == "infinite":
-        np.save(part, np.full((3, 4), np.inf, np.float16))
-    elif how == "cut":
-        part.write_bytes(part.read_bytes()[:-3])
-    elif how == "compressed":
-        np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1))
-    else:
-        np.savez(root / "0.npz", b32_img=vectors(6, 0))
+TEXT = "text_emb/text_emb_3.npy"  # a part of three vectors
+# how an embedding is spoilt -> what spoils it, and part of the message
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing part": (lambda root: (root / "text_emb/text_emb_11.npy").unlink(), "40 images, 33 texts"),
+    "other length": (
+        lambda root: np.save(root / TEXT, np.load(root / TEXT)[:2]),
+        r"text_emb_3\.npy 2; the rows of both must be pairs",
+    ),
+    "metadata": (
+        lambda root: (root / "metadata/metadata_2.parquet").unlink(),
+        "40 images, 40 texts, 37 rows of metadata",
+    ),
+    "objects": (
+        lambda root: np.save(root / TEXT, np.array([["a"] * 4] * 3, object), allow_pickle=True),
+        r"text_emb_3\.npy is no array of numbers",
+    ),
+    "integers": (lambda root: np.save(root / TEXT, np.ones((3, 4), int)), r"text_emb_3\.npy holds int64 \[3, 4\]"),
+    "width": (
+        lambda root: np.save(root / TEXT, np.ones((3, 5), np.float16)),
+        r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4",
+    ),
+    "infinite": (
+        lambda root: np.save(root / TEXT, np.full((3, 4), np.inf, np.float16)),
+        "of text_emb has a value that is not finite",
+    ),
+    "cut": (
+        lambda root: (root / TEXT).write_bytes((root / TEXT).read_bytes()[:-3]),
+        r"text_emb_3\.npy is no array of numbers",
+    ),
+    "compressed": (
+        lambda root: np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1)),
+        "img_emb is compressed; write it with numpy.savez",
+    ),
+    "another array": (
+        lambda root: np.savez(root / "0.npz", b32_img=vectors(6, 0)),
+        "has no array img_emb; allowed: b32_img",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("missing part", "40 images, 33 texts"),
-        ("other length", r"text_emb_3\.npy 2; the rows of both must be pairs"),
-        ("metadata", "40 images, 40 texts, 37 rows of metadata"),
-        ("objects", r"text_emb_3\.npy is no array of numbers"),
-        ("integers", r"text_emb_3\.npy holds int64 \[3, 4\]"),
-        ("width", r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4"),
-        ("infinite", "of text_emb has a value that is not finite"),
-        ("cut", r"text_emb_3\.npy is no array of numbers"),
-        ("compressed", "img_emb is compressed; write it with numpy.savez"),
-        ("another array", "has no array img_emb; allowed: b32_img"),
-    ],
-)
-def test_a_spoilt_embedding_is_one_line(made: Path, how: str, message: str) -> None:
-    spoil(made / "emb", how)
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_embedding_is_one_line(made: Path, how: str) -> None:
+    spoil, message = SPOILT[how]
+    spoil(made / "emb")
     with pytest.raises(UserError, match=message):
         open_embeddings(made / "emb", NAMES)

@@ -108,11 +108,6 @@ def test_runs_from_before_a_design_keep_five_looks_with_equal_error_rates(withou
     assert kept == dict.fromkeys((3, 5, 8, 12, 20), 0.005)
 
 
-def test_a_dry_run_stores_no_design(fake_training: None, tmp_path: Path) -> None:
-    reproduce(tmp_path, "dry=true")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_recipe_without_claims_has_no_design(without_report: None, tmp_path: Path) -> None:
     command.reproduce(["recipe=demo", f"runs={tmp_path}"])
     assert not (tmp_path / "designs").exists()
@@ -135,10 +130,12 @@ def test_a_dry_run_prints_what_undecided_claims_need(
     assert lines[-1] == "all together: 10 runs, about 5.0 hours with jobs=2"
 
 
-def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look(
+def test_a_dry_run_without_runs_prints_the_cost_of_the_first_look_and_stores_no_design(
     fake_training: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    reproduce(tmp_path, "dry=true")
     reproduce(tmp_path, "until=decided", "dry=true")
+    assert not list(tmp_path.iterdir())
     printed = capsys.readouterr().out
     assert "no run so far: the cost of the first look" in printed and "6 runs, 1 at a time" in printed
 

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from clipx.errors import UserError
 from tests.helpers.pairs import embed, loss_of, random_pairs
 
 
@@ -30,8 +29,3 @@ def test_a_tiny_loss_stays_precise_in_float32() -> None:
     image = torch.eye(2)
     loss = loss_of({"siglip": {}}, embed(image, image, 60.0, bias=-30.0)).total.item()
     assert loss == pytest.approx(2 * math.exp(-30), rel=1e-5)
-
-
-def test_a_model_without_bias_gets_an_error_that_names_the_setting() -> None:
-    with pytest.raises(UserError, match=r"objective\.siglip needs a learned logit bias: set temperature\.bias=-10"):
-        loss_of({"siglip": {}}, embed(*random_pairs(3, 2), 10.0))

@@ -100,12 +100,11 @@ def test_rendering_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monk
     assert digests(tmp_path / "again") == digests(folder)
 
 
-def test_a_finished_folder_is_not_rendered_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_folder_is_not_rendered_again_and_refused_with_the_difference_for_other_scenes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scenes_folder, "_plan", lambda config: pytest.fail("renders again"))
     assert scenes_folder.ensure_rendered(CONFIG, folder) == folder
-
-
-def test_a_folder_with_other_scenes_is_refused_with_the_difference(folder: Path) -> None:
     with pytest.raises(UserError, match=r"data\.root=.* holds other scenes \(seed=0, not 1\)"):
         scenes_folder.ensure_rendered(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
 
