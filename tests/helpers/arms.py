@@ -29,6 +29,6 @@ ARMS_OF_OTHERS = {
     "counting_mini": [*COUNTING, "mislabelled_own_log1p", "mislabelled_own_ratio"],
     "gap_mini": GAP_TABLES,
     "nuclr_mini": [*NUCLR, "nuclr_unbiased"],
-    "gap_dynamics_mini": ["learned", "tau_07"],
-    "gap_dynamics_mscoco": ["learned", "tau_07"],
+    "gap_dynamics_mini": ["learned", "tau_07", "start", "small_gap"],
+    "gap_dynamics_mscoco": ["learned", "tau_07", "start", "small_gap"],
 }

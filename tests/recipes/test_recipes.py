@@ -21,7 +21,8 @@ from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY
-from tests.helpers.arms import ARMS, ARMS_OF_OTHERS
+from tests.helpers.arms import ARMS, ARMS_OF_OTHERS, GAP_TABLES
+from tests.helpers.runs import log, trained
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"
 
@@ -299,3 +300,15 @@ def test_a_recipe_of_objectives_has_every_term_with_its_teacher_and_bias(name: s
     published = name == "objectives_cc3m"
     taught = [] if published else [Path(f"runs/{name}-clip/s0")]
     assert earlier_runs(configs["drrho"]) == taught
+
+
+def test_training_starts_with_a_small_gap_in_the_arm_of_that_name(tmp_path: Path) -> None:
+    """Paper 4, Figure 1(b), on 64 of the pairs."""
+    gaps = []
+    for arm, steps in (("start", 40), ("small_gap", 1)):
+        config = compose_run(["recipe=gap_dynamics_mini", f"arm={arm}"])
+        config.runs, config.data.cache, config.data.workers = str(tmp_path), "memory", 0
+        config.data.scenes.num_train = config.log.geometry_pairs = config.train.batch_size = 64
+        config.train.samples = steps * 64
+        gaps.append(log(trained(config))[0]["geometry"]["gap"])
+    assert gaps[1] < gaps[0] / 2
