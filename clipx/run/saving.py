@@ -256,11 +256,16 @@ class CheckpointManager:
         """Write a checkpoint, and delete checkpoints that are no longer kept; all ranks must call this.
 
         `finished`: this is the last step, so no later step needs the optimizer's state. `background`: return after the
-        state is copied, while the thread writes. A checkpoint that is still being written is completed first.
+        state is copied, while the thread writes. A checkpoint that is still being written is completed first; if that
+        fails, this one is written at once, because the disk may have room again.
 
-        Raises UserError: this checkpoint, or the one before it, could not be written.
+        Raises UserError: this checkpoint could not be written.
         """
-        self.wait()
+        try:
+            self.wait()
+            failed = False
+        except UserError:
+            failed = True
         with_optimizer = self.keep_optimizer or not finished
         if not background:
             state.save(self.run, metrics, with_optimizer)
@@ -274,6 +279,8 @@ class CheckpointManager:
                 torch.cuda.synchronize()  # the copies are complete
             self._latest = {state.step: dict(metrics)}
             self._writing = self.thread.submit(self._write, snapshot)
+            if failed:
+                self.wait()
 
     def wait(self) -> None:
         """Wait until the thread has written its checkpoint. Raises UserError: it could not be written."""

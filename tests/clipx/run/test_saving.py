@@ -133,23 +133,26 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
 
 
 @pytest.mark.parametrize("background", [True, False])
-def test_an_error_of_the_thread_is_raised_by_the_next_save(
+def test_after_a_failed_checkpoint_the_next_one_is_written_at_once_or_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     def fail(*arguments: object, **tensors: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     saved, manager = state(), CheckpointManager(settings(tmp_path), tmp_path)
-    saved.step = 5
-    manager.save(saved, {}, finished=False)
     with monkeypatch.context() as patch:
         patch.setattr("clipx.run.saving.write_tensors", fail)
-        saved.step = 10
+        saved.step = 5
         manager.save(saved, {}, finished=False, background=True)
-        saved.step = 15
+        saved.step = 10
         with pytest.raises(UserError, match=r"step_00000010 could not be written .*No space left"):
             manager.save(saved, {}, finished=False, background=background)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
+        saved.step = 15
+        manager.save(saved, {}, finished=False, background=True)
+        assert manager.thread.submit(bool).result() is False, "the thread has tried"
+    saved.step = 20
+    manager.save(saved, {}, finished=False, background=background)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step_00000020"]
 
 
 def test_a_checkpoint_that_is_being_written_counts_for_the_best(tmp_path: Path, gate: Event) -> None:
