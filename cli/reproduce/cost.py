@@ -16,12 +16,14 @@ from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
 from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
 from clipx.training.devices import DEVICES
-from clipx.training.forecast import step_time, total_steps
+from clipx.training.forecast import step_time, timed_steps, total_steps
 from clipx.training.loader_rate import LoaderRate, loader_rate
+from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import duration
 from evaluation.runs.reader import read
 
+MOST_FLOPS = 200_000_000_000  # of a step that is timed on a CPU: several seconds
 TRAINED = ("trained", "finished")  # states in which training is finished
 
 
@@ -33,6 +35,7 @@ class Cost:
     gpu_hours: float
     disk: int  # bytes of the checkpoints it keeps
     loaders: str = ""  # what to change if the loaders are slower than the GPU
+    step_flops: int = 0  # of the towers
 
 
 class Estimator:
@@ -65,7 +68,7 @@ class Estimator:
         disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
         disk -= 0 if train.keep_optimizer else moment_bytes(step)
         changes = "" if loaders is None or of_step == on_gpu else f"(cores: {loaders.cores}); use {loaders.changes}"
-        return Cost(steps, steps * of_step / 3600, disk, changes)
+        return Cost(steps, steps * of_step / 3600, disk, changes, step.tower_flops)
 
 
 def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
@@ -76,6 +79,23 @@ def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
 def moment_bytes(step: StepCost) -> int:
     """Return the size of AdamW's moments in float32."""
     return 2 * FLOAT32_BYTES * step.num_trainable
+
+
+def seconds_here(config: RunConfig, step_flops: int) -> float | None:
+    """Return the seconds of a training step on this machine, with random weights, pairs or features.
+
+    None if the step does too many FLOPs for a CPU, does not fit, or a tower is missing.
+    """
+    try:
+        device = choose_device(config.train.device)
+        if device.type == "cpu" and step_flops > MOST_FLOPS:
+            return None
+        with explain_out_of_memory("the batch", TRAIN_MEMORY_HINT):
+            step = timed_steps(config, device)
+            step()  # the first one is slower
+            return step()
+    except UserError:
+        return None
 
 
 def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, out: Path) -> None:
@@ -90,6 +110,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         by_name.setdefault(RunFolder.of(config).path.parent, []).append(config)
     costs: list[tuple[RunConfig, Cost]] = []
     unknown: list[RunConfig] = []
+    timed: list[float] = []  # seconds of training each run here
     width = max(len(str(name)) for name in by_name)
     for name, seeds in by_name.items():
         cost = estimator.cost(seeds[0])
@@ -99,6 +120,9 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         else:
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
+            if (seconds := seconds_here(seeds[0], cost.step_flops)) is not None:
+                timed += [cost.steps * seconds] * len(seeds)
+                numbers += f", here {duration(cost.steps * seconds)}"
         found = Counter(states[RunFolder.of(config).path] for config in seeds)
         progress = ", ".join(f"{count} {state}" for state, count in found.items())
         span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
@@ -108,6 +132,12 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     totals = [_total(costs)] if costs else []
     totals += [f"unknown for {len(unknown)} runs, because their number of pairs is unknown"] if unknown else []
     print(f"all: {', '.join(totals)}" + (f"; not trained yet: {_total(left)}" if len(left) < len(costs) else ""))
+    if timed:
+        which = "all" if len(timed) == len(configs) else f"{len(timed)} of {len(configs)}"
+        print(
+            f"here: {sum(timed) / jobs / 3600:.2g} hours of training for {which} runs, from a timed step of each arm; the "
+            "loading of data and evaluation not included"
+        )
     _print_time_left(configs, states, jobs)
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")

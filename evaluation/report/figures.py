@@ -23,6 +23,7 @@ INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text
 # Labels after the eighth repeat the colours with other dashes and markers.
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 MARKERS = "os^DvP"
+COLUMN = 298  # px: at 0.8 pt per px, a column of 84 mm with type of 8 pt
 FONT = 10.0  # px
 DASHED: Any = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 0.9}
 GREY = (0.5, 0.5, 0.5, 0.12)  # RGBA on light and dark pages: an undecided cell of a heat map
@@ -162,7 +163,7 @@ def _rounded(attribute: re.Match[str]) -> str:
 
 def _legend_columns(labels: list[str]) -> int:
     characters = max(map(len, labels)) + 4  # 4: the colour key and the spaces
-    return max(1, min(len(labels), 56 // characters))  # 56 characters fit on a line of 340 px
+    return max(1, min(len(labels), 49 // characters))  # 49 characters fit on a line of COLUMN px
 
 
 def shorten(texts: Iterable[str], length: int = 24) -> list[str]:
@@ -201,13 +202,30 @@ class Line:
         return cls(label, [x for x, _ in known], [y for _, y in known], seed=seed)
 
 
+def shared_limits(lines: list[Line]) -> Point | None:
+    """Return the range of all values with a margin, so that panels can share an axis; None if there are no values."""
+    values = [value for line in lines for value in line.y]
+    margin = 0.05 * (max(values) - min(values)) or 1.0 if values else 0.0
+    return (min(values) - margin, max(values) + margin) if values else None
+
+
 def line_plot(
-    name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
+    name: str,
+    caption: str,
+    lines: list[Line],
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = True,
+    limits: Point | None = None,
 ) -> Figure:
-    """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five."""
+    """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five.
+
+    `limits`: of the y axis; None: those of the values.
+    """
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
     rows: list[list[str | float]] = []
-    with drawing(name, 340, 230, [line.label for line in lines]) as (plot, axes):
+    with drawing(name, COLUMN, 230, [line.label for line in lines]) as (plot, axes):
         for line in lines:
             xs, ys = _downsample(line.x, most), _downsample(line.y, most)
             curve = plot.curve(line.label, line.seed)
@@ -224,6 +242,8 @@ def line_plot(
         if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
             plain_ticks(axes.yaxis)
+        if limits is not None:
+            axes.set_ylim(limits)
         if log_x:
             axes.set_xscale("log")
             plain_ticks(axes.xaxis)
@@ -240,7 +260,7 @@ def _downsample(values: list[float], most: int) -> list[float]:
 
 def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: str, log: bool = False) -> Figure:
     """Draw labelled points; `x` and `y` name the axes. `log`: both axes are logarithmic."""
-    with drawing(name, 360, 260) as (plot, axes):
+    with drawing(name, COLUMN, 260) as (plot, axes):
         for label, point in points.items():
             axes.plot(*point, "o", alpha=0.8, **plot.curve(label))
         if log:

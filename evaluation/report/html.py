@@ -75,5 +75,8 @@ def _numbers(data: Data) -> dict[str, list[Any]]:
 
     rows = [[value(cell) for cell in row] for row in data.rows]
     first, *others = rows or [[]]
-    short = [[None if cell == above else cell for cell, above in zip(*pair, strict=True)] for pair in zip(others, rows, strict=False)]
+    short = [
+        [None if cell == above else cell for cell, above in zip(*pair, strict=True)]
+        for pair in zip(others, rows, strict=False)
+    ]
     return {"columns": [shown(name) for name in data.columns], "rows": [first, *short] if rows else []}

@@ -100,8 +100,8 @@ function svgFile(figure) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`); // with the legend
   all("[data-label]", svg).filter((curve) => curve.style.display).forEach((curve) => curve.remove());
   svg.setAttribute("style", "color:#1d2127;font-family:sans-serif;stroke-linejoin:round");
-  svg.setAttribute("width", width);
-  svg.setAttribute("height", height);
+  svg.setAttribute("width", `${0.8 * width}pt`); // its type of 10 px is 8 pt then; 298 px are a column of 84 mm
+  svg.setAttribute("height", `${0.8 * height}pt`);
   return new XMLSerializer().serializeToString(svg).replaceAll("currentColor", "#1d2127");
 }
 

@@ -124,9 +124,7 @@ def write_tables(out: Path) -> None:
 def _formatted(row: Result) -> tuple[str, str, str, str]:
     """Return value, interval, chance and n; shares in per cent."""
     numbers = (row.value, row.low, row.high, row.chance)
-    value, low, high, chance = (
-        "" if x is None else f"{100 * x:.1f}" if row.is_share else f"{x:.3f}" for x in numbers
-    )
+    value, low, high, chance = ("" if x is None else f"{100 * x:.1f}" if row.is_share else f"{x:.3f}" for x in numbers)
     return f"{value}%" if row.is_share else value, f"{low} .. {high}", chance, str(row.n)
 
 

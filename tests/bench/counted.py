@@ -13,8 +13,18 @@ from tests.helpers.arms import ARMS
 
 FULL_SCALE = [(name, arm) for name, arms in ARMS.items() for arm in arms]
 FULL_SCALE += [("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]
-MINIATURES = [("clip_reg_mini", "clip"), ("clip_reg_mini", "second_clip"), ("counting_mini", "clip"), ("gap_mini", "base")]
-MINIATURES += [("gap_dynamics_mini", "learned"), ("gap_init_mini", ""), ("margin_mini", "start_01"), ("scaling_mini", "clip")]
+MINIATURES = [
+    ("clip_reg_mini", "clip"),
+    ("clip_reg_mini", "second_clip"),
+    ("counting_mini", "clip"),
+    ("gap_mini", "base"),
+]
+MINIATURES += [
+    ("gap_dynamics_mini", "learned"),
+    ("gap_init_mini", ""),
+    ("margin_mini", "start_01"),
+    ("scaling_mini", "clip"),
+]
 MINIATURES += [("wpse_mini", arm) for arm in ("clip", "gaussian", "imq", "linear")]
 COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
 

@@ -13,7 +13,7 @@ from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.published import TABLES, Column, PaperTable, printed
 from evaluation.claims.types import Measure, Outcome
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, SvgFile, Table, Text, figures
-from evaluation.report.figures import DASHED, INK, Line, Point, drawing, line_plot, scatter_plot, slug
+from evaluation.report.figures import COLUMN, DASHED, INK, Line, Point, drawing, line_plot, scatter_plot, slug
 from evaluation.report.sections.tasks import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import STATED
@@ -147,7 +147,7 @@ def _margins(groups: list[RunGroup]) -> list[Figure]:
 def density_plot(name: str, caption: str, histograms: dict[str, list[Artifact]]) -> Figure:
     """Draw one stepped curve per label: the histogram of all its seeds, scaled to area 1, and a dashed line at 0."""
     rows: list[list[str | float]] = []
-    with drawing(name, 340, 230, histograms) as (plot, axes):
+    with drawing(name, COLUMN, 230, histograms) as (plot, axes):
         for label, seeds in histograms.items():
             first, last = float(seeds[0]["first"]), float(seeds[0]["last"])
             counts = [sum(of_bin) for of_bin in zip(*(seed["counts"] for seed in seeds), strict=True)]
@@ -170,12 +170,14 @@ def _scores_against_geometry(evidence: Evidence) -> list[Figure]:
     for recipe, arms in evidence.runs.items():
         for x_name, x in SCATTER_X.items():
             for y_name, (y, source) in SCATTER_Y.items():
-                points = {arm: (_mean_over_seeds(x, seeds), _mean_over_seeds(y, seeds)) for arm, seeds in arms.items()}
+                points = {
+                    arm: (_mean_over_seeds(x, seeds), 100 * _mean_over_seeds(y, seeds)) for arm, seeds in arms.items()
+                }
                 known = {arm: point for arm, point in points.items() if all(map(math.isfinite, point))}
                 if len(known) >= MIN_SCATTER_POINTS:
                     name = f"scatter-{slug(recipe)}-{slug(x_name)}-{slug(y_name)}"
                     caption = f"{recipe}: {y_name} against {x_name}, one point per arm (paper 4, {source})"
-                    drawn.append(scatter_plot(name, caption, known, x_name, y_name))
+                    drawn.append(scatter_plot(name, caption, known, x_name, f"{y_name} (%)"))
     return drawn
 
 
@@ -210,7 +212,7 @@ def _early_gap(evidence: Evidence) -> list[Figure]:
             x = "gap after 10 steps − at initialisation"
             count = f"{len(changes)} initialisations"
             caption = f"{recipe}: change of the gap in the first 10 steps, {count} (paper 4, Fig. 4)"
-            with drawing(f"early-gap-{slug(recipe)}", 340, 230) as (plot, axes):
+            with drawing(f"early-gap-{slug(recipe)}", COLUMN, 230) as (plot, axes):
                 axes.hist(changes, bins=20, color=COLOURS[0], alpha=0.75)
                 axes.axvline(0, **DASHED)
                 axes.yaxis.get_major_locator().set_params(integer=True)
@@ -235,7 +237,7 @@ def _pca(groups: list[RunGroup]) -> list[Figure]:
 
 def _pca_plot(name: str, caption: str, images: list[Point], texts: list[Point]) -> Figure:
     """Draw the projections of images and texts, and a line from each image to its text."""
-    with drawing(name, 340, 260, ["images", "texts"]) as (plot, axes):
+    with drawing(name, COLUMN, 260, ["images", "texts"]) as (plot, axes):
         for (x, y), (u, v) in zip(images, texts, strict=True):
             axes.plot([x, u], [y, v], color=INK, linewidth=0.5, alpha=0.25)
         for label, points in (("images", images), ("texts", texts)):
@@ -254,7 +256,7 @@ def _missing_objects(evidence: Evidence) -> list[Figure]:
     caption = (
         "Annotated object categories that the caption does not name, share of image-caption pairs (paper 1, Fig. 4)"
     )
-    with drawing("missing-objects", 340, 230) as (plot, axes):
+    with drawing("missing-objects", COLUMN, 230) as (plot, axes):
         axes.bar(range(len(shares)), shares, color=COLOURS[0], alpha=0.75)
         return [plot.to_figure(caption, Data([x, y], [[at, share] for at, share in enumerate(shares)]), x, y)]
 

@@ -6,7 +6,19 @@ from typing import Any
 
 from clipx.errors import printable_line
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, Text, figures
-from evaluation.report.figures import DASHED, INK, Line, Shade, drawing, heat_map, line_plot, shorten, slug
+from evaluation.report.figures import (
+    COLUMN,
+    DASHED,
+    INK,
+    Line,
+    Shade,
+    drawing,
+    heat_map,
+    line_plot,
+    shared_limits,
+    shorten,
+    slug,
+)
 from evaluation.runs.description import MISSING, number
 from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
@@ -58,7 +70,9 @@ def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
             names = [str(name) for name in artifacts[0]["classnames"]]
             seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
             counts = sum(map(_counts, seeds), Counter[ClassPair]())
-            title = f"{dataset} · {group.label}" + (f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else "")
+            title = _title(dataset, [(group, artifacts)], groups) + (
+                f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
+            )
             if dataset in with_matrix:
                 name = f"confusion-{len(matrices) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
                 matrices.append(confusion_matrix(name, f"{title}: % of each true class", names, counts))
@@ -108,7 +122,7 @@ def _accuracies_by_category(groups: list[RunGroup], metrics: list[MetricSummary]
         chances = {row.chance for row in rows if row.metric.startswith("pair_accuracy")}
         chance = chances.pop() if len(chances) == 1 else None
         name = f"pairs-{len(drawn) + 1:02d}-{slug(dataset)}"
-        caption = f"{_title(dataset, members)}: pair accuracy by category, with 95% intervals"
+        caption = f"{_title(dataset, members, groups)}: pair accuracy by category, with 95% intervals"
         drawn.append(bar_chart(name, caption, members, chance))
     return drawn
 
@@ -119,24 +133,26 @@ def bar_chart(name: str, caption: str, members: Members, chance: float | None) -
     rows: list[list[str | float]] = []
     thickness = 0.8 / len(members)
     labels = [group.label for group, _ in members]
-    with drawing(name, 340, 70 + len(categories) * (12 + 10 * len(members)), labels) as (plot, axes):
+    with drawing(name, COLUMN, 70 + len(categories) * (12 + 10 * len(members)), labels) as (plot, axes):
         for index, (group, seeds) in enumerate(members):
             for at, category in enumerate(categories):
                 scores = [seed["categories"][category] for seed in seeds if category in seed["categories"]]
                 if scores:
-                    value, low, high = _interval(scores)
+                    value, low, high = (100 * share for share in _interval(scores))
                     y = at - 0.4 + thickness * (index + 0.5)
                     axes.barh(y, value, thickness * 0.85, color=plot.colours[group.label], alpha=0.75)
                     axes.plot([low, high], [y, y], color=INK, linewidth=1.3)
                     rows.append([group.label, category, value, low, high])
         if chance is not None:
-            axes.axvline(chance, **DASHED)
-            axes.text(chance, 1.01, "chance", transform=axes.get_xaxis_transform(), ha="center")
+            axes.axvline(100 * chance, **DASHED)
+            axes.text(100 * chance, 1.01, "chance", transform=axes.get_xaxis_transform(), ha="center")
         axes.set_yticks(range(len(categories)), shorten(categories))
-        axes.set(xlim=(0, 1), ylim=(len(categories) - 0.5, -0.5))
+        axes.set(xlim=(0, 100), ylim=(len(categories) - 0.5, -0.5))
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        return plot.to_figure(caption, Data(["method", "category", "accuracy", "low", "high"], rows), "accuracy")
+        return plot.to_figure(
+            caption, Data(["method", "category", "accuracy (%)", "low", "high"], rows), "accuracy (%)"
+        )
 
 
 def _interval(scores: list[Artifact]) -> tuple[float, float, float]:
@@ -147,22 +163,34 @@ def _interval(scores: list[Artifact]) -> tuple[float, float, float]:
 
 
 def _probe_curves(groups: list[RunGroup]) -> list[Figure]:
+    by_dataset = artifacts_by_dataset(groups, "linear_probe")
+    panels = {dataset: _probes(members) for dataset, members in by_dataset.items()}
+    limits = shared_limits([line for lines in panels.values() for line in lines])
     drawn: list[Figure] = []
-    for dataset, members in artifacts_by_dataset(groups, "linear_probe").items():
-        lines = []
-        for group, seeds in members:
-            for seed in seeds:
-                c, accuracy = list(map(float, seed["C"])), list(map(float, seed["validation_accuracy"]))
-                lines.append(Line(group.label, c, accuracy, mark=number(seed, "chosen_C")))
-        caption = f"{_title(dataset, members)}: linear probe, one line per seed; ring: chosen C"
+    for dataset, lines in panels.items():
+        caption = f"{_title(dataset, by_dataset[dataset], groups)}: linear probe, one line per seed; ring: chosen C"
         name = f"probe-{len(drawn) + 1:02d}-{slug(dataset)}"
-        x, y = "C (inverse regularisation)", "validation accuracy"
-        drawn.append(line_plot(name, caption, lines, x, y, log_x=True))
+        x, y = "C (inverse regularisation)", "validation accuracy (%)"
+        drawn.append(line_plot(name, caption, lines, x, y, log_x=True, log_y=False, limits=limits))
     return drawn
 
 
-def _title(dataset: str, members: Members) -> str:
-    return f"{dataset} · {members[0][0].label}" if len(members) == 1 else dataset
+def _probes(members: Members) -> list[Line]:
+    return [
+        Line(
+            group.label,
+            list(map(float, seed["C"])),
+            [100 * float(accuracy) for accuracy in seed["validation_accuracy"]],
+            mark=number(seed, "chosen_C"),
+        )
+        for group, seeds in members
+        for seed in seeds
+    ]
+
+
+def _title(dataset: str, members: Members, groups: list[RunGroup]) -> str:
+    """Return the data set, with the method if only one of several methods has results on it."""
+    return f"{dataset} · {members[0][0].label}" if len(members) == 1 < len(groups) else dataset
 
 
 def retrieval_examples(groups: list[RunGroup]) -> list[Block]:

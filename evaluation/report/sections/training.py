@@ -1,11 +1,12 @@
 """Section "Training": loss, temperature, scores and geometry during training, error against cost, last values."""
 
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
 from clipx.utils.terminal import duration
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
-from evaluation.report.figures import Line, Point, drawing, line_plot, scatter_plot, slug
+from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, scatter_plot, shared_limits, slug
 from evaluation.runs.description import (
     MISSING,
     digits,
@@ -51,30 +52,35 @@ def curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
         lines = [_line(label, run, key) for label, run in runs]
         if any(line.x for line in lines):
             y = key.replace("tau", "τ")
-            drawn.append(line_plot(prefix + name, f"{title}, one line per seed", lines, "step", y))
+            drawn.append(line_plot(prefix + name, f"{title}{_per_seed(runs)}", lines, "step", y))
     return [*figures(drawn), *score_curves(runs, prefix), *figures(geometry_paths(runs, prefix))]
 
 
 def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
     """Return one figure per score logged during training; [] with log.evaluate_every=0."""
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
+    panels = {score: [_line(label, run, score, "evaluation", 100) for label, run in runs] for score in names}
+    limits = shared_limits([line for lines in panels.values() for line in lines])
     drawn: list[Figure] = []
-    for score in names:
-        lines = [_line(label, run, score, "evaluation") for label, run in runs]
+    for score, lines in panels.items():
         if any(line.x for line in lines):
-            caption = f"{score} during training, one line per seed"
-            name = f"{prefix}evaluation-{len(drawn) + 1:02d}-{slug(score)}"
-            drawn.append(line_plot(name, caption, lines, "step", score.rpartition(" ")[2], log_y=False))
+            caption = f"{score} during training{_per_seed(runs)}"
+            name, y = f"{prefix}evaluation-{len(drawn) + 1:02d}-{slug(score)}", f"{score.rpartition(' ')[2]} (%)"
+            drawn.append(line_plot(name, caption, lines, "step", y, log_y=False, limits=limits))
     if len(drawn) > MAX_FIGURES:
         return [Details(f"All {len(drawn)} scores during training", [Figures(drawn)])]
     return figures(drawn)
 
 
-def _line(label: str, run: Run, key: str, within: str = "") -> Line:
-    """Return the logged values of `key`, or of `key` in the log's dictionary `within`, by step."""
+def _per_seed(runs: LabelledRuns) -> str:
+    return ", one line per seed" if len(runs) > 1 else ""
+
+
+def _line(label: str, run: Run, key: str, within: str = "", factor: float = 1) -> Line:
+    """Return the logged values of `key`, or of `key` in the log's dictionary `within`, times `factor`, by step."""
     entries = [(entry, (entry.get(within) or {}) if within else entry) for entry in run.log]
-    points = [(number(entry, "step"), number(values, key)) for entry, values in entries]
-    return Line.of_finite(label, points, run.seed)
+    found = Line.of_finite(label, [(number(entry, "step"), number(values, key)) for entry, values in entries], run.seed)
+    return replace(found, y=[factor * value for value in found.y])
 
 
 def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
@@ -107,7 +113,7 @@ def paths(name: str, caption: str, points: dict[str, list[Point]], x: str, y: st
     """Draw one path per label: a dot at its beginning, an arrow at its end. A label without points keeps its colour."""
     from matplotlib.patches import FancyArrowPatch
 
-    with drawing(name, 340, 250, points) as (plot, axes):
+    with drawing(name, COLUMN, 250, points) as (plot, axes):
         for label, path in points.items():
             if not path:
                 continue

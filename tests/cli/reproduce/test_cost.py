@@ -164,3 +164,17 @@ def test_known_and_unknown_costs_are_printed_together(
         "GB of checkpoints, unknown for 1 runs, because their number of pairs is unknown"
     )
     assert "pairs of mine: unknown; train.samples=N train.epochs=null sets the length of a run" in lines
+
+
+def test_hours_here_follow_from_a_timed_step_unless_it_is_too_long_for_a_cpu(
+    counted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = compose_run(
+        ["recipe=gap_mini", "arm=base", "train.samples=64000", "train.epochs=null", f"runs={tmp_path}"]
+    )
+    monkeypatch.setattr(cost, "timed_steps", lambda config, device: lambda: 3.6)
+    print_costs([config], "H100", 0.5, 2, tmp_path)
+    assert "here: " not in capsys.readouterr().out  # 1e12 FLOPs
+    monkeypatch.setattr(cost, "MOST_FLOPS", 10**13)
+    print_costs([config], "H100", 0.5, 2, tmp_path)
+    assert "here: 0.5 hours of training for all runs" in capsys.readouterr().out

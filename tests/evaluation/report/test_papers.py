@@ -131,8 +131,8 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
 def test_verdicts_are_in_the_table_and_in_the_summary(papers: ReportFiles) -> None:
     text = papers.html.read_text()
     page = Page(text)
-    assert page.row("1.2margin_mini", "▲ holds")[1] == "▲ holds"
-    assert page.row("1.12", "▲ holds")[1] == "▲ holds"
+    verdicts = [cells[1] for cells in page.rows if len(cells) == 5 and re.match(r"1\.1?2[a-z_]*$", cells[0])]
+    assert verdicts == ["▲ holds", "▲ holds"], [cells for cells in page.rows if cells and cells[0].startswith("1.")]
     assert "Claims by verdict: holds " in text.split("</header>")[0]
     assert page.row("5.1")[2].startswith("run: clipx train recipe=wpse_mini")
 
