@@ -135,8 +135,8 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     if timed:
         which = "all" if len(timed) == len(configs) else f"{len(timed)} of {len(configs)}"
         print(
-            f"here: {sum(timed) / jobs / 3600:.2g} hours of training for {which} runs, from a timed step of each arm; the "
-            "loading of data and evaluation not included"
+            f"here: {sum(timed) / jobs / 3600:.2g} hours of training for {which} runs, from a timed step of each arm; "
+            "without loading of data and evaluation"
         )
     _print_time_left(configs, states, jobs)
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):

@@ -205,7 +205,7 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
     Raises UserError: a key is unknown, a setting without default is missing, or a value has another type; the message
     names the key.
     """
-    types, built = _types(schema), {}
+    types, built = _types(schema), {}  # type: ignore[arg-type]
     if unknown := [str(name) for name in values if name not in types]:
         raise UserError(f"{prefix}{unknown[0]} is not a setting; {suggest(unknown[0], types)}")
     for f in fields(schema):  # type: ignore[arg-type]

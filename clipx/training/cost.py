@@ -1,7 +1,8 @@
 """FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
 
-A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale, so that `clipx
-reproduce dry=true` is fast, and of the towers of miniatures, so that reports are. `python -m tests.bench.counted` writes it, and a test counts a part of it again.
+A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale and of the towers of
+miniatures, so that `clipx reproduce dry=true` and reports are fast. `python -m tests.bench.counted` writes it, and a
+test counts a part of it again.
 """
 
 import csv

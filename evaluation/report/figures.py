@@ -100,7 +100,7 @@ def _font() -> str:
 
     A PDF holds the signs that it shows. To select them from the whole font takes longer than to draw the figure.
     """
-    from fontTools import subset
+    from fontTools import subset  # type: ignore[import-untyped]
     from matplotlib.font_manager import findfont, fontManager
 
     name, options = "clipx DejaVu Sans", subset.Options(name_IDs=[1, 2, 4, 6])

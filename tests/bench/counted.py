@@ -1,4 +1,4 @@
-"""Write clipx/training/counted.csv, the FLOPs of a training step in each recipe at the papers' scale, and of the towers of miniatures.
+"""Write clipx/training/counted.csv: the FLOPs of a step in each recipe at the papers' scale, and of miniatures' towers.
 
 Run with `python -m tests.bench.counted` after a change of these recipes, of a tower or of an objective.
 """

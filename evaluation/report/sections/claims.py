@@ -25,9 +25,10 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
 }
 RULE = (
     "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, the tick in the "
-    "middle of each drawn interval, which has its own scale. An interval below s refutes it: the claim is equivalent if "
-    "the interval lies above -s, else it does not hold. The looks, the numbers of seeds at which a claim is judged, share "
-    'an error rate of 2.5% per direction; "not after Holm" marks a verdict that changes if all claims of the report do.'
+    "middle of each drawn interval, which has its own scale. An interval below s refutes it: the claim is equivalent "
+    "if the interval lies above -s, else it does not hold. The looks, the numbers of seeds at which a claim is judged, "
+    "share an error rate of 2.5% per direction; "
+    '"not after Holm" marks a verdict that changes if all claims of the report share it.'
 )
 MAX_NOTE = 120  # characters below a claim's statement; claims with longer notes go to the table of parts
 MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the forest plot
@@ -190,7 +191,8 @@ def _effect(finding: Finding) -> Cell:
         notes.insert(0, f"[{four_decimals(one.low)}, {four_decimals(one.high)}]")
         middle = least or 0.0
         reach = 2 * max(abs(end - middle) for end in (one.low, one.high)) or 1.0
-        bar = IntervalBar(*(0.5 + (at - middle) / reach for at in (one.low, one.effect, one.high)), chance=0.5)
+        low, value, high = (0.5 + (at - middle) / reach for at in (one.low, one.effect, one.high))
+        bar = IntervalBar(low, value, high, chance=0.5)
     return Cell(four_decimals(one.effect), one.effect, bar=bar, note=", ".join(notes))
 
 

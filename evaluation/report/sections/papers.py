@@ -1,4 +1,4 @@
-"""Sections "Tables of the papers", "Figures of the papers" and "Toy problems": the papers' tables and figures with our numbers."""
+"""Sections "Tables of the papers", "Figures of the papers" and "Toy problems", with our numbers."""
 
 import math
 from pathlib import Path
