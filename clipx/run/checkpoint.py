@@ -262,4 +262,4 @@ def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
     header += b" " * (-len(header) % 8)
     file.write(len(header).to_bytes(8, "little") + header)
     for _, tensor in ordered:  # contiguous copies, of weights in channels_last, exist one at a time
-        file.write(memoryview(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()))
+        file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -157,7 +157,10 @@ class Snapshot:
             raise UserError(_write_error(path, cause)) from error
 
     def _write_files(self, path: Path) -> None:
-        writers: dict[str, Callable[[HashedFile], None]] = {TRAINING: lambda file: torch.save(self.training, file)}
+        def write_training(file: Any) -> None:  # torch.save asks only for write and flush
+            torch.save(self.training, file)
+
+        writers: dict[str, Callable[[HashedFile], None]] = {TRAINING: write_training}
         for name, tensors in self.tensors.items():
             writers[name] = partial(write_tensors, tensors=tensors)
         digests = {}
@@ -275,7 +278,7 @@ class CheckpointManager:
         self._copies.reuse()
         snapshot = state.snapshot(metrics, with_optimizer, self._copies)
         if distributed.rank() == 0:
-            if torch.cuda.is_initialized():
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 torch.cuda.synchronize()  # the copies are complete
             self._latest = {state.step: dict(metrics)}
             self._writing = self.thread.submit(self._write, snapshot)
