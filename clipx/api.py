@@ -20,6 +20,7 @@ import multiprocessing
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,23 @@ if TYPE_CHECKING:
 DataFrame = Any  # pandas.DataFrame, which loads slowly
 
 
+class _Shown:
+    """An object that a notebook shows as its notes and its table."""
+
+    notes: Sequence[str] = ()
+    table: DataFrame
+
+    def __repr__(self) -> str:
+        text = self.table.to_string(index=False, na_rep="", float_format="{:.2f}".format)
+        return "\n".join([*self.notes, text])
+
+    def _repr_html_(self) -> str:
+        html = self.table.to_html(index=False, na_rep="", float_format="{:.2f}".format)
+        return "".join(f"<p>{escape(note)}</p>" for note in self.notes) + str(html)
+
+
 @dataclass(frozen=True, repr=False)
-class Runs:
+class Runs(_Shown):
     """Run folders. The tables are read anew each time."""
 
     folders: list[Path]
@@ -42,26 +58,16 @@ class Runs:
     @property
     def table(self) -> DataFrame:
         """One row per run: its name, seed, last step and loss, and its mean scores in per cent."""
-        from evaluation.compare.methods import rankable
+        from evaluation.compare.methods import SCORES
         from evaluation.runs import reader
         from evaluation.runs.description import last
 
-        runs = reader.find(self.folders)
-        readers = rankable(runs)
-        rows = []
-        for run in runs:
-            scores = {
-                f"{task} (%)": 100 * fmean(found.values()) for task, one in readers.items() if (found := one.read(run))
-            }
-            rows.append(
-                {
-                    "run": run.name,
-                    "seed": run.seed,
-                    "step": int(last(run, "step") or 0),
-                    "loss": last(run, "loss"),
-                    **scores,
-                }
-            )
+        rows: list[dict[str, object]] = []
+        for run in reader.find(self.folders):
+            found = {task: score.read(run) for task, score in SCORES.items()}
+            scores = {f"{task} (%)": 100 * fmean(of.values()) for task, of in found.items() if of}
+            ended = {"step": int(last(run, "step") or 0), "loss": last(run, "loss")}
+            rows.append({"run": run.name, "seed": run.seed, **ended, **scores})
         return _frame(rows)
 
     @property
@@ -79,27 +85,19 @@ class Runs:
         """One row per metric, with the fields of results.jsonl; values are fractions."""
         from evaluation.runs import reader
 
-        found = reader.find(self.folders)
-        return _frame([{"run": run.name, **vars(row)} for run in found for row in run.results]).drop(
-            columns="hashes", errors="ignore"
-        )
-
-    def __repr__(self) -> str:
-        return _text(self.table)
-
-    def _repr_html_(self) -> str:
-        return _html(self.table)
+        rows = [{"run": run.name, **vars(row)} for run in reader.find(self.folders) for row in run.results]
+        return _frame(rows).drop(columns="hashes", errors="ignore")
 
 
 Given = Runs | str | Path | Sequence[Runs | str | Path]  # results of `train`, run folders, or folders of runs
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(_Shown):
     """Methods under the same conditions, ranked, as by `clipx report compare`."""
 
     found: "list[MethodComparison]"
-    notes: list[str]  # what the command prints: who is first, the chance level, runs that are left out
+    notes: Sequence[str]  # what the command prints: who is first, the chance level, runs that are left out
 
     @property
     def table(self) -> DataFrame:
@@ -110,7 +108,11 @@ class Comparison:
         for one, name in zip(self.found, page.names(self.found), strict=True):
             unit = 100 if one.is_share() else 1
             for place, method in enumerate(one.ranked, 1):
-                row = {"conditions": name, "rank": page.rank(one, method, place).text, "method": method.label}
+                row: dict[str, object] = {
+                    "conditions": name,
+                    "rank": page.rank(one, method, place).text,
+                    "method": method.label,
+                }
                 difference = None if method is one.reference else one.difference(method, one.reference)
                 row |= _interval(page.with_unit(one), one.mean(method, method.values[one.by]), unit)
                 rows.append(row | _interval("difference", difference, unit) | {"seeds": len(method.values[one.by])})
@@ -144,14 +146,6 @@ class Comparison:
             right.set_xlabel(f"minus {reference.label}")
         figure._repr_png_ = lambda: _png(figure)  # so that a notebook shows it without %matplotlib inline
         return figure
-
-    def __repr__(self) -> str:
-        return "\n".join([*self.notes, _text(self.table)])
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return "".join(f"<p>{escape(note)}</p>" for note in self.notes) + _html(self.table)
 
 
 def train(recipe: str, seeds: int | Sequence[int] = 1, overrides: Sequence[str] = ()) -> Runs:
@@ -248,14 +242,6 @@ def _frame(rows: list[dict[str, object]]) -> DataFrame:
     import pandas
 
     return pandas.DataFrame(rows)
-
-
-def _html(table: DataFrame) -> str:
-    return str(table.to_html(index=False, na_rep="", float_format="{:.2f}".format))
-
-
-def _text(table: DataFrame) -> str:
-    return str(table.to_string(index=False, na_rep="", float_format="{:.2f}".format))
 
 
 def _interval(name: str, mean: "SeedMean | None", unit: float) -> dict[str, object]:

@@ -36,7 +36,7 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
     assert table.loc["clip temperature.tau=0.5", "difference"] == pytest.approx(scores[1] - scores[0])
     assert any("Chance is" in note for note in found.notes) and "difference" in found._repr_html_()
     figure = found.figure()
-    assert isinstance(figure, Figure) and figure._repr_png_().startswith(b"\x89PNG")
+    assert figure._repr_png_().startswith(b"\x89PNG") and isinstance(figure, Figure)
     assert sys.argv == arguments and not GlobalHydra.instance().is_initialized()
 
 
