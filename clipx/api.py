@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from clipx.errors import Fault, RunDiverged, UserError
-from clipx.utils.figures import BLUE, GREY, STYLE, Figure, panels
+from clipx.utils.figures import COLOURS, GREY, STYLE, Figure, panels
 
 if TYPE_CHECKING:
     from evaluation.compare.methods import MethodComparison, SeedMean
@@ -253,9 +253,9 @@ def _interval(name: str, mean: "SeedMean | None", unit: float) -> dict[str, obje
 def _draw(axes: Any, place: int, mean: "SeedMean | None", unit: float) -> None:
     if mean is None:
         return
-    axes.plot(unit * mean.value, place, "o", color=BLUE)
+    axes.plot(unit * mean.value, place, "o", color=COLOURS[0])
     if mean.low is not None and mean.high is not None:
-        axes.plot([unit * mean.low, unit * mean.high], [place, place], color=BLUE)
+        axes.plot([unit * mean.low, unit * mean.high], [place, place], color=COLOURS[0])
 
 
 def _png(figure: Figure) -> bytes:
