@@ -1,9 +1,13 @@
 """Error rates of the rule under optional stopping, in simulated experiments; `make bench-rule` runs all cases."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from evaluation.claims.measures import GAP
+from evaluation.claims.types import more
+from evaluation.claims.verdict import mean_estimate, verdict_of
 from tests.bench.rule import (
     BEFORE,
     CASES,
@@ -40,9 +44,19 @@ def test_a_variance_pooled_over_all_arms_exceeds_the_error_rate() -> None:
     assert min(of_other_rule("variance of 26 arms, all but one move together", EXPERIMENTS)) > 0.1
 
 
-def test_seeds_of_two_groups_exceed_the_error_rate() -> None:
-    """docs/claims.md states this, and what a recipe does against it: failed_loss."""
+def test_seeds_of_two_groups_exceed_the_error_rate_until_there_are_enough_to_see_both() -> None:
+    """docs/claims.md states this, and what a recipe does against it: failed_loss, or one look at 20 seeds."""
     assert simulated("one difference", FAILING, EXPERIMENTS)[1] > 0.1
+    assert max(simulated("one difference, one look at 20", FAILING, EXPERIMENTS)) <= LIMIT
+
+
+def test_the_worked_example_of_the_documentation_has_its_interval() -> None:
+    (row,) = re.findall(r"\| accuracy with R minus [^|]* \|(.*)\|\n", DOCS.read_text())
+    points = [float(cell) for cell in row.split("|")]
+    for seeds, low, high in ((8, 0.90, 1.60), (3, -8.0, 10.8)):
+        found = mean_estimate(more("a", "b", GAP, 0.5), points[:seeds], NEW[seeds])
+        assert (found.low, found.high) == pytest.approx((low, high), abs=0.005 if seeds == 8 else 0.05)
+        assert verdict_of(found, NEW[seeds]) == ("holds" if seeds == 8 else "undecided")
 
 
 def test_power_grows_with_seeds_and_effect_and_exceeds_that_of_equal_error_rates() -> None:
