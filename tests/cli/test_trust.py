@@ -140,8 +140,14 @@ def test_a_file_names_no_url_whose_reader_is_a_program_with_the_keys_of_the_user
 ) -> None:
     opened = list[str]()
     opener = import_module("webdataset.gopen")  # the package has a function of this name
-    monkeypatch.setattr(opener, "Popen", lambda command, **_: opened.append(command[0]) or 1 / 0)
-    monkeypatch.setattr("huggingface_hub.HfFileSystem", lambda: opened.append("hub") or 1 / 0)
+
+    def start(*command: Any, **_: Any) -> None:
+        opened.append(str(command))
+        raise OSError
+
+    monkeypatch.setattr(opener, "Popen", start)
+    monkeypatch.setattr("huggingface_hub.HfFileSystem", start)
+    monkeypatch.setattr("clipx.data.sources.streams.time.sleep", lambda seconds: None)
     monkeypatch.setattr("socket.socket.connect", None)  # a call would fail
     monkeypatch.delenv(PERMITTED, raising=False)
     config = DataConfig(source="webdataset", num_samples=128, urls=[url])
