@@ -77,6 +77,7 @@ class Clustering(Task):
         value, low, high = t_interval(values)
         named = split + centred_note(dataset.protocol)
         chance = sum(chances) / SEEDS
+        low, high = max(low, 0.0), min(high, 1.0)
         found = Result(self.name, dataset.short, named, "v_measure", value, len(points), low, high, chance, True)
         return Score([replace(found, hashes=self.groups(dataset)[0])])
 

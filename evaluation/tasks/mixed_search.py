@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
-from evaluation.metrics import positive_ranks
+from evaluation.metrics import hits, positive_ranks
 from evaluation.tasks.rows import CaptionTask, centred_note, protocol_hashes, row, sides
 from evaluation.types import Device, Features, Score
 
@@ -17,9 +17,10 @@ class MixedSearch(CaptionTask):
     """Search in a pool of images and texts together: NDCG@10 of a caption's image and its other captions.
 
     The query is the first caption of an image. The pool has all images and all other captions; the image and its other
-    captions are relevant. If the modalities lie apart, captions of other images come before the image. Li et al. 2025
-    (arXiv 2507.19054) search such pools; each of their documents is an image, a text, or the mean of both, and has no
-    second document of the same content. Ties count against the model.
+    captions are relevant. If the modalities lie apart, captions of other images come before the image: NDCG then counts
+    the captions only, and `image_recall@10` is low. Li et al. 2025 (arXiv 2507.19054) search such pools; each of their
+    documents is an image, a text, or the mean of both, and has no second document of the same content. Ties count
+    against the model.
     """
 
     name = "mixed_search"
@@ -31,7 +32,7 @@ class MixedSearch(CaptionTask):
         return [protocol_hashes(dataset.protocol, dataset.splits[0])]
 
     def score(self, dataset: Captioned, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the row `ndcg@10`, over images with a caption."""
+        """Return the rows `ndcg@10` and `image_recall@10` (the image is among the first ten); n: captioned images."""
         image, text = sides(self, dataset, features, dataset.protocol, cosine)
         split = dataset.splits[0]
         captions_of: dict[int, list[int]] = {}
@@ -39,13 +40,22 @@ class MixedSearch(CaptionTask):
             captions_of.setdefault(owner, []).append(caption)
         right = {own[0]: [owner, *(len(image) + c for c in own[1:])] for owner, own in captions_of.items()}
         itself = {query: len(image) + query for query in right}
-        ranks = positive_ranks(text, torch.cat([image, text]), right, itself)
-        pool = len(image) + len(text) - 1
-        chance = sum(chance_ndcg(len(one), pool) for one in ranks) / len(ranks)
-        values = torch.stack([ndcg(one) for one in ranks])
-        named = split + centred_note(dataset.protocol)
-        found = row(self.name, dataset.short, named, f"ndcg@{K}", values, torch.ones_like(values), len(values), chance)
-        return Score([replace(found, hashes=self.groups(dataset)[0])])
+        answers, pool = torch.cat([image, text]), len(image) + len(text) - 1
+        ranks = positive_ranks(text, answers, right, itself)
+        of_image = positive_ranks(text, answers, {query: own[:1] for query, own in right.items()}, itself)
+        metrics = {
+            "ndcg": (
+                torch.stack([ndcg(one) for one in ranks]),
+                sum(chance_ndcg(len(r), pool) for r in ranks) / len(ranks),
+            ),
+            "image_recall": (hits(torch.cat(of_image), K), min(1.0, K / pool)),
+        }
+        named, hashes = split + centred_note(dataset.protocol), self.groups(dataset)[0]
+        rows = [
+            row(self.name, dataset.short, named, f"{name}@{K}", values, torch.ones_like(values), len(values), chance)
+            for name, (values, chance) in metrics.items()
+        ]
+        return Score([replace(one, hashes=hashes) for one in rows])
 
 
 def gains(places: Tensor) -> Tensor:

@@ -17,10 +17,17 @@ from tests.helpers import fakes
 TASK = TASKS["mixed_search"]
 
 
-def score(folder: Path, counts: tuple[int, ...], image: Tensor, text: Tensor, protocol: str = "corrected") -> Result:
+def score(
+    folder: Path,
+    counts: tuple[int, ...],
+    image: Tensor,
+    text: Tensor,
+    protocol: str = "corrected",
+    metric: str = "ndcg@10",
+) -> Result:
     data = open_dataset(fakes.captioned(folder, counts), Settings(protocol=protocol))
-    (found,) = TASK.score(data, dict(zip(TASK.requests(data), (image, text), strict=True))).results
-    return found
+    rows = TASK.score(data, dict(zip(TASK.requests(data), (image, text), strict=True))).results
+    return next(row for row in rows if row.metric == metric)
 
 
 def test_a_case_counted_by_hand(tmp_path: Path) -> None:
@@ -42,15 +49,17 @@ def test_it_equals_plain_loops(tmp_path: Path) -> None:
     counts = (3, 1, 0, 5, 12)
     owner = [i for i, count in enumerate(counts) for _ in range(count)]
     image, text = fakes.embeddings(5, 0, dim=4), fakes.embeddings(len(owner), 1, dim=4)
-    values = []
+    values, with_image = [], 0
     for i in (0, 1, 3, 4):
         query = owner.index(i)
         pool = [(float(text[query] @ x), j == i) for j, x in enumerate(image)]
         pool += [(float(text[query] @ y), owner[t] == i) for t, y in enumerate(text) if t != query]
         order = sorted(pool, reverse=True)[:10]
+        with_image += (float(text[query] @ image[i]), True) in order
         dcg = sum(right / math.log2(place + 2) for place, (_, right) in enumerate(order))
         values.append(dcg / sum(1 / math.log2(place + 2) for place in range(min(10, counts[i]))))
     assert score(tmp_path, counts, image, text).value == pytest.approx(sum(values) / 4, abs=1e-9)
+    assert score(tmp_path, counts, image, text, metric="image_recall@10").value == with_image / 4 == 0.5
 
 
 def test_a_gap_puts_other_captions_before_the_image_and_centring_removes_it(tmp_path: Path) -> None:
