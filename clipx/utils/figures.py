@@ -7,7 +7,7 @@ Figure = Any  # matplotlib.figure.Figure, which loads slowly
 # Contrast of at least 3 on white and on the dark page of a report, and distinct for colour-blind readers:
 # tests/evaluation/report/test_figures.py measures both.
 COLOURS = ("#1e5aff", "#d27800", "#007878", "#d21e2d", "#b42db4", "#879669", "#0096f0", "#ff3ca5")
-_, ORANGE, GREEN, RED, *_ = COLOURS
+BLUE, ORANGE, GREEN, RED, *_ = COLOURS
 GREY = "#6b6b6b"
 MAX_TICKS = 6  # with more, labels such as -0.0425 would touch
 

@@ -43,7 +43,7 @@ def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
     number: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = os.strerror(number)
-    printed = {("data/00000.tar",): f"clipx: cannot use data/00000.tar: {reason}\n"}
+    printed: dict[tuple[str, ...], str] = {("data/00000.tar",): f"clipx: cannot use data/00000.tar: {reason}\n"}
     if code == 1:
         printed[()] = f"clipx: {reason}\n"  # read() of an open file knows no name
     for name, line in printed.items():

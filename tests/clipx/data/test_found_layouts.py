@@ -428,8 +428,8 @@ def test_a_pipe_instead_of_an_image_is_a_bad_sample(tmp_path: Path, kind: str) -
             image_bytes({"bytes": None, "path": "images/a/2.jpg"}, folder)
         return
     root = folder / "images" if kind == "folder" else folder
-    given: dict[str, Any] = {"annotations": "t.csv"} if kind == "csv" else {}
-    source = open_pair_source(DataConfig(name="t", source=kind, root=str(root), split=".", **given))
+    annotations = "t.csv" if kind == "csv" else None
+    source = open_pair_source(DataConfig(name="t", source=kind, root=str(root), split=".", annotations=annotations))
     (at,) = (i for i in range(len(source)) if source.where(i).endswith("2.jpg"))
     with pytest.raises(BadSample, match="neither a file"):
         source.image(at)

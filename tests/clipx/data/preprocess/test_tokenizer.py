@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -123,7 +124,8 @@ def test_captions_and_prompts_of_scenes_have_no_unknown_word() -> None:
     config = ScenesConfig(max_count=9)
     samples = [*retrieval_samples(config, 100), *pair_samples(config)]
     for fault in FAULTS:  # in each training caption
-        faulty = ScenesConfig(**{"max_count": 9, "omit": 0.0, fault: 1.0})
+        shares: dict[str, Any] = {"omit": 0.0, fault: 1.0}
+        faulty = ScenesConfig(max_count=9, **shares)
         samples += [training_sample(faulty, i) for i in range(150)]
     assert unknown(caption for sample in samples for caption in sample.captions) == set()
     assert unknown(iter(UNRELATED)) == set()
