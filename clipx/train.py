@@ -101,8 +101,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
                 manager.wait()
-                ended = RunFolder(run).record_divergence(state.step, bad_steps)
-                log.notify(ended.message(run))
+                log.notify(RunFolder(run).record_divergence(state.step, bad_steps).message(run))
                 return Outcome.DIVERGED
 
             # Save

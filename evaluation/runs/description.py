@@ -16,7 +16,11 @@ SAMPLE_FLOPS: dict[str, float] = {}  # settings -> FLOPs of a pair; counting tho
 
 CONDITIONS = {  # settings that compared runs must share, in addition to those of the data
     "model.embed_dim",
-    *(f"model.{side}.{key}" for side in ("image", "text") for key in ("name", "pretrained", "frozen", "trainable_blocks")),
+    *(
+        f"model.{side}.{key}"
+        for side in ("image", "text")
+        for key in ("name", "pretrained", "frozen", "trainable_blocks")
+    ),
     "model.init",
     "model.image.size",
     "model.text.context_length",

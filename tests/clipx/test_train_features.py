@@ -3,8 +3,8 @@
 import io
 import json
 import tarfile
-from dataclasses import replace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 

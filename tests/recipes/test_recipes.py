@@ -21,7 +21,7 @@ from evaluation.claims.measures import CombinedReader, MetricReader
 from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY
-from tests.helpers.arms import ARMS, ARMS_OF_OTHERS, GAP_TABLES
+from tests.helpers.arms import ARMS, ARMS_OF_OTHERS
 from tests.helpers.runs import log, trained
 
 FOLDER = Path(__file__).parent.parent.parent / "recipes"

@@ -117,5 +117,3 @@ def test_a_tower_without_such_blocks_is_refused(tmp_path: Path, image: str, n: i
     config.model.image.trainable_blocks = n
     with pytest.raises(UserError, match=message):
         frozen_towers(config)
-
-
