@@ -1,9 +1,9 @@
 """Frozen towers whose outputs are stored (data.features=true): what identifies them, and how they embed a batch.
 
 The outputs are features: those of the tower's body, before a projection of clipx, its tokens for point sets, or the
-input of its last blocks, if these are trained (model.SIDE.trainable_blocks). They are identified by a digest of weights,
-preprocessing, tokenizer and pooling, and by the versions of the libraries. A small file below CLIPX_CACHE/frozen/towers
-keeps the digest: a tower is not loaded if all its features are stored.
+input of its last blocks, if these are trained (model.SIDE.trainable_blocks). They are identified by a digest of
+weights, preprocessing, tokenizer and pooling, and by the versions of the libraries. A small file below
+CLIPX_CACHE/frozen/towers keeps the digest: a frozen tower is not loaded if all its features are stored.
 """
 
 import hashlib

@@ -90,7 +90,8 @@ def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:
 
 
 BLOCKS = """
-model.image.name=small:vit model.image.trainable_blocks=1 model.text.name=small:transformer model.text.trainable_blocks=1
+model.image.name=small:vit model.image.trainable_blocks=1
+model.text.name=small:transformer model.text.trainable_blocks=1
 """.split()  # noqa: SIM905
 
 

@@ -70,7 +70,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo data.features=true": "both towers are trained: set model.image.frozen=true or model.text.frozen",
     "check recipe=demo data.views=0": "data.views=0 is out of range; allowed: 1 or more",
     "check recipe=demo model.text.trainable_blocks=1": "model.text.trainable_blocks=1 needs model.text.frozen=true",
-    "check recipe=embeddings arm=clip model.image.trainable_blocks=1": "trainable_blocks=1 with data.features=true needs",
+    "check recipe=embeddings arm=clip model.image.trainable_blocks=1": "with data.features=true needs a tower",
     "check recipe=demo data.views=3": "data.views=3 needs data.features=true",
     "check recipe=demo model.text.standardise=true": "model.text.standardise=true needs data.features=true",
     "check recipe=demo data.features=true model.image.frozen=true data.flip=true": "data.flip=true changes images, but",
