@@ -25,14 +25,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 from clipx import distributed
+from clipx.models.towers.blocks import BLOCK
 
 if TYPE_CHECKING:
     from clipx.models.clip import ClipModel
 
 T = TypeVar("T")
-
-# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
-BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 
 
 class Parallel:

@@ -10,9 +10,8 @@ from torch import nn
 
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
 from clipx.errors import UserError
-from clipx.models.parallel import BLOCK
 from clipx.models.temperature import TEMPERATURE_PREFIX
-from clipx.models.towers.blocks import INPUT
+from clipx.models.towers.blocks import BLOCK, INPUT
 from clipx.types import Progress
 from clipx.utils.registry import lookup, one_of
 

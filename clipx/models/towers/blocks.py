@@ -15,9 +15,10 @@ from open_clip.transformer import TextTransformer
 from torch import Tensor, nn
 
 from clipx.errors import UserError, one_line
-from clipx.models.parallel import BLOCK
 from clipx.models.towers.hf_towers import PooledText
 
+# block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
+BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 # parameters of the input layer, among those before the blocks
 INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
 # methods of timm and open_clip that prepare the tokens of an image, between patches and blocks
