@@ -148,13 +148,15 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
     assert all(torch.equal(tensor, weights(run)[name]) for name, tensor in expected.items())
 
 
-@pytest.mark.parametrize("points", [False, True])
-def test_two_processes_train_the_weights_of_one(tmp_path: Path, gloo: Gloo, points: bool) -> None:
+@pytest.mark.parametrize("trained_part", ["heads", "point sets", "last blocks"])
+def test_two_processes_train_the_weights_of_one(tmp_path: Path, gloo: Gloo, trained_part: str) -> None:
     config = run_on_features(tmp_path, samples=160)
     config.model.image.head_dropout = 0.0  # each rank draws for its own pairs
     config.optimizer.kind, config.optimizer.lr = "sgd", 0.1  # AdamW amplifies rounding of small gradients
-    if points:
+    if trained_part == "point sets":
         to_point_sets(config)
+    elif trained_part == "last blocks":
+        config = with_trainable_blocks(config)
     one = weights(trained(config))
     two = replace(config, name="two", train=replace(config.train, processes=2))
     run = RunFolder.create(two).path

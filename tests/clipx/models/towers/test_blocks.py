@@ -14,6 +14,7 @@ from clipx.models import clip
 from clipx.models.frozen import frozen_towers
 from clipx.models.towers.blocks import Before, after, freeze
 from clipx.models.towers.build import build_image_tower, build_text_tower
+from clipx.training.optimizer import build_optimizer
 from tests.helpers.hub import write_bert, write_distilbert
 
 SETTING = "model.image.trainable_blocks"
@@ -92,6 +93,18 @@ def test_frozen_modules_stay_in_evaluation_mode(tmp_path: Path, new: bool) -> No
     assert not body.blocks[0].training
     assert body.blocks[-1].training
     assert body.bn2.training
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_learning_rates_by_layer_are_those_of_a_run_without_features(tmp_path: Path) -> None:
+    found = []
+    for features in (True, False):
+        config = run(tmp_path, "small:vit", features)
+        config.model.image.layer_decay = 0.5
+        groups = build_optimizer(clip.build_model(config), config).param_groups
+        found.append({group["name"].partition(" layer")[0] + str(group["lr_factor"]) for group in groups})
+    assert found[0] == found[1]
+    assert any("0.5" in name for name in found[0])
 
 
 @pytest.mark.usefixtures("empty_cache")
