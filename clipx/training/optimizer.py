@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from timm.optim import create_optimizer_v2, list_optimizers
+from timm import optim as timm_optim
 from torch import nn
 
 from clipx.config.schema import OptimizerConfig, RunConfig, ScheduleConfig
@@ -128,9 +128,9 @@ def _optimizer(groups: Groups, config: RunConfig) -> torch.optim.Optimizer:
             f"optimizer.kind={kind} does not work with train.parallel=fsdp; allowed: {', '.join(OPTIMIZERS)}"
         )
     # the fused ones need Apex, and second-order ones the Hessian
-    names = list_optimizers(exclude_filters=["fused*", "bnb*", "adahessian"])
-    name = one_of(kind, [TIMM + name for name in names], "optimizer.kind").removeprefix(TIMM)
-    return create_optimizer_v2(groups, name, lr=lr)
+    known = timm_optim.list_optimizers(exclude_filters=["fused*", "bnb*", "adahessian"])  # type: ignore[attr-defined]
+    one_of(kind, [f"{TIMM}{name}" for name in known], "optimizer.kind")
+    return timm_optim.create_optimizer_v2(groups, kind.removeprefix(TIMM), lr=lr)  # type: ignore[attr-defined]
 
 
 def _component_settings(config: RunConfig) -> dict[str, tuple[float, float]]:
