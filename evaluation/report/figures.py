@@ -224,13 +224,15 @@ def line_plot(
     `limits`: of the y axis; None: those of the values.
     """
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
+    intervals = ["low", "high"] if any(line.spread for line in lines) else []
+    unknown = ("",) * len(intervals)
     rows: list[list[str | float]] = []
     with drawing(name, COLUMN, 230, [line.label for line in lines]) as (plot, axes):
         for line in lines:
             xs, ys = _downsample(line.x, most), _downsample(line.y, most)
             curve = plot.curve(line.label, line.seed)
             axes.plot(xs, ys, alpha=0.9, markersize=4 if len(xs) <= 12 else 0, **plot.style(line.label), **curve)
-            spread: Sequence[tuple[float, ...]] = line.spread or [()] * len(xs)
+            spread: Sequence[tuple[str | float, ...]] = line.spread or [unknown] * len(xs)
             seed = "" if line.seed is None else line.seed
             rows += [[line.label, seed, *point, *ends] for *point, ends in zip(xs, ys, spread, strict=True)]
             for at, interval in zip(line.x, line.spread, strict=False):
@@ -249,7 +251,6 @@ def line_plot(
             plain_ticks(axes.xaxis)
         else:
             axes.locator_params(axis="x", nbins=MAX_TICKS)
-        intervals = ["low", "high"] if any(line.spread for line in lines) else []
         return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,5 @@ def _numbers(data: Data) -> dict[str, list[Any]]:
         return shown(cell) if isinstance(cell, str) else cell
 
     rows = [[value(cell) for cell in row] for row in data.rows]
-    first, *others = rows or [[]]
-    short = [
-        [None if cell == above else cell for cell, above in zip(*pair, strict=True)]
-        for pair in zip(others, rows, strict=False)
-    ]
-    return {"columns": [shown(name) for name in data.columns], "rows": [first, *short] if rows else []}
+    short = [[None if cell == above else cell for cell, above in zip(*pair, strict=True)] for pair in pairwise(rows)]
+    return {"columns": [shown(name) for name in data.columns], "rows": [*rows[:1], *short]}
