@@ -94,14 +94,14 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
 OTHERS = {  # the same, but some of them are refused after torch is imported
-    "train recipe=choice": "objective=foo is not known; allowed: align_clip, clip, ",
+    "train recipe=choice": "objective=foo is not known; allowed: align_clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the folder that holds train/*.tar",
     "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
     "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
     "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
     "check recipe=demo model.text.pooling=mean": "model.text.pooling=mean needs a tower named hf:, not small:",
     "check recipe=demo model.text.pooling=max": "model.text.pooling=max is not known; allowed: class, last, mean",
-    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, clip, ",
+    "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, ",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
     "eval": "give one of RUN (a run directory) and model=",
     "eval checkpoint=x workers=-1": "workers=-1 is out of range",
