@@ -20,7 +20,7 @@ from clipx.models.towers.hf_towers import PooledText
 # block numbers in names of open_clip, timm and Hugging Face; in nested names (stages.2.blocks.5) the outer number
 BLOCK = re.compile(r"(?:^|\.)(?:resblocks|blocks?|stages|layers?|h)\.?(\d+)\.")
 # parameters of the input layer, among those before the blocks
-INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|(?:^|\.)(?:conv|bn)\d\.")
+INPUT = re.compile(r"emb|(?:cls|reg)_token|stem|ln_pre|norm_pre|(?:^|\.)(?:conv|bn)\d\.")
 # methods of timm and open_clip that prepare the tokens of an image, between patches and blocks
 PREPARING = ("_pos_embed", "_embeds")
 

@@ -94,6 +94,7 @@ def test_an_unknown_optimizer_is_refused(kind: str, parallel: str, message: str)
         ("open_clip:RN50", {"attnpool.positional_embedding": 5}),
         ("timm:efficientnet_b0", {"conv_stem.weight": 0, "bn1.bias": 0, "bn2.bias": 8}),
         ("timm:vit_tiny_patch16_224", {"cls_token": 0, "blocks.11.norm1.bias": 12, "norm.weight": 13}),
+        ("timm:vit_base_patch32_clip_224", {"norm_pre.weight": 0, "norm.weight": 13}),
         ("timm:convnext_atto", {"stem.0.weight": 0, "stages.3.blocks.1.gamma": 4, "head.norm.bias": 5}),
     ],
 )
