@@ -235,9 +235,10 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
     kind = str if str in kinds and isinstance(value, str) else kinds[0]
     if (value is None and NoneType in kinds) or kind is Any:
         return value
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_typed(get_args(kind)[0], element, key) for element in value]
-    if get_origin(kind) is dict and isinstance(value, Mapping):
+    origin = get_origin(kind)
+    if origin in (list, tuple) and isinstance(value, list):
+        return origin(_typed(get_args(kind)[0], element, key) for element in value)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
         return {str(name): _typed(get_args(kind)[1], element, f"{key}.{name}") for name, element in value.items()}
     if kind is float and not isinstance(value, bool):
         with suppress(TypeError, ValueError, OverflowError):
@@ -246,7 +247,7 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
         return str(value)
     if isinstance(value, str) and printable_line(value).split() != value.split():
         raise UserError(f"{key} has control characters: {printable_line(value)}")
-    if isinstance(value, get_origin(kind) or kind) and not (kind is int and isinstance(value, bool)):
+    if isinstance(value, origin or kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise UserError(f"{key}={value} must be {WORDS.get(kind, kind)}")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from clipx.config.setting import from_values
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
@@ -197,12 +197,10 @@ def _file(runs: Path, recipe: str) -> Path:
 
 def _read(file: Path) -> Design:
     try:
-        found: dict[str, Any] = load_json(file.read_text(encoding="utf-8"))
-        found |= {name: tuple(found[name]) for name in ("arms", "looks", "sets", "errors") if name in found}
-        design = Design(**found)
+        design = from_values(Design, load_json(file.read_text(encoding="utf-8")))
         check_looks(design.looks)
         if design.errors and len(design.errors) != len(design.looks):
             raise ValueError("not one error rate for each look")
         return design
-    except (UserError, ValueError, KeyError, TypeError) as error:
+    except (UserError, AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{file} is corrupt ({error!r}): restore it from a copy, or use another runs=DIR") from error

@@ -31,6 +31,7 @@ from clipx.run.folder import RunFolder
 from clipx.run.log import RunLog
 from clipx.utils.files import cache_home
 from clipx.utils.trust import PERMITTED, load_json, load_yaml, permit
+from evaluation.claims.design import Design, describe_claims, find_designs, store
 from evaluation.runs import results
 from evaluation.runs.reader import find
 from tests.helpers.commands import clipx_here
@@ -339,7 +340,10 @@ VALUES = st.one_of(
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
     st.just("../../PWNED"), st.just("${oc.env:HOME}"), st.just("pipe:touch PWNED"),
 )  # fmt: skip
-FILES = ("results.jsonl", "log.jsonl", "environment.json", "outcome.json", "timing.json", "checkpoint.json")
+FILES = (
+    "results.jsonl", "log.jsonl", "environment.json", "outcome.json", "timing.json", "checkpoint.json",
+    "artifacts/zeroshot-cifar10.json", "designs/clip_reg_mini.json",
+)  # fmt: skip
 
 
 def fields_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -368,7 +372,8 @@ def read_everything(run: Path) -> None:
         folder.divergence,
         lambda: folder.evaluation_seconds,
         lambda: results.read(run / "results.jsonl"),
-        lambda: [found.results for found in find([run])],
+        lambda: [(found.results, found.artifacts_of("confused")) for found in find([run])],
+        lambda: find_designs([run]),
         lambda: load_weights_of(run),
     ):
         try:
@@ -395,6 +400,10 @@ def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
         json.dumps({"step": 3, "bad_steps": 2, "checkpoint": None, "outcome": "diverged"})
     )
     (run / "timing.json").write_text(json.dumps({"evaluation_seconds": 1.0}))
+    (run / "artifacts").mkdir(exist_ok=True)
+    confused = {"kind": "confused", "classnames": ["a", "b"], "cells": [[0, 1, 2]]}
+    (run / "artifacts" / "zeroshot-cifar10.json").write_text(json.dumps(confused))
+    store(run, Design("clip_reg_mini", "abc", ("clip",), (3, 5), describe_claims("clip_reg_mini")))
     open_index(trained_run.parents[2] / "train")
     shutil.copytree(next((cache_home() / "index").iterdir()), run / "index")
     config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
@@ -407,7 +416,7 @@ def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return run, found
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=200)
 @given(data=st.data())
 def test_random_values_in_the_files_of_a_run_give_no_traceback(
     contents: tuple[Path, dict[str, Any]], data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
