@@ -30,10 +30,10 @@ def distribution_gap(image: Tensor, text: Tensor) -> float:
 
         2 E|x_i - y_j| - E|x_i - x_j| - E|y_i - y_j|   over i != j
 
-    The modality gap measures the distance of the means; this measures how the distributions differ besides. It is 0 in
-    expectation if they are equal, and may then be slightly below 0 (a bootstrap interval is then too wide). Liu et al.
-    2026 (arXiv 2604.00279) divide the modality gap in this way; we could not read their formula, and use the energy
-    distance. 0 for one pair.
+    The modality gap measures the distance of the means; this measures how the distributions differ besides. If they are
+    equal, it is below 0, by about the mean distance divided by n, because each side loses the mean of its own sample:
+    compare values of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not
+    read their formula, and use the energy distance. 0 for one pair.
     """
     check_sides(image, text)
     n = len(image)

@@ -100,9 +100,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             session.bad_samples += bad_samples
             bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
-                manager.wait()
-                log.notify(RunFolder(run).record_divergence(state.step, bad_steps).message(run))
-                return Outcome.DIVERGED
+                return _diverged(session, run, bad_steps)
 
             # Save
             if finished or stop_reason or (save and not bad_steps):
@@ -303,6 +301,14 @@ def _log_bad_samples(session: _Session) -> int:
         for line in session.bad_sample_file.add([name for _, names in found for name in names]):
             session.log.info(line)
     return sum(count for count, _ in found)
+
+
+def _diverged(session: _Session, run: Path, bad_steps: int) -> Outcome:
+    """Record and tell that the run has diverged; a checkpoint that could not be written is only logged."""
+    if missed := session.manager.missed():
+        session.log.info(missed)
+    session.log.notify(RunFolder(run).record_divergence(session.components.state.step, bad_steps).message(run))
+    return Outcome.DIVERGED
 
 
 def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:

@@ -3,9 +3,13 @@
 The cost (steps, FLOPs, GPU-hours, disk space) is calculated from a run's config.
 """
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+
+import torch
 
 from cli.report.claims import by_arm, hours
 from clipx import objectives
@@ -81,21 +85,26 @@ def moment_bytes(step: StepCost) -> int:
     return 2 * FLOAT32_BYTES * step.num_trainable
 
 
-def seconds_here(config: RunConfig, step_flops: int) -> float | None:
-    """Return the seconds of a training step on this machine, with random weights, pairs or features.
+def seconds_here(config: RunConfig, step_flops: int, jobs: int) -> float | None:
+    """Return the seconds of a training step on this machine, with random weights, pairs or features: median of three.
 
-    None if the step does too many FLOPs for a CPU, does not fit, or a tower is missing.
+    It has the cores that each of `jobs` runs at the same time has. None if the step does too many FLOPs for a CPU, does
+    not fit, or a tower is missing.
     """
+    threads = torch.get_num_threads()
     try:
         device = choose_device(config.train.device)
         if device.type == "cpu" and step_flops > MOST_FLOPS:
             return None
+        torch.set_num_threads(max(1, min(threads, len(os.sched_getaffinity(0)) // jobs)))
         with explain_out_of_memory("the batch", TRAIN_MEMORY_HINT):
             step = timed_steps(config, device)
             step()  # the first one is slower
-            return step()
+            return median(step() for _ in range(3))
     except UserError:
         return None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, out: Path) -> None:
@@ -120,7 +129,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         else:
             costs += [(config, cost) for config in seeds]
             numbers = f"{cost.steps:>9,} steps, each {_hours(cost.gpu_hours):>8} GPU-h {cost.disk / 1e9:6.2f} GB"
-            if (seconds := seconds_here(seeds[0], cost.step_flops)) is not None:
+            if (seconds := seconds_here(seeds[0], cost.step_flops, jobs)) is not None:
                 timed += [cost.steps * seconds] * len(seeds)
                 numbers += f", here {duration(cost.steps * seconds)}"
         found = Counter(states[RunFolder.of(config).path] for config in seeds)

@@ -335,9 +335,9 @@ def _check_overrides(overrides: list[str]) -> None:
 def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
     """Fill in recipe and name, check the values, and return the typed config; `from_arm`, `arms`: as `_expand`."""
     with_names.recipe = chosen = _choices(overrides)["recipe"]
+    typed = [o for o in overrides if key_of(o) not in from_arm]
     if OmegaConf.is_missing(with_names, "name"):
-        in_name = [o for o in overrides if key_of(o) not in from_arm]
-        with_names.name = _run_name(chosen, in_name, with_names.objective, Path(with_names.runs))
+        with_names.name = _run_name(chosen, typed, with_names.objective, Path(with_names.runs))
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
@@ -345,11 +345,11 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
             messages.refuse_missing(with_names, chosen)
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
-    permit("programs", _typed_programs(overrides))
-    permit("programs", [text_of(o) for o in overrides if key_of(o) == NOTIFY])
+    permit("programs", _typed_programs(typed))
+    permit("programs", [text_of(o) for o in typed if key_of(o) == NOTIFY])
     if config.log.notify and not is_permitted("programs", config.log.notify):
         raise UserError(f"{NOTIFY}={config.log.notify} starts a program: it may only be set on the command line")
-    permit("roots", [text_of(o) for o in overrides if key_of(o) == "data.root"])
+    permit("roots", [text_of(o) for o in typed if key_of(o) == "data.root"])
     refuse_new_root(config.data.source, config.data.root)
     load_plugins_of_file(config.plugins)
     check(config)

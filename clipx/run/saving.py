@@ -7,6 +7,7 @@ checkpoint, and that of a run that stops, are complete when `CheckpointManager.s
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -251,7 +252,8 @@ class CheckpointManager:
             return True
         if not self.policy.best_metric or step % self.measure_every:
             return False
-        found = {**self._metrics(), **self._latest, step: metrics}
+        failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
+        found = {**self._metrics(), **({} if failed else self._latest), step: metrics}
         best = distributed.rank() == 0 and self.policy.best_step(found) == step
         return bool(distributed.all_reduce_max(float(best)))
 
@@ -264,17 +266,19 @@ class CheckpointManager:
 
         Raises UserError: this checkpoint could not be written.
         """
-        try:
-            self.wait()
-            failed = False
-        except UserError:
-            failed = True
+        missed = self.missed()
         with_optimizer = self.keep_optimizer or not finished
-        if not background:
+        if background:
+            self._start_writing(state, metrics, with_optimizer)
+        else:
             state.save(self.run, metrics, with_optimizer)
             if distributed.rank() == 0:
                 self._clean_up(state.step)
-            return
+        if missed:
+            self.wait()
+            print(f"{missed}. Step {state.step} is written, so training goes on", file=sys.stderr)
+
+    def _start_writing(self, state: TrainState, metrics: Mapping[str, float], with_optimizer: bool) -> None:
         self._copies.reuse()
         snapshot = state.snapshot(metrics, with_optimizer, self._copies)
         if distributed.rank() == 0:
@@ -282,8 +286,15 @@ class CheckpointManager:
                 torch.cuda.synchronize()  # the copies are complete
             self._latest = {state.step: dict(metrics)}
             self._writing = self.thread.submit(self._write, snapshot)
-            if failed:
-                self.wait()
+
+    def missed(self) -> str:
+        """Wait for the thread; return why its checkpoint could not be written, or "" if it could."""
+        try:
+            self.wait()
+        except UserError as error:
+            self._latest = {}
+            return str(error)
+        return ""
 
     def wait(self) -> None:
         """Wait until the thread has written its checkpoint. Raises UserError: it could not be written."""

@@ -23,7 +23,8 @@ DIGITS = 40  # of an integer; seeds and sizes have at most 20
 DEPTH = 100  # of nested lists and objects
 VALUES = 100_000  # of a YAML file
 OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integers of YAML 1.1 in base 8 and 60
-FROM_FILES = ("", "file", "http", "https", "hf")  # schemes of URLs that a file may name: read without the user's keys
+# schemes of URLs that a file may name; hf: sends the user's token, but only to the hub
+FROM_FILES = ("", "file", "http", "https", "hf")
 PROGRAMS = re.compile(r"\b(pipe|gs|htgs|ais|scp|sftp|ftps):|\b(?!file:|https?:|hf:)[a-z][\w+.-]*://", re.IGNORECASE)
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 

@@ -174,6 +174,26 @@ def test_an_arm_names_no_url_whose_reader_is_a_program(tmp_path: Path, url: str)
         load_recipe(tmp_path / "r.yaml")
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        r"data.urls=[pipe\:touch\ PWNED]",  # Hydra removes the backslashes
+        'data.urls=["x::{pip,pip}e:touch PWNED"]',  # webdataset expands the braces
+        "data.root=new",  # scenes would be rendered into it
+    ],
+)
+def test_an_arm_permits_nothing_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str) -> None:
+    monkeypatch.setenv(PERMITTED, "{}")
+    monkeypatch.chdir(tmp_path)
+    urls = "data: {source: webdataset, num_samples: 128, cache: none, max_bad_rate: 0.9, evaluation: []}\n"
+    (tmp_path / "r.yaml").write_text(
+        f"defaults: [demo]\n{urls if 'urls' in override else ''}arms: {json.dumps({'a': [override]})}\n"
+    )
+    done = clipx_here("check", "recipe=r", "arm=a", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (tmp_path / "PWNED").exists() and not (tmp_path / "new").exists()
+
+
 def test_a_program_on_the_command_line_is_started(tmp_path: Path, shards: Path) -> None:
     (tmp_path / "r.yaml").write_text(
         "defaults: [demo]\ndata: {source: webdataset, num_samples: 128, cache: none, evaluation: []}"

@@ -134,7 +134,7 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
 
 @pytest.mark.parametrize("background", [True, False])
 def test_after_a_failed_checkpoint_the_next_one_is_written_at_once_or_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, background: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], background: bool
 ) -> None:
     def fail(*arguments: object, **tensors: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -153,6 +153,7 @@ def test_after_a_failed_checkpoint_the_next_one_is_written_at_once_or_raises(
     saved.step = 20
     manager.save(saved, {}, finished=False, background=background)
     assert [path.name for path in checkpoints(tmp_path)] == ["step_00000020"]
+    assert "step_00000015 could not be written" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_is_being_written_counts_for_the_best(tmp_path: Path, gate: Event) -> None:
@@ -162,6 +163,19 @@ def test_a_checkpoint_that_is_being_written_counts_for_the_best(tmp_path: Path, 
     saved.step = 6
     manager.save(saved, {"loss": 1.0}, finished=False, background=True)
     assert [manager.due(9, {"loss": loss}) for loss in (2.0, 0.5)] == [False, True]
+
+
+def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, saved = settings(tmp_path), state()
+    config.train.keep_best, config.log.geometry_every = "min:loss", 3
+    manager = CheckpointManager(config, tmp_path)
+    monkeypatch.setattr(Snapshot, "write", lambda *_: (_ for _ in ()).throw(UserError("full")))
+    saved.step = 6
+    manager.save(saved, {"loss": 1.0}, finished=False, background=True)
+    manager.thread.shutdown()
+    assert manager.due(9, {"loss": 2.0})
 
 
 def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Path) -> None:
