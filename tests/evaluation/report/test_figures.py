@@ -61,7 +61,7 @@ def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_font
     lines = [Line("a", [1, 2], [3, 4], seed=5), Line("b", [1], [0.5], spread=[(0, 1)])]
     figure = line_plot("a", "", lines, "step", "loss")
     assert figure.data.columns == ["curve", "seed", "step", "loss", "low", "high"]
-    assert figure.data.rows == [["a", 5, 1, 3], ["a", 5, 2, 4], ["b", "", 1, 0.5, 0, 1]]
+    assert figure.data.rows == [["a", 5, 1, 3, "", ""], ["a", 5, 2, 4, "", ""], ["b", "", 1, 0.5, 0, 1]]
     assert figure.pdf.startswith(b"%PDF") and b"/Type3" not in figure.pdf and b"/FontFile2" in figure.pdf
     assert "currentColor" in figure.body and "#000" not in figure.body and "black" not in figure.body
     assert dict(mpl.rcParams) == before, "matplotlib's options are restored"
