@@ -118,7 +118,11 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     console.print(Text(page.lead(one, title), style="bold"))
     if not one.ranked:
         return
-    table = Table(box=box.SIMPLE, caption=INTERVAL, caption_justify="left")
+    seeds = min(len(method.values[one.by]) for method in one.ranked)
+    caption = (
+        INTERVAL if seeds >= methods.MIN_SEEDS else f"[no interval and no rank by fewer than {methods.MIN_SEEDS} seeds]"
+    )
+    table = Table(box=box.SIMPLE, caption=caption, caption_justify="left")
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"
     for column in ("rank", "method", score_name, to_reference, GEOMETRY, "seeds"):

@@ -57,8 +57,8 @@ class Geometry(CaptionTask):
                 **{name: batches.quantile(q, dim=1) for name, q in QUANTILES.items()},
             }
             for metric, values in by_batch.items():
-                single = (float(values[0]),) * 3  # value, low and high are equal: one batch gives no interval
-                estimate = t_interval(values.tolist()) if len(values) > 1 else single
+                mean = (float(values.mean()),) * 3  # value, low and high are equal: two batches give no useful interval
+                estimate = t_interval(values.tolist()) if len(values) > 2 else mean
                 rows.append(self._row(dataset, metric, *estimate, batches.numel()))
         artifact = {"kind": "geometry", "margins": histogram(batches), "pca": principal_components(*few)}
         return Score(rows, artifact)

@@ -233,7 +233,7 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     Raises UserError: no image has a caption; there is one folder, or one is named as folders of splits are.
     """
     if not images.is_dir():
-        raise UserError(f"no folder {images}")
+        raise UserError(f"data.root={config.root}: no folder {images}")
     paths = images_below(images)
     if not paths:
         raise UserError(f"{images} has no images ({', '.join(SUFFIXES)})")
