@@ -235,7 +235,8 @@ def _memory(model: ModelConfig, side: str) -> Path:
     """Return the file that keeps the digest of a tower; other settings, files or libraries have another file."""
     tower = getattr(model, side)
     settings = [getattr(tower, key, None) for key in IDENTITY]
-    local = [path for path in (tower.name.partition(":")[2], tower.pretrained or "") if Path(path).exists()]
+    # an empty path would be the current folder
+    local = [path for path in (tower.name.partition(":")[2], tower.pretrained) if path and Path(path).exists()]
     versions = [version("clipx"), _versions()]  # a new version of clipx may build a tower in another way
     key = [
         FORMAT,
