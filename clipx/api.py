@@ -51,7 +51,7 @@ class _Shown:
 
 @dataclass(frozen=True, repr=False)
 class Runs(_Shown):
-    """Run folders. The tables are read anew each time."""
+    """Run folders. Each table is read from the files when you ask for it."""
 
     folders: list[Path]
 
@@ -159,7 +159,7 @@ def train(recipe: str, seeds: int | Sequence[int] = 1, overrides: Sequence[str] 
     A diverged run is named on stderr, and the next seed follows: `compare` counts diverged seeds.
 
     Raises:
-        UserError: wrong settings or data, before the first run; or another process trains the run.
+        UserError: settings or data are wrong (no run is started then), or another process is training the run.
         Fault: a run stopped early and was saved; call `train` again to resume.
     """
     from cli.settings.compose import compose_run

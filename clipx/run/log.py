@@ -56,7 +56,10 @@ class RunLog:
         self.bar.print(text)
 
     def notify(self, message: str) -> None:
-        """Run log.notify with a message on its stdin, unless only a file names it; a failure is only printed."""
+        """Run log.notify and give it the message on stdin. Do not run a command that the user has not typed.
+
+        If the command fails, its error is printed, and the run goes on.
+        """
         if not self.active or self.command is None:
             return
         if not is_permitted("programs", self.command):  # config.yaml of somebody else

@@ -61,7 +61,7 @@ class ThroughputMeter:
     """
 
     def __init__(self, timer: StepTimer, gpus: int = 0, at_peak: float | None = None) -> None:
-        """`gpus`: their number, 0 on CPUs; `at_peak`: images/s of one at its peak, from `cost.images_at_peak`."""
+        """`gpus`: number of GPUs, 0 on CPUs; `at_peak`: images/s of one GPU at its peak (`cost.images_at_peak`)."""
         self.timer, self.gpus, self.at_peak = timer, gpus, at_peak
         self.start = time.perf_counter()
         self.first_batch: float | None = None  # seconds until the first batch; None again after it is reported

@@ -26,7 +26,7 @@ PREPARING = ("_pos_embed", "_embeds")
 
 
 class Before(nn.Module):
-    """What a tower computes before its last n blocks: their input. Takes over the tower."""
+    """The part of a tower before its last n blocks; returns the input of these blocks. It keeps the tower itself."""
 
     def __init__(self, body: nn.Module, n: int, setting: str) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def test_a_gap_splits_the_groups_and_centring_joins_them(task: str, tmp_path: Pa
 
 @pytest.mark.parametrize("task", ["clustering", "caption_clustering"])
 def test_random_embeddings_are_at_chance(task: str, tmp_path: Path) -> None:
-    """The mean over 20 models; the interval of one model is over starts of k-means only."""
+    """Compare the mean over 20 models, because the interval of one model shows only how the starts of k-means vary."""
     make = fakes.labelled(tmp_path / "x", CLASSES, test=SIDE)
     spec = make if task == "clustering" else fakes.captioned(tmp_path / "y", (5,) * 20)
     data = open_dataset(spec)

@@ -79,7 +79,7 @@ def test_a_tokenizer_with_more_ids_than_the_tower_has_embeddings_is_refused(tmp_
 def test_a_tokenizer_of_the_hub_or_of_open_clip_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """What the hub would return is read from a folder."""
+    """A folder stands in for the hub."""
     import transformers
 
     folder = write_distilbert(tmp_path / "folder")
@@ -105,7 +105,8 @@ def test_special_tokens_that_no_text_has_need_no_embedding(tmp_path: Path) -> No
     (folder / "vocab.txt").write_text("\n".join([line for line in lines if line != "[MASK]"] + ["[MASK]"]) + "\n")
     shape = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(shape | {"vocab_size": len(lines) - 1}))
-    tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
+    tokens = tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))(["a red circle"])
+    assert int(tokens.max()) < len(lines) - 1, "every id has an embedding"
 
 
 def test_the_error_of_a_missing_tokenizer_names_what_is_needed(tmp_path: Path, no_hub: None) -> None:
