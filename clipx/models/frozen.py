@@ -109,7 +109,7 @@ def whole_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
     model = config.model
     image, text = replace(model.image, trainable_blocks=0), replace(model.text, trainable_blocks=0)
     whole = replace(config, model=replace(model, image=image, text=text))
-    towers = {side: getattr(model, side) for side in frozen_towers(config)}
+    towers = {side: getattr(model, side) for side in SIDES if config.data.features}
     scaled = [side for side, tower in towers.items() if tower.trainable_blocks and tower.standardise]
     return {side: _describe(whole, side) for side in scaled}
 
