@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv-lowest
 	sed -nE 's/^ *"([A-Za-z0-9_-]+)(\[.*\])?>=([0-9.]+).*/\1==\3/p' pyproject.toml > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --upgrade pip
-	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev,slurm]'
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev]'
 	touch $@
 
 $(BIN)/uv:
