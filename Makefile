@@ -9,7 +9,7 @@ TORCH := 2.14.1# the release that `make constraints` pins
 # one process a core with one thread each: more compete for the cores, and each process takes 2 GB of memory
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadgroup
 
-.PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-eval bench-table bench-index bench-data chaos clean
+.PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-table bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-mini-finetune reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train tune-mini
@@ -199,9 +199,6 @@ bench-rule: $(READY) ## error rates and power of the verdicts in simulated exper
 
 bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
-
-bench-eval: $(READY) ## evaluation against scikit-learn and clip-benchmark: time and memory; on an idle machine
-	$(BIN)/python -m tests.bench.evaluation
 
 chaos: $(READY) ## kill a run on two processes KILLS=20 times and compare its weights bit for bit; SEED=N repeats the kills
 	$(BIN)/python -m tests.bench.chaos $(or $(KILLS),20) $(SEED)
