@@ -13,7 +13,6 @@ from clipx.run.folder import RunFolder
 
 # the smallest data set that has every split of `scenes`
 SCENES = ScenesConfig(image_size=32, num_train=256, test_images=24, test_pairs=8)
-SCENES_SETTINGS = [f"data.scenes.{name}={getattr(SCENES, name)}" for name in ("num_train", "test_images", "test_pairs")]
 
 
 def folder_of_test_run(factory: pytest.TempPathFactory, worker: str) -> Path:
