@@ -3,9 +3,13 @@
 b: pairs of one rank, B: pairs of all ranks, E: embedding width, L: tokens of a text.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # torch takes a second, and `clipx ls runs`, for example, does not need it
+    from torch import Tensor
 
 
 @dataclass
@@ -52,7 +56,7 @@ class Part:
         """
         return totals
 
-    def select(self, mask: Tensor) -> "Part":
+    def select(self, mask: Tensor) -> Part:
         """Return this process's part of `x[mask]`, for tensors x [B, ...] and mask bool [B]."""
         return self
 

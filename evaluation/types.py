@@ -1,25 +1,27 @@
 """Shared types: feature requests, settings, encoders, data sets, tasks and result rows."""
 
+from __future__ import annotations
+
 import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from PIL.Image import Image
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from clipx.errors import printable
 
-if TYPE_CHECKING:  # it imports open_clip, which is slow
+if TYPE_CHECKING:  # slow imports that reading runs does not need
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+    from torch import Tensor
+
     from clipx.models.frozen import FrozenTower
 
 Kind = Literal["labelled", "captioned", "pairs", "choices", "many_to_many", "associations"]
 View = Literal["images", "prompts", "captions"]
-Device = torch.device | str
+Device: TypeAlias = "torch.device | str"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Settings:
 
 
 DEFAULTS = Settings()
-Features = dict[FeatureRequest, Tensor]  # request -> float32 [n, E] on the CPU, rows in the data set's order
+Features: TypeAlias = "dict[FeatureRequest, Tensor]"  # request -> float32 [n, E] on the CPU, rows as in the data set
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Encoder:
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     # "image", "text" -> frozen tower whose stored features `image` or `text` takes instead of pixels or tokens
-    frozen_towers: "dict[str, FrozenTower[Any]]" = field(default_factory=dict)
+    frozen_towers: dict[str, FrozenTower[Any]] = field(default_factory=dict)
 
 
 class Dataset(Protocol):

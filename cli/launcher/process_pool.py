@@ -18,10 +18,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
-import torch
-
 from clipx.errors import REQUEUE, UserError
-from clipx.utils.device import JOBS
 from clipx.utils.interrupts import end_with_parent
 
 Argument = TypeVar("Argument")
@@ -58,6 +55,8 @@ class Pool:
 
     def __init__(self, gpus: list[str]) -> None:
         """`gpus`: CUDA_VISIBLE_DEVICES of each slot."""
+        from clipx.utils.device import JOBS  # imports torch
+
         cores = len(os.sched_getaffinity(0))
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
         os.environ[JOBS] = str(len(gpus))
@@ -110,6 +109,8 @@ class Pool:
         for slot in self._slots:
             if slot.executor is not None:
                 slot.executor.shutdown()
+        from clipx.utils.device import JOBS
+
         os.environ.pop(JOBS, None)
 
 
@@ -130,6 +131,8 @@ def gpus_of_each_job(jobs: int | None, processes: int) -> list[str]:
 
     Raises UserError: more GPUs are needed than this machine has.
     """
+    import torch  # slow, and needed only once runs start
+
     gpus = torch.cuda.device_count() if processes else 0
     most = max(1, gpus // max(1, processes))
     if gpus and jobs is not None and jobs > most:

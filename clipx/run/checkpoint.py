@@ -12,26 +12,22 @@ A folder is written under a temporary name and then renamed, so it is always com
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import Fault, UserError, one_line
-from clipx.models.temperature import PATHS
 from clipx.types import Progress
 from clipx.utils.trust import load_json
 
-if TYPE_CHECKING:  # it imports open_clip, which is slow
+if TYPE_CHECKING:  # slow: a report, for example, loads no weights
+    from torch import Tensor, nn
+
     from clipx.models.clip import ClipModel
 
 WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.json"
@@ -39,12 +35,6 @@ TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
 STEP_FOLDER = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
 BEST = "best"  # link in checkpoints/ to the best checkpoint
 UNFINISHED = re.compile(rf"\.{STEP_FOLDER.pattern}\..+")  # temporary folder left behind by a killed run
-DTYPES = {  # names of safetensors
-    torch.bool: "BOOL", torch.uint8: "U8", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
-    torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
-    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
-}  # fmt: skip
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -163,6 +153,8 @@ def progress_of(path: Path, config: RunConfig) -> Progress:
     Without a schedule, tau does not depend on the progress, and the result is a constant. Raises UserError: the
     manifest is missing or corrupt.
     """
+    from clipx.models.temperature import PATHS
+
     if config.temperature.kind not in PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
     manifest = read_manifest(path)
@@ -202,15 +194,17 @@ def check_towers(model: "ClipModel", path: Path) -> None:
             )
 
 
-def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, Tensor]:
+def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, "Tensor"]:
     """Read weights of a checkpoint folder. Raises UserError: the file is missing or unreadable."""
+    from safetensors.torch import load_file
+
     try:
         return load_file(path / name)
     except Exception as error:  # a missing file, or the error type of safetensors
         raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
 
 
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> None:
+def set_weights(model: "nn.Module", weights: Mapping[str, "Tensor"], file: Path) -> None:
     """Copy the weights of a file into a model. Raises UserError: they are of another model."""
     own = model.state_dict()
     for key in sorted(own.keys() | weights.keys()):
@@ -220,7 +214,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], file: Path) -> 
         if own[key].is_floating_point() != weights[key].is_floating_point():
             kinds = f"{key} is {weights[key].dtype} there, {own[key].dtype} in this run"
             raise UserError(f"{file} is of another model: {kinds}")
-    from clipx.models.parallel import shard_like  # here, because FSDP imports slowly and a report loads no weights
+    from clipx.models.parallel import shard_like
 
     model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
 
@@ -229,37 +223,3 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class HashedFile:
-    """A file whose SHA-256 is computed while it is written, so that nothing is read back."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.sha256 = hashlib.sha256()
-
-    def write(self, data: bytes | memoryview) -> int:
-        """Write bytes and return their number, as `torch.save` expects."""
-        self.sha256.update(data)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed when it is closed."""
-
-
-def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors in the format of safetensors: length of the header in 8 bytes, header, values of each tensor.
-
-    `safetensors.torch.save_file` writes the same bytes, but only to a path, so its file would be hashed in a second
-    pass. Wide types come first, which aligns all values. Source: https://github.com/huggingface/safetensors#format
-    """
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
-    entries, end = {}, 0
-    for name, tensor in ordered:
-        start, end = end, end + tensor.nbytes
-        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    header += b" " * (-len(header) % 8)
-    file.write(len(header).to_bytes(8, "little") + header)
-    for _, tensor in ordered:  # contiguous copies, of weights in channels_last, exist one at a time
-        file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

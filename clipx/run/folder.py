@@ -18,13 +18,11 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 from omegaconf import OmegaConf
 
-from clipx import distributed
 from clipx.config.schema import ARM_PREFIX, PUBLISHED_PREFIXES, REMOVED, RunConfig
 from clipx.config.setting import check, from_values, settings_of
 from clipx.errors import UserError, one_line
@@ -34,7 +32,11 @@ from clipx.utils.lock import hold
 from clipx.utils.plugins import load_plugins_of_file
 from clipx.utils.trust import load_json, load_yaml, refuse_new_root
 
+if TYPE_CHECKING:  # slow: the functions of a run in training import it themselves
+    import torch
+
 CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
+WANDB_ID = "wandb_id"  # holds the id of the run on W&B
 RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
 TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
@@ -191,6 +193,8 @@ class RunFolder:
         """Write outcome.json on rank 0; all ranks call this."""
         found = self.checkpoints
         diverged = Diverged(step, bad_steps, f"checkpoints/{found[-1].name}" if found else None)
+        from clipx import distributed
+
         if distributed.rank() == 0:
             write_text(self.path / OUTCOME, json.dumps(asdict(diverged)) + "\n")
         return diverged
@@ -214,7 +218,7 @@ class RunFolder:
         return hold(self.path / "train.lock", f"{self.path} is being trained", instead)
 
 
-def record_environment(run: Path, device: torch.device, step: int, more: Mapping[str, Any] | None = None) -> None:
+def record_environment(run: Path, device: "torch.device", step: int, more: Mapping[str, Any] | None = None) -> None:
     """Write environment.json of a run: the current environment and the entries of `more`. Only rank 0 calls this.
 
     When a run resumes at `step`, only the entries that have changed are added, as file["later"]["step_<step>"].
@@ -235,7 +239,11 @@ def record_environment(run: Path, device: torch.device, step: int, more: Mapping
         write_text(path, json.dumps(known, indent=1))
 
 
-def _current(device: torch.device) -> dict[str, Any]:
+def _current(device: "torch.device") -> dict[str, Any]:
+    import torch
+
+    from clipx import distributed
+
     return {
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},

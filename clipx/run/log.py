@@ -12,7 +12,7 @@ from typing import Any
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import one_line
-from clipx.run.folder import LOG, RunFolder, rows_of
+from clipx.run.folder import LOG, WANDB_ID, RunFolder, rows_of
 from clipx.run.log_writers import TensorBoard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.terminal import ProgressBar
@@ -20,7 +20,6 @@ from clipx.utils.trust import is_permitted
 
 EARLIER = "log.earlier.jsonl"  # the log of a run that was started again
 NOTIFY_SECONDS = 60  # after which log.notify is stopped
-WANDB_ID = "wandb_id"  # file in the run directory with the id of its W&B run
 
 
 class RunLog:

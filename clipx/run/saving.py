@@ -4,6 +4,7 @@ During training, rank 0 copies the state to CPU memory, and a thread writes the 
 checkpoint, and that of a run that stops, are complete when `CheckpointManager.save` returns.
 """
 
+import hashlib
 import json
 import math
 import shutil
@@ -13,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from timm.utils.model_ema import ModelEmaV3
@@ -33,7 +34,6 @@ from clipx.run.checkpoint import (
     TABLE,
     TRAINING,
     WEIGHTS,
-    HashedFile,
     checkpoints,
     folder,
     load_weights,
@@ -43,12 +43,17 @@ from clipx.run.checkpoint import (
     run_of,
     step_of,
     verify,
-    write_tensors,
 )
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
 
 MetricsByStep = Mapping[int, Mapping[str, float]]  # step of a checkpoint -> metrics measured there
+DTYPES = {  # names of safetensors
+    torch.bool: "BOOL", torch.uint8: "U8", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
+    torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
+}  # fmt: skip
 SIGNS = {"min": 1.0, "max": -1.0}  # of train.keep_best
 
 
@@ -381,3 +386,37 @@ def _write_error(path: Path, error: OSError) -> str:
         f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room, then run "
         "the same command to resume"
     )
+
+
+class HashedFile:
+    """A file whose SHA-256 is computed while it is written, so that nothing is read back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write bytes and return their number, as `torch.save` expects."""
+        self.sha256.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed when it is closed."""
+
+
+def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors in the format of safetensors: length of the header in 8 bytes, header, values of each tensor.
+
+    `safetensors.torch.save_file` writes the same bytes, but only to a path, so its file would be hashed in a second
+    pass. Wide types come first, which aligns all values. Source: https://github.com/huggingface/safetensors#format
+    """
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    entries, end = {}, 0
+    for name, tensor in ordered:
+        start, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    file.write(len(header).to_bytes(8, "little") + header)
+    for _, tensor in ordered:  # contiguous copies, of weights in channels_last, exist one at a time
+        file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from clipx.config.setting import from_values
 from clipx.errors import UserError, one_line, printable_line
-from clipx.run.folder import RESULTS, Diverged, RunFolder
-from clipx.run.log import WANDB_ID
+from clipx.run.folder import RESULTS, WANDB_ID, Diverged, RunFolder
 from clipx.run.log_writers import start_wandb
 from clipx.utils.files import content_hash, write_text
 from clipx.utils.lock import turn

@@ -10,7 +10,8 @@ import pytest
 
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run.log import WANDB_ID, RunLog
+from clipx.run.folder import WANDB_ID
+from clipx.run.log import RunLog
 from clipx.run.log_writers import check_wandb, numbers
 from tests.helpers.folder import settings
 from tests.helpers.runs import log

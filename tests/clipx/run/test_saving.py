@@ -19,7 +19,6 @@ from torch import nn
 from clipx.errors import Fault, UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
-    HashedFile,
     checkpoints,
     file_sha256,
     load_weights,
@@ -27,9 +26,8 @@ from clipx.run.checkpoint import (
     resolve,
     step_of,
     verify,
-    write_tensors,
 )
-from clipx.run.saving import CheckpointManager, RetentionPolicy, Snapshot, TrainState, resume
+from clipx.run.saving import CheckpointManager, HashedFile, RetentionPolicy, Snapshot, TrainState, resume, write_tensors
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 
