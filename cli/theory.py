@@ -9,8 +9,7 @@ from cli.settings.arguments import split_given
 from clipx.config.setting import parse
 from clipx.errors import UserError
 from clipx.theory import THEORY
-from clipx.theory.experiment import Experiment
-from clipx.theory.figures import write_figure
+from clipx.theory.experiment import Experiment, write_figure
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import CheckedClaim

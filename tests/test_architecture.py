@@ -35,7 +35,6 @@ ENTRIES = (
 COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a command
 # Short files with one importer that stay: file -> why a reader wants it by itself
 SHORT = {
-    "cli.eval.find": "which runs a pattern means: no part of evaluating them",
     "cli.launcher.worker": "the program of a worker process, which torchrun starts by its name",
     "clipx.training.geometry_probe": "train.py, the story of a run, calls it once",
     "clipx.training.stop_signals": "train.py, the story of a run, calls it once",

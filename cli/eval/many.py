@@ -1,6 +1,10 @@
-"""`clipx eval RUN...`: evaluate one model, or several runs one after another or at the same time."""
+"""`clipx eval RUN...`: evaluate one model, or several runs one after another or at the same time.
+
+RUN is a run folder, a checkpoint, a pattern or a folder of runs.
+"""
 
 import contextlib
+import glob
 import io
 import sys
 import time
@@ -16,16 +20,15 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.eval import one
-from cli.eval.find import find_runs
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from clipx.config.evaluation import EvalConfig
 from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
-from clipx.run.folder import RunFolder
+from clipx.run.folder import OUTCOME, RunFolder, natural_order, run_folders
 from clipx.utils.plugins import load_plugins
 from clipx.utils.terminal import duration, stdout_console
 from evaluation.tasks.rows import HEADLINE
-from evaluation.types import Result
+from evaluation.types import Result, first_names
 
 
 def evaluate(config: EvalConfig, arguments: list[str]) -> None:
@@ -63,6 +66,41 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
     if failures:
         named = f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}"
         raise most_severe(list(failures.values()))(f"{named}; the lines above say why")
+
+
+def find_runs(arguments: list[str]) -> list[str]:
+    """Return the runs and checkpoints that the arguments name, each once.
+
+    In a folder of runs, a run with neither a checkpoint nor a recorded divergence is skipped and named in one line.
+
+    Raises UserError: a pattern matches nothing, or all runs of a folder would be skipped.
+    """
+    found, skipped = dict[str, None](), list[str]()
+    for argument in arguments:
+        for path in _matches(argument):
+            if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
+                found[str(path)] = None  # also a missing path: the evaluation reports the error
+                continue
+            runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
+            usable = [run for run in runs if checkpoints.checkpoints(run) or (run / OUTCOME).is_file()]
+            if not usable:
+                raise UserError(f"no run with a checkpoint at or below {path}")
+            found |= {str(run): None for run in usable}
+            skipped += [str(run) for run in runs if run not in usable]
+    if skipped:
+        print(f"skipped, no checkpoint: {first_names(skipped)}", file=sys.stderr)
+    return list(found)
+
+
+def _matches(argument: str) -> list[Path]:
+    """Return the argument as a path, or the folders that match it if it is a pattern."""
+    if not glob.has_magic(argument) or Path(argument).exists():
+        return [Path(argument)]
+    matching = map(Path, glob.glob(argument, recursive=True))  # noqa: PTH207 - a pattern may be absolute
+    found = sorted(filter(Path.is_dir, matching), key=natural_order)
+    if not found:
+        raise UserError(f"no folder matches {argument}")
+    return found
 
 
 def _by_alpha(rows: list[Result]) -> dict[str, list[Result]]:

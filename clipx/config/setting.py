@@ -45,9 +45,10 @@ def between(low: float, high: float) -> Rule:
     return lambda v: low <= v <= high, f"{low:g}..{high:g}"
 
 
-def each(rule: Rule) -> Rule:
-    """Return the rule that allows one or more values, each of which `rule` allows."""
-    return lambda values: bool(values) and all(rule[0](v) for v in values), rule[1]
+def each(rule: Rule, different: int = 1) -> Rule:
+    """Return the rule that allows lists of values that `rule` allows, with at least `different` different ones."""
+    allowed = rule[1] if different == 1 else f"{different} or more different numbers, each {rule[1]}"
+    return lambda values: len(set(values)) >= different and all(rule[0](v) for v in values), allowed
 
 
 AT_LEAST_0, AT_LEAST_1 = at_least(0), at_least(1)

@@ -14,10 +14,9 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, ndtr, softmax
 
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, each, setting
 from clipx.errors import UserError
-from clipx.theory.experiment import Array, each
-from clipx.theory.figures import Curve, Panel
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.verdict import Check, CheckedClaim, near
 
 P_ZETA = np.array([1 / 3, 2 / 3])  # of the two values of zeta in Corollary 5.7

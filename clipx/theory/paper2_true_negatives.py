@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clipx.config.setting import POSITIVE, at_least, setting
-from clipx.theory.experiment import Array, each
-from clipx.theory.figures import Curve, Panel
+from clipx.config.setting import POSITIVE, at_least, each, setting
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.utils.figures import GREY
 from clipx.verdict import Check, CheckedClaim
 

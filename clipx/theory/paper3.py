@@ -10,9 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, Rule, setting
-from clipx.theory.experiment import Array, each
-from clipx.theory.figures import Curve, Panel
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, Rule, each, setting
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.utils.figures import GREY
 from clipx.verdict import Check, CheckedClaim, half_width
 

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from clipx.config.setting import ALPHA, AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
-from clipx.theory.experiment import Array, each
-from clipx.theory.figures import Curve, Panel
+from clipx.config.setting import ALPHA, AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, each, setting
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.utils.figures import GREY
 from clipx.verdict import Check, CheckedClaim, near
 

@@ -40,13 +40,6 @@ def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3)
     return figure, figure.subplots(rows, columns)
 
 
-def reference_line(axes: Any, y: float, label: str) -> None:
-    """Draw a dotted horizontal line with a label at its left end."""
-    axes.axhline(y, color=GREY, linewidth=1, linestyle=":", zorder=1)
-    place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
-    axes.annotate(label, (0.01, y), color=GREY, fontsize=8.5, **place)
-
-
 def plain_ticks(axis: Any) -> None:
     """Label the ticks of a logarithmic axis with plain numbers: powers of ten, if there is room 2 and 5 times these.
 

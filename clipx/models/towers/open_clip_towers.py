@@ -1,5 +1,6 @@
-"""Towers of open_clip, with the configurations of clipx in configs/ (mini-48, micro-48, ...)."""
+"""Towers of open_clip, with the configurations of clipx in configs/ (mini-48, micro-48, ...), and their weights."""
 
+import pickle
 import sys
 import textwrap
 import warnings
@@ -9,7 +10,7 @@ from typing import Any
 
 import open_clip
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clipx import distributed
 from clipx.config.schema import TowerConfig
@@ -20,12 +21,14 @@ from clipx.models.towers import (
 )
 from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
 from clipx.models.towers.positions import fit_positions
-from clipx.models.towers.weight_files import read_file, settings_of
 from clipx.types import Inputs, Pixels, Tokens
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import did_you_mean
 
 LONGEST = 200  # characters of a reason in a message
+LFS = b"version https://git-lfs"
+PREFIXES = ("_orig_mod.", "model.")  # of torch.compile, and of a module that holds the model; open_clip removes module.
+BIG_VISION = (".npz", ".npy")  # files that open_clip converts itself
 
 
 @cache
@@ -119,7 +122,7 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
     `own`: the sizes stated with published weights, else those of the model's configuration.
     """
     is_local = Path(file).is_file()
-    shown = settings_of(read_file(file)) if is_local else {}
+    shown = _settings_of(_read_file(file)) if is_local else {}
     if is_local and f"{model}-quickgelu" in open_clip.list_models() and distributed.rank() == 0:
         print(f"{file}: weights trained with QuickGELU, as OpenAI's, need open_clip:{model}-quickgelu", file=sys.stderr)
     length = shown.pop("context_length", own[1])  # for another length open_clip would interpolate the positions
@@ -159,6 +162,46 @@ def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: 
             device=torch.get_default_device(),
             **bias,
         )
+
+
+def _read_file(file: str) -> dict[str, Tensor]:
+    """Return the tensors of a file by name; {} for a file of big_vision.
+
+    Raises UserError: a Git LFS pointer, a pickled module, names with a prefix, or not a file of weights.
+    """
+    path = Path(file)
+    if path.suffix in BIG_VISION:
+        return {}
+    with path.open("rb") as opened:
+        if opened.read(len(LFS)) == LFS:
+            raise UserError(f"{file} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of torch, about the file's pickle protocol
+            found: Any = open_clip.factory.load_state_dict(file)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{file} holds Python objects, such as a whole module, which are not loaded because loading them runs "
+            "code: save module.state_dict() instead"
+        ) from error
+    except Exception as error:  # torch.load and safetensors raise many types
+        raise UserError(f"{file} cannot be read as weights: {one_line(error)}") from error
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UserError(f"{file} holds other values than tensors: save module.state_dict()")
+    for prefix in PREFIXES:
+        if found and all(name.startswith(prefix) for name in found):
+            raise UserError(f"{file}: all names start with {prefix}: save the state_dict() of the module inside")
+    return found
+
+
+def _settings_of(weights: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the settings of a model that its weights show: context_length and init_logit_bias, each if known."""
+    found: dict[str, Any] = {}
+    for name in ("text.positional_embedding", "positional_embedding"):
+        if name in weights:
+            found["context_length"] = len(weights[name])
+    if "logit_bias" in weights:
+        found["init_logit_bias"] = float(weights["logit_bias"].flatten()[0])
+    return found
 
 
 def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception) -> UserError:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from cli.eval import many, one
-from cli.eval.find import find_runs
 from cli.report.command import report
 from cli.settings.compose import compose_evals
 from clipx.config.evaluation import EvalConfig
@@ -72,13 +71,13 @@ def test_folders_and_patterns_select_runs_and_runs_without_a_checkpoint_are_name
     runs = [str(trained(tmp_path, "a", seed).relative_to(tmp_path)) for seed in (10, 2)]
     failed_start(tmp_path, "b")
     monkeypatch.chdir(tmp_path)
-    assert find_runs(["runs"]) == runs[::-1]
+    assert many.find_runs(["runs"]) == runs[::-1]
     assert capsys.readouterr().err == "skipped, no checkpoint: runs/b/s0\n"
-    assert find_runs(["runs/*/s2", "runs/a"]) == runs[::-1]
-    assert find_runs([f"{runs[0]}/checkpoints/step_00000000"]) == [f"{runs[0]}/checkpoints/step_00000000"]
+    assert many.find_runs(["runs/*/s2", "runs/a"]) == runs[::-1]
+    assert many.find_runs([f"{runs[0]}/checkpoints/step_00000000"]) == [f"{runs[0]}/checkpoints/step_00000000"]
     for argument, message in (("runs/*/s5", "no folder matches"), ("train", "no run with")):
         with pytest.raises(UserError, match=message):
-            find_runs([argument])
+            many.find_runs([argument])
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
