@@ -103,7 +103,7 @@ def _numbers(finding: Finding) -> list[str]:
         effect += f" [{', '.join(ends)}]" if math.isfinite(estimate.low) else ""
         effect += f", s = {finding.least:g}" if finding.least is not None else ""
     if finding.detectable is not None:
-        seeds = "more than 10,000" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
+        seeds = f"more than {MOST_SEEDS:,}" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
         distance = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
         needed = f"needs {seeds} seeds; {distance} (80% power)"
     return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]

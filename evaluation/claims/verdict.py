@@ -49,7 +49,7 @@ from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
 
 Array = NDArray[np.float64]
 POWER = 0.8  # for the number of seeds needed and the distance from s that seeds detect
-MOST_SEEDS = 10_000
+MOST_SEEDS = 1_000
 FEWEST_OF_TWO_GROUPS = 8  # effects
 GAP_OF_TWO_GROUPS = 4.5  # standard deviations within the groups; `make bench-rule` shows what this costs and gains
 FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
@@ -207,7 +207,7 @@ def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:
     """Return the number of seeds that decide with 80% power if the effect and the spread are as observed.
 
-    None: more than 10,000 seeds are needed, the spread is unknown or 0, or the effect equals `least`.
+    None: more than 1,000 seeds are needed, the spread is unknown or 0, or the effect equals `least`.
     """
     distance, spread = abs(estimate.effect - least), estimate.spread
     if not spread or not distance:
