@@ -61,7 +61,7 @@ from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
 from clipx.utils.trust import is_permitted, permit, refuse_new_root, starts_program
 
-_stored: dict[str, Recipe | str] = {}  # what Hydra's store holds: recipe name -> recipe; "" -> the presets
+_stored: dict[str, Recipe | str] = {}  # what Hydra's store has held: recipe name -> recipe; "" -> the presets
 Arms = dict[str, list[str]]  # name -> overrides
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
@@ -218,19 +218,28 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
     overrides, _ = with_plugin_list(_quoted(overrides))
     load_plugins(permitted_plugins(overrides))
-    _register([])
     refuse_duplicates(overrides)
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
-    with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translate_errors(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
+        if override.is_sweep_override():
+            raise UserError(f"{override.input_line}: several values need brackets, {key_of(override.input_line)}=[...]")
+    found = OmegaConf.structured(EvalConfig)
+
+    def composed() -> Any:
+        ConfigLoaderImpl._apply_overrides_to_config(_parse(overrides), found)
+        return OmegaConf.to_object(found)
+
+    config = _translate_errors(composed, EvalConfig)
     assert isinstance(config, EvalConfig)
     check(config)
     return config
 
 
 def _register(overrides: list[str]) -> None:
-    """Store schema, presets and recipes where Hydra finds them. Storing is slow, so only changed ones are stored."""
+    """Store schema, presets and the chosen recipes where Hydra finds them. Hydra copies the store at each composition.
+
+    Storing is slow, so only changed ones are stored.
+    """
     store = ConfigStore.instance()
     data, known = data_sets(), objectives(chosen_objectives(overrides))
     presets = repr((data, known))
@@ -238,18 +247,33 @@ def _register(overrides: list[str]) -> None:
         _stored[""] = presets
         _compose_groups.cache_clear()
         store.store(name="schema", node=RunConfig)
-        store.store(name="eval", node=EvalConfig)
         for name, settings in data.items():
             store.store(group="data", name=name, node={"name": name, **settings})
         for name, objective in known.items():
             store.store(group="objective", name=name, node=objective)
-    for name, path in recipes().items():
-        with suppress(UserError):  # a broken recipe must not block the others; the chosen recipe was read before
-            found = load_recipe(path)
-            if _stored.get(name) is not found:
-                store.store(group="recipe", name=name, node=found.settings, package="_global_")
-                _stored[name] = found
-                _compose_groups.cache_clear()
+    needed, kept = _needed_recipes(overrides), store.repo.setdefault("recipe", {})
+    for file in {*kept} - {f"{name}.yaml" for name in needed}:
+        del kept[file]
+    for name, found in needed.items():
+        if name in _stored and _stored[name] is not found:
+            _compose_groups.cache_clear()
+        if _stored.get(name) is not found or f"{name}.yaml" not in kept:
+            store.store(group="recipe", name=name, node=found.settings, package="_global_")
+            _stored[name] = found
+
+
+def _needed_recipes(overrides: list[str]) -> dict[str, Recipe]:
+    """Return name -> chosen recipes and those that they start from; all recipes if a choice is a pattern."""
+    known, found = recipes(), dict[str, Recipe]()
+    chosen = [name for o in overrides if key_of(o) == "recipe" for name in o.partition("=")[2].split(",")]
+    names = chosen if all(name in known for name in chosen) else [*known]
+    while names:
+        name = names.pop()
+        if name in known and name not in found:
+            with suppress(UserError):  # a broken recipe must not block the others; the chosen recipe was read before
+                found[name] = load_recipe(known[name])
+                names += found[name].bases
+    return found
 
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
