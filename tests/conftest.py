@@ -17,7 +17,7 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from clipx.config.schema import RunConfig, ScenesConfig
-from clipx.data.scenes.folder import ensure_rendered
+from clipx.data.scenes import folder as scenes_folder
 from clipx.utils.trust import PERMITTED
 from evaluation.embedding.features import forget_inputs
 from evaluation.report.figures import Drawing
@@ -75,8 +75,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests share rendered scenes, indexes and embeddings. Their keys contain the content, or path and time."""
+    """Let tests share rendered scenes, indexes and embeddings. Their keys contain the content, or path and time.
+
+    Scenes have 48 images instead of 2,000 for the linear probe of each class set, which take ten seconds to render.
+    """
     forget_inputs()
+    monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)
     monkeypatch.setenv("CLIPX_CACHE", str(shared / "cache"))
     monkeypatch.setenv(PERMITTED, "{}")  # what the command line of another test has permitted
 
@@ -97,7 +101,7 @@ def shards(shared: Path) -> Path:
 @pytest.fixture
 def scenes(shared: Path, cache: None) -> ScenesConfig:
     """Return the settings of the smallest rendered data set, which lies in the shared cache."""
-    ensure_rendered(SCENES, None)
+    scenes_folder.ensure_rendered(SCENES, None)
     return replace(SCENES)
 
 
