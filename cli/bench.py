@@ -7,22 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.table import Table
 
 from cli.settings.arguments import key_of, split_given, split_positional, take_options
 from cli.settings.compose import LONGEST_NAME, compose_run
 from cli.settings.recipes import recipe
-from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.config.setting import AT_LEAST_1, between, setting
 from clipx.errors import UserError
-from clipx.models.clip import build_model
-from clipx.training.cost import FLOAT32_BYTES, count_step
-from clipx.training.forecast import timed_steps
-from clipx.utils.device import choose_device, free_memory
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import stdout_console
@@ -30,6 +24,9 @@ from clipx.verdict import Check, CheckedClaim, overall
 from evaluation.claims.evidence import write_stated
 from evaluation.claims.measurements.step_time import RelativeStepTime, Times, time_in_turns
 from evaluation.claims.table import CLAIMS
+
+if TYPE_CHECKING:  # slow imports, here and in the functions: a mistyped name is found before them
+    import torch
 
 Configs = dict[str, RunConfig]  # arm -> config, the reference first
 Steps = dict[str, Callable[[], float]]  # arm -> does a step on new generated pairs and returns its seconds
@@ -49,6 +46,10 @@ class Benchmark:
 
 def parameters(configs: Configs) -> CheckedClaim:
     """Compare the number of parameters of all arms with that of the first arm (paper 5, section 5.3)."""
+    import torch
+
+    from clipx.models.clip import build_model
+
     reference, *arms = configs
     counts = {}
     for arm, config in configs.items():
@@ -67,6 +68,9 @@ def added_state(configs: Configs) -> CheckedClaim:
 
     sogclr is nuclr with zeta = 0.
     """
+    from clipx import objectives
+    from clipx.training.cost import FLOAT32_BYTES
+
     nuclr = objectives.build(configs["nuclr"].objective, TABLE_PAIRS).columns
     sogclr = objectives.build({"sogclr": {}}, TABLE_PAIRS).columns
     added = FLOAT32_BYTES * TABLE_PAIRS * (len(nuclr) - len(sogclr)) / 1e6
@@ -166,6 +170,10 @@ def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
 
 def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     """Build and warm up all arms, halving the batch until they fit on the GPU; return steps and conditions in words."""
+    import torch
+
+    from clipx.utils.device import choose_device
+
     train = next(iter(configs.values())).train
     device, given = choose_device(train.device), {key_of(setting) for setting in settings}
     changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
@@ -186,6 +194,11 @@ def _check_memory(configs: list[RunConfig]) -> None:
 
     All arms keep their weights, gradients and moments; the arm that does a step also needs the rest of its peak.
     """
+    import torch
+
+    from clipx.training.cost import count_step
+    from clipx.utils.device import free_memory
+
     costs, free = [count_step(config) for config in configs], free_memory(torch.device("cpu"))
     kept = [sum(cost.memory.get(kind, 0) for kind in KEPT) for cost in costs]
     needed = sum(kept) + max(cost.peak - of_arm for cost, of_arm in zip(costs, kept, strict=True))
@@ -196,8 +209,12 @@ def _check_memory(configs: list[RunConfig]) -> None:
         )
 
 
-def _warm_steps(configs: Configs, changes: dict[str, Any], device: torch.device) -> Steps | None:
+def _warm_steps(configs: Configs, changes: dict[str, Any], device: "torch.device") -> Steps | None:
     """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small."""
+    import torch
+
+    from clipx.training.forecast import timed_steps
+
     try:
         changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
         if device.type == "cpu":

@@ -26,7 +26,6 @@ from cli.launcher.process_pool import Pool
 from cli.settings.arguments import key_of, take_options
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
-from cli.train import train
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
 from clipx.data.sources.opening import open_pair_source
@@ -37,7 +36,6 @@ from clipx.utils.terminal import stdout_console
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import Captioned
 from evaluation.datasets.opening import open_dataset
-from evaluation.during_training import own_datasets
 from evaluation.types import csv_text
 
 FIRST_SEED = 1000
@@ -184,6 +182,8 @@ class Trial:
         if self.options.on == HELD_OUT:
             return HELD_OUT
         config.data.evaluation = [self.options.on]
+        from evaluation.during_training import own_datasets
+
         return own_datasets(config)[0]
 
     def search(self, grid: Grid, arms: list[str], values: list[float], fixed: dict[str, list[str]], pool: Pool) -> Grid:
@@ -233,6 +233,8 @@ class Trial:
 
 
 def _train(arguments: list[str]) -> Path:
+    from cli.train import train  # slow: a mistyped setting is found before it
+
     config = compose_run(arguments)
     run = RunFolder.of(config).path
     run.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,7 @@ COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a com
 # Short files with one importer that stay: file -> why a reader wants it by itself
 SHORT = {
     "cli.launcher.worker": "the program of a worker process, which torchrun starts by its name",
+    "clipx.run.log": "train.py, the story of a run, writes it",
     "clipx.training.geometry_probe": "train.py, the story of a run, calls it once",
     "clipx.training.stop_signals": "train.py, the story of a run, calls it once",
     "evaluation.datasets.folders": "a layout of evaluation sets, as the files beside it",
@@ -125,7 +126,7 @@ def test_the_module_that_imports_upwards_does_it_inside_functions() -> None:
     top_level = {name for node in TREES[UPWARDS].body for name in imported_packages(node)}
     assert not {"cli", "evaluation", "pandas"} & top_level
     assert any(name.startswith("cli.") for name in GRAPH[UPWARDS])
-    assert loaded_by("import clipx.api", {"cli", "evaluation", "torch", "pandas", "matplotlib"}) == "set()"
+    assert loaded_by("import clipx.api", {"cli", "evaluation", "torch", "pandas", "matplotlib"}) == set()
 
 
 def test_packages_do_not_import_tests() -> None:
@@ -208,17 +209,47 @@ def test_fit_and_train_step_stay_readable() -> None:
     assert lengths["train_step"] <= 40
 
 
-def loaded_by(code: str, packages: set[str]) -> str:
+def loaded_by(code: str, packages: set[str]) -> set[str]:
     """Return which of the packages a new process has loaded after `code`."""
-    code += f"; import sys; print({packages} & set(sys.modules))"
+    code += f"\nimport sys; print(*{packages} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[-1]
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_help_and_run_folders_do_not_load_heavy_packages() -> None:
     heavy = {"torch", "hydra", "open_clip", "matplotlib", "transformers", "wandb"}
-    assert loaded_by("import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main()", heavy) == "set()"
-    assert loaded_by("import clipx.run.folder", {"timm", "torchvision", "open_clip"}) == "set()"
+    assert loaded_by("import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main()", heavy) == set()
+    for module in (
+        "cli.watch",
+        "cli.eval.many",
+        "cli.reproduce.command",
+        "cli.export.command",
+        "evaluation.claims.table",
+    ):
+        assert loaded_by(f"import {module}", heavy) <= {"hydra"}, module
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        ("ls recipes", set()),
+        ("ls claims", set()),
+        ("ls", {"torch"}),
+        ("ls towers", {"torch", "open_clip", "torchvision", "transformers"}),
+        ("train recipe=demo train.bach_size=8", {"hydra"}),
+        ("train recipe=demo objective=clp", {"hydra", "torch"}),
+        ("eval no_folder", {"hydra"}),
+        ("reproduce recipe=no_recipe", {"hydra"}),
+        ("bench recipe=demo data.rot=x", {"hydra"}),
+        ("tune recipe=demo data.rot=x", {"hydra", "torch"}),
+        ("export no_folder out=weights.pt", set()),
+    ],
+)
+def test_lists_and_mistyped_settings_load_only_what_they_need(command: str, needed: set[str]) -> None:
+    heavy = {"torch", "hydra", "open_clip", "torchvision", "matplotlib", "transformers", "pandas", "sklearn"}
+    run = "from cli.main import main\ntry: main()\nexcept SystemExit: pass"
+    code = f"import sys; sys.argv = 'clipx {command}'.split()\n{run}"
+    assert loaded_by(code, heavy) <= needed
 
 
 def test_no_module_imports_a_slow_or_optional_package_at_top_level() -> None:

@@ -27,7 +27,6 @@ from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import OUTCOME, RunFolder, natural_order, run_folders
 from clipx.utils.plugins import load_plugins
 from clipx.utils.terminal import duration, stdout_console
-from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result, first_names
 
 
@@ -155,6 +154,8 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
 
 def _show(rows: dict[str, list[Result]]) -> None:
     """Print the main metrics of each run that are shares, in per cent, averaged over the data sets."""
+    from evaluation.tasks.rows import HEADLINE
+
     means: dict[str, dict[str, float]] = {}
     for run, of_run in rows.items():
         values: dict[str, list[float]] = {}

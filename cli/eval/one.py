@@ -4,28 +4,20 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from cli.launcher.torchrun import run_workers
-from clipx import distributed
 from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
-from clipx.models.towers import open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder, run_folders
-from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory, loader_processes
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
-from evaluation import runner
-from evaluation.claims.measurements import point_weights, popularity
-from evaluation.datasets.opening import locate
-from evaluation.during_training import own_datasets
-from evaluation.embedding import encoder
-from evaluation.embedding.encoder import check_start_weights
-from evaluation.embedding.features import Loading
-from evaluation.runs import results, suites
+from evaluation.runs import results
 from evaluation.types import Result, Settings
+
+if TYPE_CHECKING:  # slow imports, here and in the functions: a mistyped path is found before them
+    import torch
 
 NEWEST = 3  # runs that are named where none is given
 
@@ -60,6 +52,8 @@ def evaluate(config: EvalConfig) -> list[Result]:
     _check(config)
     if config.processes == 1:
         return _run(config)
+    from clipx.utils.device import check_gpus
+
     check_gpus("processes", config.processes, config.device)
     run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval", saves=False)
     return []
@@ -73,8 +67,15 @@ def _newest_runs(folder: str) -> str:
 
 def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
+    from clipx.utils.device import choose_device
+
     choose_device(config.device, "device")
     run = _run_folder(config)
+    datasets = _datasets(config, run)
+    from clipx.models.towers import open_clip_towers
+    from evaluation import runner
+    from evaluation.embedding.encoder import check_start_weights
+
     if config.checkpoint is not None and run is not None:
         of_run = run.load_config()
         checkpoints.chosen_weights(Path(config.checkpoint), config.ema)
@@ -83,7 +84,7 @@ def _check(config: EvalConfig) -> None:
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
-    runner.check(_datasets(config, run), config.tasks, _settings(config))
+    runner.check(datasets, config.tasks, _settings(config))
 
 
 def _run_folder(config: EvalConfig) -> RunFolder | None:
@@ -93,6 +94,9 @@ def _run_folder(config: EvalConfig) -> RunFolder | None:
 
 def _run(config: EvalConfig) -> list[Result]:
     """Evaluate in this process; return all result rows on rank 0, an empty list on other ranks."""
+    from clipx import distributed
+    from clipx.utils.device import choose_device, explain_out_of_memory
+
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device):
@@ -100,8 +104,16 @@ def _run(config: EvalConfig) -> list[Result]:
         return [row for alpha in alphas for row in _evaluate(config, device, alpha)]
 
 
-def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> list[Result]:
+def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -> list[Result]:
     """Evaluate the model, or its weights interpolated with the start weights; return all rows, on rank 0."""
+    from clipx import distributed
+    from clipx.utils.device import loader_processes
+    from evaluation import runner
+    from evaluation.claims.measurements import point_weights, popularity
+    from evaluation.embedding import encoder
+    from evaluation.embedding.features import Loading
+    from evaluation.runs import suites
+
     run = _run_folder(config)
     if config.checkpoint is not None and run is not None:
         checkpoint = Path(config.checkpoint)
@@ -149,11 +161,16 @@ def _evaluate(config: EvalConfig, device: torch.device, alpha: float | None) -> 
 
 def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
+    from evaluation.datasets.opening import locate
+    from evaluation.runs import suites
+
     of_run = run.load_config() if run is not None else None
     sets = config.sets or (of_run and of_run.sets) or "data"
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(sets).expanduser())
     datasets = [locate(spec, sets, run.path if run else None) for spec in [*config.datasets, *of_suite]]
     if not datasets and of_run is not None and run is not None:
+        from evaluation.during_training import own_datasets
+
         datasets = own_datasets(replace(of_run, sets=config.sets or of_run.sets), run.path)
     if not datasets:
         if run is not None and run.config.data.held_out:

@@ -12,23 +12,17 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import open_clip
-import torch
 from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 from huggingface_hub.utils.tqdm import disable_progress_bars
-from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
-from safetensors.torch import save_file
 
-from cli.export.weights import OpenClipModel, convert, fits_open_clip, whole_model
 from cli.settings.arguments import parse_options
 from clipx.config.schema import RunConfig
 from clipx.config.setting import Rule, setting
 from clipx.errors import Fault, UserError, printable_line
-from clipx.models.towers.hub_weights import PREFIX, REPOSITORY
 from clipx.run.checkpoint import run_of
 from clipx.run.folder import RESULTS, RunFolder
 from clipx.utils.files import new_file, write_text
@@ -37,6 +31,9 @@ from clipx.utils.terminal import duration
 from evaluation.runs import reader, results
 from evaluation.runs.description import describe, digits, objective, training_seconds, unfinished
 from evaluation.types import Result
+
+if TYPE_CHECKING:  # slow imports, here and in the functions: a wrong argument is found before them
+    from cli.export.weights import OpenClipModel
 
 NEEDS = "RUN_OR_CHECKPOINT or soup=[RUN,...], and out=FILE.safetensors, out=FILE.pt, or hub=USER/NAME licence=LICENCE"
 RUNS: Rule = (lambda runs: bool(runs) and all(runs), "[RUN,RUN,...]")
@@ -76,6 +73,8 @@ def export(arguments: list[str]) -> None:
             print(f"exporting {checkpoint} of a run that is not finished: {progress}", file=sys.stderr)
     found = [checkpoint for checkpoint, _ in chosen]
     title = Path(options.out).stem if options.out else str(options.hub).replace("/", "--")
+    from cli.export.weights import convert, fits_open_clip
+
     whole = [place for place in found if not fits_open_clip(RunFolder.of_checkpoint(place).load_config())]
     if whole and options.out and options.out.endswith(".safetensors") and len(found) == 1:
         _write_whole(found[0], options.ema, Path(options.out))
@@ -90,7 +89,11 @@ def export(arguments: list[str]) -> None:
         _push(options.hub, options, token, model, card)
 
 
-def _write(model: OpenClipModel, out: Path) -> None:
+def _write(model: "OpenClipModel", out: Path) -> None:
+    import open_clip
+    import torch
+    from safetensors.torch import save_file
+
     config_file = out.with_suffix(".json")
     write_text(config_file, json.dumps(model.model_config, indent=4) + "\n")
     with new_file(out) as temporary:  # a program may have mapped the old file into its memory
@@ -113,6 +116,10 @@ def _write(model: OpenClipModel, out: Path) -> None:
 
 def _write_whole(place: Path, averaged: bool, out: Path) -> None:
     """Write a model that open_clip cannot hold: towers with their heads, and in the metadata the settings."""
+    from safetensors.torch import save_file
+
+    from cli.export.weights import whole_model
+
     weights, config = whole_model(place, averaged)
     with new_file(out) as temporary:
         save_file(weights, temporary, {"clipx": json.dumps(asdict(config))})
@@ -124,6 +131,8 @@ def _check_target(repository: str, options: Options) -> str:
 
     Raises UserError: not USER/NAME, no licence, no token, or the hub cannot be reached.
     """
+    from clipx.models.towers.hub_weights import REPOSITORY
+
     if not REPOSITORY.fullmatch(repository):
         raise UserError(f"hub={repository} must be USER/NAME")
     if not LICENCE.fullmatch(options.licence.lower()):
@@ -136,13 +145,18 @@ def _check_target(repository: str, options: Options) -> str:
     return token
 
 
-def _push(repository: str, options: Options, token: str, model: OpenClipModel, card: str) -> None:
+def _push(repository: str, options: Options, token: str, model: "OpenClipModel", card: str) -> None:
     """Create the repository if it is missing, write three files in one commit, and print how to load the model.
 
     The files are the weights, open_clip_config.json and the model card README.md. Other files stay as they are.
 
     Raises UserError: the hub refuses the token, repository or licence. Raises Fault: the upload fails otherwise.
     """
+    from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
+    from safetensors.torch import save_file
+
+    from clipx.models.towers.hub_weights import PREFIX
+
     config = {"model_cfg": model.model_config, "preprocess_cfg": model.preprocess_config}
     if not sys.stderr.isatty():
         disable_progress_bars()
@@ -195,7 +209,7 @@ def _refuse(place: str, licence: str, error: Exception) -> NoReturn:
     raise Fault(f"{place}: the upload failed ({reason}); run the command again") from error
 
 
-def _write_card(repository: str, licence: str, model: OpenClipModel, run: Path, averaged: bool) -> str:
+def _write_card(repository: str, licence: str, model: "OpenClipModel", run: Path, averaged: bool) -> str:
     """Return README.md of the repository. It contains no path of this machine and only results of these weights.
 
     `averaged`: the exported weights are the averaged weights of train.ema, whose results are in RUN/ema.
@@ -218,14 +232,14 @@ def _head(licence: str) -> str:
     )
 
 
-def _introduction(model: OpenClipModel) -> str:
+def _introduction(model: "OpenClipModel") -> str:
     return (
         f"A contrastive image-text model with the towers of `{model.name}`, trained with clipx and exported for "
         f"open_clip. Images have {model.inputs.image_size} px, texts {model.inputs.context_length} tokens."
     )
 
 
-def _training(model: OpenClipModel, run: Path, averaged: bool) -> str:
+def _training(model: "OpenClipModel", run: Path, averaged: bool) -> str:
     config, read = RunFolder(run).load_config(), reader.read(run)
     described = describe(read)
     batch = config.train.batch_size
@@ -292,7 +306,7 @@ def _cell(text: str) -> str:
     return printable_line(text).replace("|", "\\|")
 
 
-def _use(repository: str, model: OpenClipModel) -> str:
+def _use(repository: str, model: "OpenClipModel") -> str:
     imported = f"import {model.module}  # of clipx: defines the image tower\n" if model.module else ""
     name = f"hf-hub:{repository}"
     return (

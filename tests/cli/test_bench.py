@@ -84,7 +84,7 @@ def test_a_long_folder_name_ends_with_a_hash() -> None:
 
 
 def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "free_memory", lambda device: 1_000_000)
+    monkeypatch.setattr("clipx.utils.device.free_memory", lambda device: 1_000_000)
     with pytest.raises(UserError, match=r"train.batch_size=16 with 2 arms needs .* but 0.0 GB are free"):
         bench(["nuclr", "steps=1"])
 
@@ -99,7 +99,7 @@ def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: p
             raise torch.OutOfMemoryError
         return timed_steps(config, device)
 
-    monkeypatch.setattr(command, "timed_steps", build)
+    monkeypatch.setattr("clipx.training.forecast.timed_steps", build)
     configs = {arm: compose_run(["recipe=tiny", f"arm={arm}"]) for arm in ("clip", "nuclr")}
     steps, conditions = command._ready(configs, [])
     assert list(steps) == ["clip", "nuclr"] and "batch of 4 instead of 64" in conditions
