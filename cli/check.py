@@ -12,7 +12,6 @@ from math import ceil
 import torch
 
 from clipx.config.evaluation import EvalConfig
-from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
@@ -27,7 +26,6 @@ from clipx.training.forecast import (
     check_memory,
     forecast,
     timed_step,
-    total_steps,
 )
 from clipx.training.loader_rate import LoaderRate, loader_rate, stored_size
 from clipx.training.setup import TrainComponents, build_components
@@ -165,8 +163,7 @@ def _print_loaders(found: Forecast, rate: LoaderRate) -> None:
 
 
 def _run_cost(found: Forecast, seconds: float) -> str:
-    steps = total_steps(found.config, num_pairs(found.config))
-    if steps is None:
+    if found.steps is None:
         return "length unknown before the data are read; train.samples=N train.epochs=null sets it"
-    hours = found.processes * steps * seconds / 3600
-    return f"{steps:,} steps, {duration(steps * seconds)}, {hours:,.1f} GPU-hours without evaluation"
+    took = found.steps * seconds
+    return f"{found.steps:,} steps, {duration(took)}, {found.processes * took / 3600:,.1f} GPU-hours without evaluation"

@@ -40,7 +40,7 @@ def _run(name: str, experiment: Experiment, given: dict[str, str], out: Path) ->
     console = stdout_console(least=WIDTH)
     for claim in claims:
         _print_claim(console, claim)
-    # the report decides a claim only from default settings
+    # a claim counts in reports only if it was computed with the default settings
     written = write_stated(out, [claim.row() for claim in claims], given)
     drawing = out / f"{name}.svg"
     write_figure(experiment.figure(result), drawing)

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.eval.one import evaluate
-from cli.launcher.process_pool import Pool
+from cli.launcher.process_pool import Pool, append_output_to
 from cli.settings.arguments import key_of, take_options
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
@@ -238,9 +238,8 @@ def _train(arguments: list[str]) -> Path:
     config = compose_run(arguments)
     run = RunFolder.of(config).path
     run.mkdir(parents=True, exist_ok=True)
-    with (run / "output.log").open("a") as output:
-        sys.stdout = sys.stderr = output
-        train(config)
+    append_output_to(run / "output.log")
+    train(config)
     return run
 
 
@@ -251,9 +250,7 @@ def _train_and_score(call: tuple[list[str], str]) -> float:
         run = _train(arguments)
     except RunDiverged:
         return math.nan
-    with (run / "output.log").open("a") as output:
-        sys.stdout = sys.stderr = output
-        rows = evaluate(compose_eval([f"checkpoint={run}", f"datasets=[{spec}]", "tasks=[retrieval]", "workers=0"]))
+    rows = evaluate(compose_eval([f"checkpoint={run}", f"datasets=[{spec}]", "tasks=[retrieval]", "workers=0"]))
     return 100 * fmean(row.value for row in rows if row.metric.endswith("recall@1"))
 
 

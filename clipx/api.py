@@ -106,7 +106,6 @@ class Comparison(_Shown):
 
         rows: list[dict[str, object]] = []
         for one, name in zip(self.found, page.names(self.found), strict=True):
-            unit = 100 if one.is_share() else 1
             for place, method in enumerate(one.ranked, 1):
                 row: dict[str, object] = {
                     "conditions": name,
@@ -114,8 +113,8 @@ class Comparison(_Shown):
                     "method": method.label,
                 }
                 difference = None if method is one.reference else one.difference(method, one.reference)
-                row |= _interval(page.with_unit(one), one.mean(method, method.values[one.by]), unit)
-                rows.append(row | _interval("difference", difference, unit) | {"seeds": len(method.values[one.by])})
+                row |= _interval(page.with_unit(one), one.mean(method, method.values[one.by]), one.unit)
+                rows.append(row | _interval("difference", difference, one.unit) | {"seeds": len(method.values[one.by])})
         table = _frame(rows)
         return table.drop(columns="conditions") if len(self.found) == 1 else table
 
@@ -131,7 +130,7 @@ class Comparison(_Shown):
         if not 0 <= number < len(self.found) or not self.found[number].ranked:
             raise UserError(f"number={number} is no comparison with scores; there are {len(self.found)}, from 0 on")
         one = self.found[number]
-        unit, reference = 100 if one.is_share() else 1, one.reference
+        unit, reference = one.unit, one.reference
         with rc_context(STYLE):
             figure, (left, right) = panels(2, height=1.2 + 0.35 * len(one.ranked))
             for place, method in enumerate(one.ranked):

@@ -77,13 +77,8 @@ def all_reduce_sum(values: Tensor) -> None:
         dist.all_reduce(values)
 
 
-def all_reduce_max(value: float) -> float:
-    """Return the largest of the ranks' numbers."""
-    return max_over_ranks(value)[0]
-
-
 def max_over_ranks(*values: float) -> list[float]:
-    """Return the largest of the ranks' numbers, for each of several numbers."""
+    """Return for each number the largest of the ranks'."""
     largest = torch.tensor(values, dtype=torch.float64)
     max_over_ranks_(largest)
     return largest.tolist()

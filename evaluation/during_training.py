@@ -51,11 +51,10 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
 
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Raise UserError if an evaluation set of the run is missing, or if a task of `settings` fits none of the sets."""
-    chosen = Settings(settings.prompts, settings.protocol, tuple(settings.pools))
     # the held-out pairs have no folder before the run starts
     on_disk = [spec for spec in own_datasets(config) if not spec.startswith(f"{HELD_OUT}:")]
     if on_disk or not config.data.evaluation:
-        runner.check(on_disk, settings.tasks, chosen)
+        runner.check(on_disk, settings.tasks, Settings.of(settings))
 
 
 def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":

@@ -189,8 +189,8 @@ def models() -> dict[str, PublishedModel]:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A result row compared with a published value."""
+class PublishedValue:
+    """A published value beside a result row."""
 
     model: PublishedModel
     column: Column
@@ -203,12 +203,12 @@ class Comparison:
         return self.model.values[self.column.title]
 
 
-def compare(row: Result, model: PublishedModel) -> Comparison | None:
-    """Return the comparison of a row with a model; None if open_clip publishes no such data set, task and metric."""
+def published_value(row: Result, model: PublishedModel) -> PublishedValue | None:
+    """Return the model's value beside a row; None if open_clip publishes no such data set, task and metric."""
     column = counterpart(row)
     if column is None:
         return None
-    return Comparison(model, column, row.value - model.values[column.title], column.obstacle(row))
+    return PublishedValue(model, column, row.value - model.values[column.title], column.obstacle(row))
 
 
 def nearest(run: Run) -> PublishedModel:

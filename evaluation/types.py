@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from clipx.config.evaluation import EvalConfig
 from clipx.errors import printable
 
 if TYPE_CHECKING:  # slow imports that reading runs does not need
@@ -44,6 +45,12 @@ class Settings:
     limit: int | None = None  # score only this many images or minimal pairs of each split
     image_column: str = "image"  # column of the images in csv, tsv and hf data sets
     caption_column: str = "caption"  # in the same data sets
+
+    @classmethod
+    def of(cls, config: EvalConfig) -> Settings:
+        """Return the scoring options of `clipx eval`."""
+        columns = config.image_column, config.caption_column
+        return cls(config.prompts, config.protocol, tuple(config.pools), config.limit, *columns)
 
 
 DEFAULTS = Settings()
@@ -112,6 +119,11 @@ class Result:
     seed: int = 0
     model: str = ""  # Encoder.name
     hashes: dict[str, str] = field(default_factory=dict)  # checkpoint, transform, templates, classnames, ...
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Task, data set, split and metric."""
+        return self.task, self.dataset, self.split, self.metric
 
     @property
     def is_share(self) -> bool:

@@ -84,7 +84,7 @@ def _check(config: EvalConfig) -> None:
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
-    runner.check(datasets, config.tasks, _settings(config))
+    runner.check(datasets, config.tasks, Settings.of(config))
 
 
 def _run_folder(config: EvalConfig) -> RunFolder | None:
@@ -141,7 +141,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         workers=loader_processes(config.workers),
         device=device,
         force=config.force,
-        settings=_settings(config),
+        settings=Settings.of(config),
     )
     if distributed.rank() > 0:
         return []
@@ -177,11 +177,6 @@ def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
             raise UserError(f"{run.path} has no evaluation sets; datasets=[held_out] evaluates its held-out pairs")
         raise UserError("datasets= is empty; write datasets=[NAME,wds:DIR,captions:DIR] (see `clipx ls data`)")
     return datasets
-
-
-def _settings(config: EvalConfig) -> Settings:
-    columns = config.image_column, config.caption_column
-    return Settings(config.prompts, config.protocol, tuple(config.pools), config.limit, *columns)
 
 
 def work(arguments: list[str]) -> None:

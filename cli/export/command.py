@@ -296,8 +296,7 @@ def _table_of(rows: list[Result]) -> str:
     for row in rows:
         chance = "" if row.chance is None else digits(row.chance)
         numbers = (digits(row.value), f"{digits(row.low)} .. {digits(row.high)}", chance, f"{row.n:,}")
-        names = (row.task, row.dataset, row.split, row.metric)
-        lines.append(f"| {' | '.join(_cell(text) for text in (*names, *numbers))} |")
+        lines.append(f"| {' | '.join(_cell(text) for text in (*row.key, *numbers))} |")
     note = "Values are fractions, except geometry. Intervals are over the examples of each set, not over seeds."
     return "\n".join(lines) + f"\n\n{note}"
 

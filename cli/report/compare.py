@@ -24,7 +24,7 @@ from evaluation.compare.methods import MethodComparison
 from evaluation.report import comparison as page
 from evaluation.report.disagreement import p_text, write_disagreement
 from evaluation.runs import reader
-from evaluation.runs.groups import group_runs
+from evaluation.runs.groups import MIN_SEEDS, group_runs
 
 INTERVAL = "[95% interval over paired seeds]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
@@ -119,9 +119,7 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     if not one.ranked:
         return
     seeds = min(len(method.values[one.by]) for method in one.ranked)
-    caption = (
-        INTERVAL if seeds >= methods.MIN_SEEDS else f"[no interval and no rank by fewer than {methods.MIN_SEEDS} seeds]"
-    )
+    caption = INTERVAL if seeds >= MIN_SEEDS else f"[no interval and no rank by fewer than {MIN_SEEDS} seeds]"
     table = Table(box=box.SIMPLE, caption=caption, caption_justify="left")
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"

@@ -15,6 +15,7 @@ from cli.report.claims import by_arm, hours
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
+from clipx.data.sampler import pairs_of
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
@@ -188,7 +189,7 @@ def state_of(config: RunConfig) -> str:
 def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
     """Return the last step of a run, from the number of pairs that its checkpoint records, or else the data set's."""
     try:
-        pairs = checkpoints.num_pairs(checkpoints.read_manifest(checkpoint))
+        pairs = pairs_of(checkpoints.read_manifest(checkpoint)["data"])
     except (OSError, UserError):
         pairs = None
     return total_steps(config, num_pairs(config) if pairs is None else pairs)

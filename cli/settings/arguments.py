@@ -21,7 +21,7 @@ class NoOptions:
 
 @dataclass(kw_only=True)
 class CheckOptions:
-    """The options of `clipx check`; here, because cli.check imports torch, and a wrong option is refused before."""
+    """The options of `clipx check`; they are here so that a wrong one is refused before cli.check imports torch."""
 
     device: str | None = setting(None, "GPU for which memory and time are calculated", choices=tuple(DEVICES))
     processes: int | None = setting(None, "number of these GPUs; null: train.processes x launch.nodes", AT_LEAST_1)
@@ -69,7 +69,7 @@ def split_positional(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def split_given(arguments: list[str], known: Container[str] | None = None) -> tuple[dict[str, str], list[str]]:
-    """Split the arguments key=value with a key of `known`, or with any key, from the others; return both.
+    """Return the arguments KEY=VALUE by key, and all other arguments. With `known`, only its keys count.
 
     Raises UserError: a key is given twice.
     """
@@ -107,7 +107,7 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
 
 
 def shows_config(arguments: list[str]) -> bool:
-    """Return True for --cfg job without further options, which Hydra would print without the name of the run."""
+    """Return True for --cfg job alone. Hydra would print the config without the name of the run, so clipx prints it."""
     if {"-p", "--package", "--resolve"} & set(arguments):
         return False
     return re.search(r"(^| )(--cfg|-c)[ =]job( |$)", " ".join(arguments)) is not None

@@ -76,6 +76,12 @@ def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generat
     return starts, unshuffled
 
 
+def pairs_of(fingerprint: object) -> int | None:
+    """Return the number of pairs in the fingerprint of a data set, PAIRS:DIGEST; None for streams and unknown ones."""
+    pairs = str(fingerprint).partition(":")[0]
+    return int(pairs) if pairs.isdigit() and len(pairs) < 20 else None
+
+
 def num_train(num_samples: int, held_out: float) -> int:
     """Return the number of samples to train on; `held_out` is the share of the samples that are held out."""
     return num_samples - round(held_out * num_samples)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clipx.config.schema import RunConfig
-from clipx.data.sampler import Sampler
+from clipx.data.sampler import Sampler, pairs_of
 from clipx.errors import Fault, UserError, one_line
 from clipx.types import Progress
 from clipx.utils.trust import load_json
@@ -141,12 +141,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def num_pairs(manifest: Mapping[str, Any]) -> int | None:
-    """Return the number of pairs of the data that a checkpoint was trained on; None for streams."""
-    pairs = str(manifest["data"]).partition(":")[0]  # PAIRS:DIGEST, except for streams
-    return int(pairs) if pairs.isdigit() and len(pairs) < 20 else None
-
-
 def progress_of(path: Path, config: RunConfig) -> Progress:
     """Return the progress at the last step before a checkpoint of a run, for its temperature schedule.
 
@@ -158,7 +152,7 @@ def progress_of(path: Path, config: RunConfig) -> Progress:
     if config.temperature.kind not in PATHS:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
     manifest = read_manifest(path)
-    pairs = num_pairs(manifest) or config.data.num_samples
+    pairs = pairs_of(manifest["data"]) or config.data.num_samples
     assert pairs is not None, f"{path} does not record the number of pairs"
     sampler = Sampler(pairs, config.train, config.seed, rank=0, world_size=1, held_out=config.data.held_out)
     return sampler.progress(max(manifest["step"] - 1, 0))

@@ -260,7 +260,7 @@ class CheckpointManager:
         failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
         found = {**self._metrics(), **({} if failed else self._latest), step: metrics}
         best = distributed.rank() == 0 and self.policy.best_step(found) == step
-        return bool(distributed.all_reduce_max(float(best)))
+        return bool(distributed.max_over_ranks(float(best))[0])
 
     def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool, background: bool = False) -> None:
         """Write a checkpoint, and delete checkpoints that are no longer kept; all ranks must call this.

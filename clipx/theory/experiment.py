@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clipx.config.setting import Rule
 from clipx.utils.figures import COLOURS, GREY, MAX_TICKS, STYLE, panels, plain_ticks
 from clipx.verdict import CheckedClaim
 
 Array = NDArray[np.float64]
 COLUMNS = 3  # panels in a row of a figure
-OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,17 @@ class Experiment:
     figure: Callable[[Any], list[Panel]]
 
 
-def write_figure(table: list[Panel], path: Path) -> None:
+def write_figure(drawn: list[Panel], path: Path) -> None:
     """Draw the panels side by side, at most COLUMNS in a row, and write them as an SVG file."""
     from matplotlib import rc_context
 
-    columns = min(COLUMNS, len(table))
-    rows = -(-len(table) // columns)
+    columns = min(COLUMNS, len(drawn))
+    rows = -(-len(drawn) // columns)
     with rc_context(STYLE):
         figure, grid = panels(columns, rows, width=4.6, height=3.6)
-        for axes, panel in zip(grid.flat, table, strict=False):
+        for axes, panel in zip(grid.flat, drawn, strict=False):
             _draw(axes, panel)
-        for unused in grid.flat[len(table) :]:
+        for unused in grid.flat[len(drawn) :]:
             unused.remove()
         figure.savefig(path, metadata={"Date": None})  # without a date equal figures give equal files
 

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, setting
-from clipx.theory.experiment import OPEN_SHARE, Array, Curve, Panel
+from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, OPEN_SHARE, POSITIVE, at_least, setting
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.verdict import Check, CheckedClaim, near
 
 X = np.array([[1.01, 1, 1], [0.01, 0, 1], [0, 10, 1], [1, 1, 1], [0, 0, 1]])  # (x1, x2, 1)

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import exp1, ive, softmax
 
-from clipx.config.setting import AT_LEAST_0, POSITIVE, Rule, at_least, each, setting
-from clipx.theory.experiment import OPEN_SHARE, Array, Curve, Panel
+from clipx.config.setting import AT_LEAST_0, OPEN_SHARE, POSITIVE, Rule, at_least, each, setting
+from clipx.theory.experiment import Array, Curve, Panel
 from clipx.verdict import Check, CheckedClaim, half_width, near
 
 BETA: Rule = (lambda v: 0 < v <= 20, "more than 0, at most 20")

@@ -89,10 +89,9 @@ class Forecast:
         return self.config.train.batch_size / self.time.total
 
     @property
-    def gpu_hours(self) -> float | None:
-        """GPU-hours of the run; None if its number of steps is unknown before the data are read."""
-        steps = total_steps(self.config, num_pairs(self.config))
-        return None if steps is None else self.processes * steps * self.time.total / 3600
+    def steps(self) -> int | None:
+        """Steps of the run; None if they are unknown before the data are read."""
+        return total_steps(self.config, num_pairs(self.config))
 
 
 def forecast(config: RunConfig, processes: int, name: str) -> Forecast:

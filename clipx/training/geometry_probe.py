@@ -29,7 +29,7 @@ Probe = Callable[[int, Progress], dict[str, float]]  # (steps done, progress) ->
 def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
     """Build the probe, which all ranks must call after each step.
 
-    It returns the geometry only on rank 0 and every log.geometry_every steps, otherwise {}.
+    Every log.geometry_every steps it returns the geometry on rank 0; at other steps, and on other ranks, {}.
 
     Raises UserError if there are no pairs to measure, or `pairs` is a stream.
     """
@@ -78,7 +78,7 @@ class GeometryProbe:
             self.texts = tokenizer(captions)
 
     def _reader(self, config: RunConfig, pairs: PairSource) -> Callable[[int], Tensor]:
-        """Return a function of a sample id to the sample's image or features. The function raises BadSample."""
+        """Return a function that reads the image, or the stored features, of a sample id. It raises BadSample."""
         tower, transform = self.model.frozen_towers.get("image"), evaluation_transform(self.model.inputs)
         if tower is None:
             return lambda sample_id: transform(decode(pairs.image(sample_id)))

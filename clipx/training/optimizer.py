@@ -15,7 +15,7 @@ from clipx.models.towers.blocks import BLOCK, INPUT
 from clipx.types import Progress
 from clipx.utils.registry import lookup, one_of
 
-LONGEST, SHORTENED = 0.5, 0.2  # shares of a run: longest warm-up as given, and warm-up instead of a longer one
+LONGEST, SHORTENED = 0.5, 0.2  # a warm-up of more than half of the run is shortened to a fifth of the run
 TIMM = "timm:"  # optimizer.kind=timm:NAME
 Groups = list[dict[str, Any]]
 
@@ -75,7 +75,7 @@ def build_lr_schedule(config: ScheduleConfig, lr: float, steps_per_epoch: int) -
 
 
 def warmup_steps(config: ScheduleConfig, steps_per_epoch: int, total_steps: int) -> int:
-    """Return the length of the warm-up in steps: a SHORTENED share of a run of which it would be more than LONGEST."""
+    """Return the steps of the warm-up; the share SHORTENED of the run if they would be more than the share LONGEST."""
     epochs = config.warmup_epochs
     warmup = config.warmup_steps if epochs is None else round(epochs * steps_per_epoch)
     return warmup if warmup <= LONGEST * total_steps else round(SHORTENED * total_steps)

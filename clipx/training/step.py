@@ -203,7 +203,7 @@ def _one_pass(components: TrainComponents, batch: Batch, progress: Progress, los
 def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
     config, parallel = components.config.train, components.parallel
     # bad samples may leave a rank fewer than N pairs; all ranks need the same number of micro-batches
-    count = min(config.accumulation, int(-distributed.all_reduce_max(-float(len(batch.image)))))
+    count = min(config.accumulation, int(-distributed.max_over_ranks(-len(batch.image))[0]))
     micro_batches = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code rounds and draws differently with and without gradients, so both passes use the same mode
     with torch.set_grad_enabled(config.compile), parallel.no_sync():

@@ -24,7 +24,7 @@ from evaluation.claims.design import (
     spent_errors,
 )
 from evaluation.claims.evidence import Evidence, Seeds
-from evaluation.claims.types import ANY, Check, Claim, Comparison, Estimate, Finding, Outcome
+from evaluation.claims.types import ANY, Claim, Comparison, ControlCheck, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
     adjust,
     are_two_groups,
@@ -101,7 +101,7 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> li
     return adjust([_Part(part, recipe, evidence, looks).finding() for part in claim.parts(recipe)])
 
 
-def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[Check, ...]:
+def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[ControlCheck, ...]:
     """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
     checks = []
     for control in claim.controls:
@@ -114,7 +114,7 @@ def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Find
             runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
             found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), {seeds: ERROR})
             under = overall([finding.verdict for finding in found])
-            checks.append(Check(control, tuple(filter(None, arms)), under, _reverses(findings, found)))
+            checks.append(ControlCheck(control, tuple(filter(None, arms)), under, _reverses(findings, found)))
     return tuple(checks)
 
 

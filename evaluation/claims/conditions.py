@@ -149,7 +149,7 @@ def _contrastive(line: dict[str, object]) -> float | None:
 def _count(config: RunConfig) -> Values:
     """Return the mean numbers of labelled pairs and of false negatives in sampled training batches of rendered scenes.
 
-    A false negative is an image i and a caption j != i of the same batch if the caption is true of the image.
+    An image i and a caption j != i of a batch are a false negative if the caption is true of the image.
     """
     label = Keywords(config.data.keywords, config.data.keyword_digits)
     labelled, false_negatives = [], []

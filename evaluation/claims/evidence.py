@@ -16,7 +16,7 @@ from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Measure
-from evaluation.runs.description import settings_text, unfinished
+from evaluation.runs.description import data_settings, unfinished
 from evaluation.runs.reader import STATED, Run
 from evaluation.runs.results import data_hash
 from evaluation.types import Result, first_names
@@ -98,10 +98,10 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     early = [f"{run.path} ({text})" for run in runs if (text := unfinished(run))]
     runs = [run for run in runs if not unfinished(run)]
     # arms may differ in their data settings, and so in their samples
-    samples = _most_common((settings_text(run, "data."), run.environment.get("data")) for run in runs)
+    samples = _most_common((data_settings(run), run.environment.get("data")) for run in runs)
     usual, other_data = list[Run](), list[str]()
     for run in runs:
-        if run.environment.get("data") == samples[settings_text(run, "data.")]:
+        if run.environment.get("data") == samples[data_settings(run)]:
             usual.append(run)
         else:
             other_data.append(str(run.path))

@@ -136,7 +136,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Check:
+class ControlCheck:
     """Verdict on a claim under the condition of a control."""
 
     control: Control
@@ -163,7 +163,7 @@ class Outcome:
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
     replication: tuple[str, ...] = ()  # of each part: the effect on seeds of their own, and whether it agrees
-    checked_by: tuple[Check, ...] = ()  # one for each control with runs
+    checked_by: tuple[ControlCheck, ...] = ()  # one for each control with runs
 
     @property
     def words(self) -> str:

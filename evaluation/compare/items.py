@@ -17,12 +17,12 @@ from evaluation.datasets.kinds import AnyDataset, Captioned, Choices, Labelled, 
 from evaluation.datasets.opening import open_sets
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.runs import items, reader
+from evaluation.runs.groups import MIN_SEEDS
 from evaluation.runs.results import INTERMEDIATE, LIMIT
 from evaluation.statistics import binomial_interval, mcnemar
 from evaluation.types import Settings, first_names
 
 KEY = ("task", "dataset", "split", "metric", "questions")  # two models answered the same items if these are equal
-FEWEST_SEEDS = 3
 RESAMPLES = 2000
 SHOWN = 4  # runs listed in an error message
 Ints = NDArray[np.int64]
@@ -199,7 +199,7 @@ def over_seeds_and_items(
     None: fewer than three common seeds, or a run has no items of its last evaluation.
     """
     seeds = sorted(a.keys() & b.keys())
-    if len(seeds) < FEWEST_SEEDS:
+    if len(seeds) < MIN_SEEDS:
         return None
     try:
         of_seeds = [(_scores(a[seed], task, metrics), _scores(b[seed], task, metrics)) for seed in seeds]

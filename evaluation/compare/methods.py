@@ -42,7 +42,7 @@ from evaluation.runs.description import (
     unfinished,
     without_effect,
 )
-from evaluation.runs.groups import RunGroup, describe_methods, method_labels
+from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method_labels
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
 from evaluation.tasks.rows import HEADLINE
@@ -60,7 +60,6 @@ GEOMETRY: dict[str, MetricReader] = {
     "alignment": MetricReader("geometry", ("alignment",)),
     "margin": MARGIN,
 }
-MIN_SEEDS = 3  # fewest seeds that give an interval
 ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
@@ -175,6 +174,11 @@ class MethodComparison:
         return measure in (MEAN, *SCORES) or (measure == self.by and self.chance is not None)
 
     @property
+    def unit(self) -> int:
+        """Factor between the ranking score and the number that is shown: 100 for shares."""
+        return 100 if self.is_share() else 1
+
+    @property
     def scored(self) -> frozenset[str]:
         """ "TASK DATASET" of the data sets that all ranked methods have."""
         return frozenset.intersection(*(frozenset(method.sets) for method in self.ranked))
@@ -274,7 +278,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     for group in groups:
         for run in group.runs:
             name = f"{group.label}/s{run.seed}"
-            if not run.config:
+            if not run.has_config:
                 unknown.append(name)
             elif run.failed_to_start:
                 failed.append(name)

@@ -22,7 +22,7 @@ from PIL.Image import Image
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode, to_rgb
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.files import SUFFIXES
+from clipx.data.sources.files import HIDDEN, SUFFIXES
 from clipx.errors import UserError, prefixed
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.trust import load_json
@@ -66,6 +66,13 @@ def _scan(folder: Path) -> list[File]:
     if not found:
         raise UserError(f"{folder} holds no images")
     return sorted(found)
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """Return the folders of classes in their order: by number if all names are numbers. Hidden ones are left out."""
+    found = [path for path in folder.iterdir() if path.is_dir() and path.name[0] != "." and path.name not in HIDDEN]
+    by_number = all(path.name.isdecimal() for path in found)
+    return sorted(found, key=lambda path: (int(path.name) if by_number else 0, path.name))
 
 
 def short_name(folder: Path) -> str:

@@ -16,7 +16,7 @@ from clipx.data.sources.files import read_text
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import all_captions, source_config
-from evaluation.datasets.files import SPLIT_NAMES, FileImages, short_name
+from evaluation.datasets.files import SPLIT_NAMES, FileImages, class_folders, short_name
 from evaluation.datasets.kinds import Captioned, Labelled, Split
 from evaluation.datasets.labelled import split_of_files
 from evaluation.types import Settings
@@ -39,7 +39,7 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
             raise UserError(f"{splits[scored]}: {pairs.problems[0]}")
         images = FileImages(splits[scored], [splits[scored] / pairs.where(i) for i in range(len(pairs))])
         return Captioned(spec, short_name(folder), scored, images, all_captions(pairs), settings)
-    classes = _class_folders(splits[scored])
+    classes = [path.name for path in class_folders(splits[scored])]
     if others := [name for name in classes if name.lower() in files.NO_CLASSES]:
         raise UserError(f"{splits[scored]}: the folder {others[0]} is no class; splits: {', '.join(SPLIT_NAMES)}")
     names = [name.replace("_", " ") for name in classes]
@@ -57,20 +57,13 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
     return Labelled(spec, short_name(folder), names, prompts.templates_of("imagenet1k"), readers, settings)
 
 
-def _class_folders(folder: Path) -> list[str]:
-    """Return the names of the folders of classes in their order: by number if all names are numbers."""
-    found = [path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
-    found = [name for name in found if name not in files.HIDDEN]
-    return sorted(found, key=lambda name: (int(name), name)) if all(map(str.isdecimal, found)) else sorted(found)
-
-
 def _plain(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
 def _split(folder: Path, classes: list[str]) -> Split:
-    if others := {*_class_folders(folder)} - {*classes}:
-        raise UserError(f"{folder / min(others)} is no class of the scored split")
+    if others := [path for path in class_folders(folder) if path.name not in classes]:
+        raise UserError(f"{min(others)} is no class of the scored split")
     if unread := [path for path in files.images_below(folder, files.UNREAD) if path.parent != folder]:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")

@@ -16,7 +16,7 @@ import torch
 from clipx.data.sources.files import entries, read_json, read_text
 from clipx.errors import UserError, one_line
 from evaluation.datasets import prompts
-from evaluation.datasets.files import ArrayImages, File, FileImages, scan
+from evaluation.datasets.files import ArrayImages, File, FileImages, class_folders, scan
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
 
@@ -210,12 +210,12 @@ def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     Raises UserError: a folder's name is not a class index, or a class has no folder, or fewer images than others.
     """
     folder = root / IMAGENETV2
-    names = [path.name for path in folder.iterdir() if path.is_dir()]
-    for name in names:
+    folders = class_folders(folder)
+    for name in (path.name for path in folders):
         if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
             raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
     _class_folders(folder, classes)
-    return of_folders(folder, {int(name): folder / name for name in sorted(names, key=int)}, equal=True)
+    return of_folders(folder, {int(path.name): path for path in folders}, equal=True)
 
 
 def open_variant(classes: int, spec: str, folder: Path, settings: Settings) -> Labelled:
@@ -262,7 +262,7 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
 
 
 def _class_folders(folder: Path, classes: int) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.is_dir())
+    found = class_folders(folder)
     if len(found) != classes:
         problem = f"holds {len(found)} class folders, but there are {classes} class names"
         raise UserError(f"{folder} {problem}")

@@ -12,7 +12,6 @@ from evaluation.compare.ladders import Ladder
 from evaluation.compare.methods import (
     GEOMETRY,
     MEAN,
-    MIN_SEEDS,
     SCORES,
     Format,
     LeftOut,
@@ -43,7 +42,7 @@ from evaluation.report.sections.training import curves
 from evaluation.report.text import render_latex
 from evaluation.report.writer import ReportFiles, save
 from evaluation.runs.description import MISSING, settings_of_method
-from evaluation.runs.groups import RunGroup
+from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
 NAMES = {  # score or geometry measure -> its name on the page
@@ -391,7 +390,7 @@ def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
 
 
 def _sensitivity(members: list[tuple[float, Method]], comparison: MethodComparison) -> Line:
-    ordered, unit = sorted(members, key=lambda member: member[0]), _unit(comparison)
+    ordered, unit = sorted(members, key=lambda member: member[0]), comparison.unit
     found = [(rate, one) for rate, method in ordered if (one := comparison.mean(method, method.values[comparison.by]))]
     label = re.sub(r" optimizer\.lr=\S+", "", ordered[0][1].label)
     ends = [(one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found]
@@ -399,14 +398,9 @@ def _sensitivity(members: list[tuple[float, Method]], comparison: MethodComparis
     return Line(label, [rate for rate, _ in found], [unit * one.value for _, one in found], spread=spread)
 
 
-def _unit(comparison: MethodComparison) -> float:
-    """Return the factor between the ranking score and the numbers that figures show."""
-    return 100.0 if comparison.is_share() else 1.0
-
-
 def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
     drawn = []
-    y_name, unit = with_unit(comparison), _unit(comparison)
+    y_name, unit = with_unit(comparison), comparison.unit
     for name in ("gap", "uniformity"):
         points = {
             method.label: (x.value, unit * y.value)
@@ -421,7 +415,7 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
 
 
 def _ladder_section(ladder: Ladder, number: int) -> Section:
-    lines, unit = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))], _unit(ladder.points[0])
+    lines, unit = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))], ladder.points[0].unit
     for method, gains in ladder.gains.items():
         known = [(x, gain) for x, gain in zip(ladder.x, gains, strict=True) if gain]
         ends = [

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from clipx.data.sampler import num_train
+from clipx.data.sampler import num_train, pairs_of
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, identity_keys
 from clipx.utils.terminal import duration
@@ -91,9 +91,8 @@ def _sample_flops(run: Run, objective: dict[str, Any]) -> float:
 
 def pairs_in_epoch(run: Run) -> int | None:
     """Return the number of training pairs of an epoch, without those held out; None if the run does not tell it."""
-    pairs = str(run.environment.get("data")).partition(":")[0]  # PAIRS:DIGEST, except for streams
-    data = run.config.data
-    return num_train(int(pairs), data.held_out) if pairs.isdigit() and len(pairs) < 20 else data.num_samples
+    pairs, data = pairs_of(run.environment.get("data")), run.config.data
+    return data.num_samples if pairs is None else num_train(pairs, data.held_out)
 
 
 def unfinished(run: Run) -> str:
@@ -215,14 +214,10 @@ def _is_condition(key: str, settings: dict[str, str]) -> bool:
     return key in CONDITIONS or (key.startswith("data.") and key not in KEYWORDS)
 
 
-def settings_text(run: Run, prefix: str = "", without: tuple[str, ...] = ()) -> str:
-    """Return the settings that determine the results, except names, seed and those in `without`.
-
-    `prefix`: only settings whose keys start with it.
-    """
-    keys = {*identity_keys()} - {"name", "recipe", "arm", "seed", *without}
-    settings = [(key, value) for key, value in all_settings(run).items() if key in keys or key.startswith("objective.")]
-    return str([(key, value) for key, value in settings if key.startswith(prefix)])
+def data_settings(run: Run) -> str:
+    """Return the settings of the data that determine the results, as one text."""
+    settings = all_settings(run)
+    return str([(key, settings[key]) for key in identity_keys() if key.startswith("data.")])
 
 
 def all_settings(run: Run) -> dict[str, str]:

@@ -155,7 +155,7 @@ def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
     for group in groups:
         rows: dict[tuple[str, str, str, str], list[Result]] = {}
         for run in group.runs:
-            for key, row in {(r.task, r.dataset, r.split, r.metric): r for r in run.results}.items():
+            for key, row in {row.key: row for row in run.results}.items():
                 if row.task != DIVERGED:
                     rows.setdefault(key, []).append(row)
         for key, of_seeds in rows.items():

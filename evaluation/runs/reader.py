@@ -171,19 +171,15 @@ def name_apart(runs: list[Run]) -> list[Run]:
     """
     used: dict[tuple[str, ...], Counter[str]] = {}
     for run in runs:
-        for metric, data in {(_metric(row), results.data_hash(row)) for row in run.results}:
+        for metric, data in {(row.key, results.data_hash(row)) for row in run.results}:
             used.setdefault(metric, Counter())[data] += 1
     usual = {metric: _majority(of_metric) for metric, of_metric in used.items()}
 
     def named(row: Result) -> Result:
         data = results.data_hash(row)
-        return row if usual.get(_metric(row)) == data else replace(row, dataset=f"{row.dataset} [data {data}]")
+        return row if usual.get(row.key) == data else replace(row, dataset=f"{row.dataset} [data {data}]")
 
     return [replace(run, results=[named(row) for row in run.results]) for run in runs]
-
-
-def _metric(row: Result) -> tuple[str, ...]:
-    return row.task, row.dataset, row.split, row.metric
 
 
 def _majority(counts: Counter[str]) -> str | None:

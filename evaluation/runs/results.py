@@ -114,8 +114,7 @@ def write_tables(out: Path) -> None:
         text = "| model | task | data set | split | metric | value (%: per cent) | 95% interval | chance | n |\n"
         text += "|---|---|---|---|---|--:|---|--:|--:|\n"
         for row in rows:
-            names = (row.model, row.task, row.dataset, row.split, row.metric)
-            cells = [printable_line(name).replace("|", "\\|") for name in names]
+            cells = [printable_line(name).replace("|", "\\|") for name in (row.model, *row.key)]
             text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
         write_text(out / "results.md", text)
 

@@ -42,7 +42,8 @@ class Retrieval(CaptionTask):
     def groups(self, dataset: Captioned) -> list[dict[str, str]]:
         """Return one group for all images and one per pool.
 
-        The artifact is the same for corrected, paper and all pools, so its hashes contain neither; centred has none.
+        The artifact does not depend on pools, nor on the choice between corrected and paper, so its hashes contain
+        neither. Under centred there is no artifact.
         """
         protocol = {f"protocol/{dataset.splits[0]}": dataset.protocol}
         return [protocol, *(protocol | {"pool": str(size)} for size in sorted(set(dataset.pools)))]

@@ -41,7 +41,7 @@ def exchange_small_values_with_nccl() -> tuple[float, list[int]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "get_backend", lambda: "nccl")
         gathered = distributed.gather_to_rank0(torch.arange(3))
-        return distributed.all_reduce_max(float(dist.get_rank())), [len(tensor) for tensor in gathered]
+        return distributed.max_over_ranks(float(dist.get_rank()))[0], [len(tensor) for tensor in gathered]
 
 
 def test_small_values_stay_on_the_cpu_with_the_nccl_backend(gloo: Gloo) -> None:

@@ -8,7 +8,7 @@ import pytest
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.datasets.named import NAMED, Classes
-from evaluation.published import BY_ROW, COLUMNS, compare, counterpart, models, nearest, source
+from evaluation.published import BY_ROW, COLUMNS, counterpart, models, nearest, published_value, source
 from evaluation.runs.reader import Run
 from evaluation.runs.suites import SUITES
 from evaluation.types import Result
@@ -57,11 +57,11 @@ def test_the_logged_samples_count_instead_of_the_planned_ones() -> None:
 
 def test_the_same_protocol_gives_a_difference() -> None:
     for one, value in ((IMAGENET, 0.3591), (COCO, 0.2367)):
-        found = compare(one, RN50)
+        found = published_value(one, RN50)
         assert found is not None and found.obstacle == ""
         assert found.published == value and found.difference == pytest.approx(0.4 - value)
     copy = row("zeroshot", "wds_vtab-caltech101", "mean_per_class", 6084, **templates("caltech101"))
-    found = compare(copy, RN50)
+    found = published_value(copy, RN50)
     assert found is not None and (found.published, found.obstacle) == (0.6432, "")
 
 
@@ -87,7 +87,7 @@ def test_the_same_protocol_gives_a_difference() -> None:
     ],
 )
 def test_an_obstacle_names_the_difference_of_protocol(one: Result, obstacle: str) -> None:
-    found = compare(one, RN50)
+    found = published_value(one, RN50)
     assert found is not None and found.obstacle == obstacle
 
 

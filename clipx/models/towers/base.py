@@ -31,7 +31,7 @@ LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # altern
 
 
 class Projected(nn.Module):
-    """A body with one feature vector per sample, and a projection to E: linear (papers 1 and 3), or a head."""
+    """A body that gives one feature vector per sample, and a projection to E: linear (papers 1 and 3) or an MlpHead."""
 
     def __init__(self, body: nn.Module, width: int, embed_dim: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Projected(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x - mean) / deviation, with the statistics of the training set; padding, a token of zeros, stays zero."""
+    """(x - mean) / deviation, with the statistics of the training set. Tokens of zeros are padding and stay zero."""
 
     mean: Tensor  # [width]
     deviation: Tensor  # [width]
@@ -78,7 +78,7 @@ class MlpHead(nn.Module):
 
 
 def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
-    """Put the head of model.*.head and model.*.standardise on a tower, in place; `embed_dim` is model.embed_dim."""
+    """Add to a tower, in place, what model.*.head and model.*.standardise name; `embed_dim` is model.embed_dim."""
     if config.head == "tower" and not config.standardise:
         return
     if not isinstance(tower.module, Projected):  # a tower that has its own projection

@@ -51,7 +51,7 @@ from clipx.run.folder import ARTIFACTS, RESULTS, RunFolder
 from clipx.utils.files import write_text
 from evaluation import metrics
 from evaluation.datasets.files import SourceImages
-from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.kinds import Captioned, draw
 from evaluation.embedding.features import Loading, extract
 from evaluation.runs import results
 from evaluation.types import DEFAULTS, Encoder, FeatureRequest, Result, View
@@ -127,7 +127,7 @@ def _measure(
     pairs, truth = open_pair_source(config.data), true_popularity(config)
     zeta = {side: column[seen] for side, column in all_zeta.items()}
     popularity = truth[seen] if truth is not None and len(truth) == len(all_zeta["text"]) else None
-    compared = subset(len(seen))
+    compared = torch.tensor(draw(len(seen), MAX_PAIRS))
     features = training_features(encoder, pairs, seen[compared].tolist(), cache_dir, loading)
     try:
         optimum = optimal_zeta(*features, tau)
@@ -147,12 +147,6 @@ def _measure(
         value, low, high = spearman_interval(x, y)
         rows.append(Result(TASK, config.data.name, config.data.split, metric, value, len(x), low, high, 0.0, True))
     return rows, _artifact(pairs, zeta, seen, popularity)
-
-
-def subset(n: int) -> Tensor:
-    """Return the indices of the samples to compare with the optimum: all n, or MAX_PAIRS random ones, ascending."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
-    return order[:MAX_PAIRS].sort().values
 
 
 def true_popularity(config: RunConfig) -> Tensor | None:

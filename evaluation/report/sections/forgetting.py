@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.compare.forgetting import FineTuned, FineTuning, fine_tunings
-from evaluation.compare.methods import MIN_SEEDS, SeedMean
+from evaluation.compare.methods import SeedMean
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures import DASHED, INK, Point, Shade, add_labels, drawing, heat_map, slug
 from evaluation.runs.description import MISSING, digits
-from evaluation.runs.groups import RunGroup
+from evaluation.runs.groups import MIN_SEEDS, RunGroup
 
 SHOWN = 3  # folders named in the note on runs that are left out
 Interval = tuple[float, float, float]  # low, value, high

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from evaluation.published import PublishedModel, compare, counterpart, nearest, source
+from evaluation.published import PublishedModel, counterpart, nearest, published_value, source
 from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, Text, Tone
 from evaluation.runs.description import MISSING, digits, percent
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
@@ -83,7 +83,7 @@ def all_results(runs: list[Run], metrics: list[MetricSummary], published: Neares
     rows = [
         [
             *cells,
-            *(Cell(text) for text in (row.task, row.dataset, row.split, row.metric, "%" if row.is_share else "")),
+            *(Cell(text) for text in (*row.key, "%" if row.is_share else "")),
             *(_value(row, value) for value in (row.value, row.low, row.high, row.chance)),
             Cell(f"{row.n:,}", row.n),
             *_published(run, row, published),
@@ -105,7 +105,7 @@ def published_values(run: Run, row: Result, published: Nearest) -> list[object]:
     """Return the values of the columns CSV, all "" if the row has no published counterpart; [] without models."""
     if not published:
         return []
-    one = compare(row, published[run.path])
+    one = published_value(row, published[run.path])
     if one is None:
         return [""] * len(CSV)
     return [one.model.name, one.published, "" if one.obstacle else one.difference, one.obstacle]
@@ -119,7 +119,7 @@ def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
     """Return the cell of the published column; [] without models."""
     if not published:
         return []
-    one = compare(row, published[run.path])
+    one = published_value(row, published[run.path])
     if one is None:
         return [Cell("")]
     if one.obstacle:
@@ -153,13 +153,12 @@ def _by_method(headline: list[MetricSummary], groups: list[RunGroup], published:
     lines: dict[tuple[str, str], dict[Key, Cell]] = {(group.label, ""): {} for group in groups}
     for metric in headline:
         row = metric.row
-        key = (row.task, row.dataset, row.split, row.metric)
-        columns.setdefault(key, f"{_name(row)}, {_data(row)}")
-        lines[metric.group.label, ""][key] = _value(row, row.value, note=_interval(row))
-        one = compare(row, published[metric.group.runs[0].path]) if published else None
+        columns.setdefault(row.key, f"{_name(row)}, {_data(row)}")
+        lines[metric.group.label, ""][row.key] = _value(row, row.value, note=_interval(row))
+        one = published_value(row, published[metric.group.runs[0].path]) if published else None
         if one and not one.obstacle:
             line = lines.setdefault((one.model.name, "published"), {})
-            line[key] = Cell(percent(one.published), one.published)
+            line[row.key] = Cell(percent(one.published), one.published)
     rows = [
         [Cell(name, note=note), *(cells.get(key, Cell(MISSING)) for key in columns)]
         for (name, note), cells in lines.items()

@@ -152,7 +152,7 @@ def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
         row = metric.row
         if row.chance is not None and row.higher_is_better and last(metric.group.longest[0], "samples"):
             groups[metric.group.label] = metric.group
-            scores.setdefault(metric.group.label, {})[row.task, row.dataset, row.split, row.metric] = row.value
+            scores.setdefault(metric.group.label, {})[row.key] = row.value
     shared = set.intersection(*map(set, scores.values())) if scores else set()
     if not shared:
         return []

@@ -16,7 +16,7 @@ from evaluation.report import comparison
 from evaluation.report.comparison import write_comparison
 from evaluation.runs.description import digits, four_decimals, percent
 from evaluation.runs.groups import RunGroup, group_runs, method_labels, short_names
-from evaluation.runs.reader import Run
+from evaluation.runs.reader import Run, no_config
 from evaluation.statistics import t_interval
 from tests.helpers.method_runs import compare_all, runs_of
 
@@ -174,6 +174,13 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     assert [one.line() for one in left_out] == [
         "left out, no other run with the same train.samples: mine-e (64, not 640)"
     ]
+
+
+def test_published_weights_are_left_out_because_they_have_no_settings() -> None:
+    runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
+    published = replace(runs[0], path=Path("published"), name="published", config=no_config())
+    comparisons, left_out = compare(group_runs([*runs, published]))
+    assert len(comparisons) == 1 and left_out == [LeftOut("no config.yaml", ["published/s0"])]
 
 
 def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart() -> None:
