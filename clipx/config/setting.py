@@ -31,7 +31,9 @@ MISSING = "???"  # as in omegaconf, whose import would slow down completion
 AUTO = "auto"  # value of a setting that clipx chooses by the machine
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
 # types in messages
-WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+WORDS: dict[type, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"
+}  # fmt: skip
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
 
@@ -55,6 +57,7 @@ AT_LEAST_0, AT_LEAST_1 = at_least(0), at_least(1)
 ALL_AT_LEAST_1: Rule = (lambda v: all(n >= 1 for n in v), "numbers of 1 or more")
 POSITIVE: Rule = (lambda v: 0 < v < math.inf, "more than 0")
 SHARE = between(0, 1)
+OPEN_SHARE: Rule = (lambda v: 0 < v < 1, "above 0, below 1")
 SHARES: Rule = (lambda v: all(0 <= share <= 1 for share in v), "numbers in 0..1")
 FACTOR: Rule = (lambda v: 0 < v <= 1, "above 0, up to 1")
 DECAY: Rule = (lambda v: 0 <= v < 1, "0 or more, below 1")
@@ -183,8 +186,14 @@ def _check_value(declared: Setting, key: str, value: Any, text: str = "") -> Non
     if declared.choices:
         for name in value if isinstance(value, list | tuple) else [value]:
             one_of(name, declared.names(), key)
-    if declared.rule and not declared.rule[0](value):
-        raise UserError(f"{key}={text or value} is out of range; allowed: {declared.rule[1]}")
+    if declared.rule:
+        check_range(key, value, declared.rule, text)
+
+
+def check_range(key: str, value: Any, rule: Rule, text: str = "") -> None:
+    """Raise UserError if `rule` does not allow a value; `text`: what the user typed, if it is known."""
+    if not rule[0](value):
+        raise UserError(f"{key}={text or value} is out of range; allowed: {rule[1]}")
 
 
 def settings_of(schema: type, prefix: str = "") -> dict[str, Setting]:

@@ -3,12 +3,13 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import torch
 from torch import Tensor
 
+from clipx.config.setting import WORDS
 from clipx.errors import UserError
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
@@ -29,15 +30,6 @@ NEEDS = {  # input that a term may declare in `needs` -> how to provide this inp
     "Embeddings(teacher=...)",
     "progress": "the position in the run: "
     "objective(embeddings, rows, Progress(step, total_steps, epoch, total_epochs))",
-}
-
-# annotation of a parameter -> accepted types, and their name in an error message
-ACCEPTED: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a string"),
-    NoneType: ((NoneType,), "null"),
 }
 
 
@@ -264,9 +256,8 @@ def _check_type(key: str, value: object, annotation: Any) -> None:
     of other types, such as lists, are checked by their term.
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    if not all(kind in ACCEPTED for kind in kinds):
+    if not all(kind in WORDS for kind in kinds):
         return
-    accepted = tuple(t for kind in kinds for t in ACCEPTED[kind][0])
     unwanted_bool = isinstance(value, bool) and bool not in kinds  # bool is a subclass of int
-    if unwanted_bool or not isinstance(value, accepted):
-        raise UserError(f"{key}={value!r} must be {' or '.join(ACCEPTED[kind][1] for kind in kinds)}")
+    if unwanted_bool or not isinstance(value, (*kinds, int) if float in kinds else kinds):
+        raise UserError(f"{key}={value!r} must be {' or '.join(WORDS[kind] for kind in kinds)}")

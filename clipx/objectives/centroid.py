@@ -14,7 +14,7 @@ import math
 
 import torch.nn.functional as F
 
-from clipx.errors import UserError
+from clipx.config.setting import POSITIVE, check_range
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, logsumexp
 from clipx.objectives.sogclr import check_batch
@@ -31,8 +31,7 @@ class CentroidUniformityTerm(Term):
     learns_temperature = False
 
     def __init__(self, t: float = 2.0) -> None:
-        if t <= 0:
-            raise UserError(f"objective.centroid_uniformity.t={t} is out of range; allowed: above 0")
+        check_range("objective.centroid_uniformity.t", t, POSITIVE)
         self.t = t
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:

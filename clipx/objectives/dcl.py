@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
+from clipx.config.setting import DECAY, check_range
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, logsumexp, positive_logits, softplus
 from clipx.types import Embeddings, Progress
@@ -23,8 +23,7 @@ class DclTerm(Term):
     """Mean over the batch and both directions; 0 for B = 1, which has no negatives."""
 
     def __init__(self, tau_plus: float = 0.1) -> None:
-        if not 0 <= tau_plus < 1:
-            raise UserError(f"objective.dcl.tau_plus={tau_plus} is out of range; allowed: 0 or more, below 1")
+        check_range("objective.dcl.tau_plus", tau_plus, DECAY)
         self.tau_plus = tau_plus
         self.log_tau_plus = math.log(tau_plus) if tau_plus > 0 else -math.inf
 

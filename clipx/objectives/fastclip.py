@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
+from clipx.config.setting import AT_LEAST_0, POSITIVE, between, check_range
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.objectives.sogclr import Contrast, MovingAverageTerm, check_batch
@@ -66,11 +66,8 @@ class FastClipV1Term(MovingAverageTerm):
         self, num_samples: int, gamma: float = 0.2, gamma_decay_epochs: int | None = None, eps: float = 1e-14
     ) -> None:
         super().__init__(num_samples, gamma)
-        if gamma_decay_epochs is not None and gamma_decay_epochs < 0:
-            wrong = f"objective.{self.name}.gamma_decay_epochs={gamma_decay_epochs}"
-            raise UserError(f"{wrong} is out of range; allowed: 0 or more")
-        if eps <= 0:
-            raise UserError(f"objective.{self.name}.eps={eps} is out of range; allowed: above 0")
+        check_range(f"objective.{self.name}.gamma_decay_epochs", gamma_decay_epochs or 0, AT_LEAST_0)
+        check_range(f"objective.{self.name}.eps", eps, POSITIVE)
         self.log_eps = math.log(eps)
         self.gamma_decay_epochs = gamma_decay_epochs
 
@@ -132,9 +129,7 @@ class FastClipV2Term(FastClipV1Term):
         eta: float = 0.0133,
     ) -> None:
         super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
-        low, high = TAU_BOUNDS
-        if not low <= tau0 <= high:
-            raise UserError(f"objective.{self.name}.tau0={tau0} is out of range; allowed: {low}..{high}")
+        check_range(f"objective.{self.name}.tau0", tau0, between(*TAU_BOUNDS))
         self.rho, self.eta = rho, eta
         initial = {"tau": tau0, "m": 0.0, "v": 0.0}
         more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}

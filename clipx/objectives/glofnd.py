@@ -20,7 +20,7 @@ The two counts take two more matrix products than fastclip_v1.
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
+from clipx.config.setting import AT_LEAST_0, OPEN_SHARE, check_range
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.fastclip import FastClipV1Term
 from clipx.objectives.similarity import tiles
@@ -54,11 +54,9 @@ class GlofndTerm(FastClipV1Term):
         start_epoch: int | None = None,
     ) -> None:
         super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
-        if not 0 < alpha < 1:
-            raise UserError(f"objective.{self.name}.alpha={alpha} is out of range; allowed: above 0, below 1")
-        for key, value in (("eta", eta), ("start_epoch", start_epoch or 0)):
-            if value < 0:
-                raise UserError(f"objective.{self.name}.{key}={value} is out of range; allowed: 0 or more")
+        check_range(f"objective.{self.name}.alpha", alpha, OPEN_SHARE)
+        check_range(f"objective.{self.name}.eta", eta, AT_LEAST_0)
+        check_range(f"objective.{self.name}.start_epoch", start_epoch or 0, AT_LEAST_0)
         self.alpha, self.eta, self.start_epoch = alpha, eta, start_epoch
         initial = {"lambda": 1.0, "m": 0.0, "v": 0.0}
         more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}

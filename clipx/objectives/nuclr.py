@@ -32,6 +32,7 @@ import math
 import torch
 from torch import Tensor
 
+from clipx.config.setting import AT_LEAST_0, check_range
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.sogclr import SIDES, Contrast, check_settings, single_epoch_note, update_log_u
@@ -94,8 +95,7 @@ class NuclrTerm(Term):
         if eta is None:
             eta = ETA if self.code else ETA * num_samples
         for key, value in (("eta", eta), ("freeze_steps", freeze_steps), ("freeze_epochs", freeze_epochs)):
-            if value < 0:
-                raise UserError(f"objective.nuclr.{key}={value} is out of range; allowed: 0 or more")
+            check_range(f"objective.nuclr.{key}", value, AT_LEAST_0)
         if xi0 < zeta0:
             raise UserError(
                 f"objective.nuclr.xi0={xi0:g} is below objective.nuclr.zeta0={zeta0:g}; allowed: {zeta0:g} or more"

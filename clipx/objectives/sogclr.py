@@ -41,6 +41,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from clipx.config.setting import FACTOR, check_range
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
@@ -181,8 +182,7 @@ def check_settings(term: str, num_samples: int, gamma: float) -> None:
     """Raise UserError unless there are two training pairs to contrast and 0 < gamma <= 1."""
     if num_samples < 2:
         raise UserError(f"objective={term} needs 2 training pairs or more, the data set has {num_samples}")
-    if not 0 < gamma <= 1:
-        raise UserError(f"objective.{term}.gamma={gamma} is out of range; allowed: above 0, up to 1")
+    check_range(f"objective.{term}.gamma", gamma, FACTOR)
 
 
 def check_batch(term: str, B: int) -> None:

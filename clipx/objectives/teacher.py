@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clipx.config.setting import POSITIVE, SHARE, check_range
 from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import positive_logits, sum_over_rows
@@ -75,10 +76,8 @@ class ClipRefineTerm(Term):
     needs = ("teacher", "progress")
 
     def __init__(self, alpha: float = 0.5, T: float = 1.0, lambda_rand: float = 1.0, lambda_kd: float = 1.0) -> None:
-        if not 0 <= alpha <= 1:
-            raise UserError(f"objective.clip_refine.alpha={alpha} is out of range; allowed: 0..1")
-        if T <= 0:
-            raise UserError(f"objective.clip_refine.T={T} is out of range; allowed: above 0")
+        check_range("objective.clip_refine.alpha", alpha, SHARE)
+        check_range("objective.clip_refine.T", T, POSITIVE)
         self.alpha, self.T, self.lambda_rand, self.lambda_kd = alpha, T, lambda_rand, lambda_kd
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:

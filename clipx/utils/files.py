@@ -1,13 +1,11 @@
 """Atomic file and directory writes, safe against kills and power cuts; cache folder, content hash, recipe files."""
 
-import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import socket
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,13 +51,6 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def read_file(path: Path) -> bytes:
-    """Return the content of a file. Raises OSError: like `open`, or a pipe or device, which would be read for ever."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
-    return path.read_bytes()
 
 
 def write_text(path: Path, text: str) -> None:

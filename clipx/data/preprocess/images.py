@@ -2,6 +2,7 @@
 
 import errno
 import io
+import stat
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,18 @@ def read_error(error: OSError, path: Path, is_shard: bool = False) -> BadSample 
     if error.errno == errno.EIO or not (drive_failed or is_shard):
         return BadSample(f"cannot be read ({error})")
     return (Fault if drive_failed else UserError)(f"cannot use {path}: {error.strerror}")
+
+
+def read_image(path: Path) -> bytes:
+    """Return the content of an image file. Raises BadSample or Fault, as `read_error`."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device would be read for ever
+            raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
+        return path.read_bytes()
+    except ValueError as error:  # a NUL byte in the name
+        raise BadSample(f"cannot be read ({error})") from error
+    except OSError as error:
+        raise read_error(error, path) from error
 
 
 def decode(data: bytes) -> Image.Image:

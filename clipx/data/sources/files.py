@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.images import BadSample, read_error
+from clipx.data.preprocess.images import read_image
 from clipx.data.sources.base import PairSource, evenly_spaced, stamp_of
 from clipx.errors import UserError, prefixed
-from clipx.utils.files import read_file
 from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
@@ -111,13 +110,7 @@ class FilePairs(PairSource):
         return self._names[sample_id]
 
     def image(self, sample_id: int) -> bytes:
-        path = self.folder / self._names[sample_id]
-        try:
-            return read_file(path)
-        except ValueError as error:  # a NUL byte in the name
-            raise BadSample(f"cannot be read ({error})") from error
-        except OSError as error:
-            raise read_error(error, path) from error
+        return read_image(self.folder / self._names[sample_id])
 
     def captions(self, sample_id: int) -> list[str]:
         return [self._captions[i] for i in range(self._starts[sample_id], self._starts[sample_id + 1])]

@@ -7,11 +7,10 @@ from typing import Any
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
-from clipx.data.preprocess.images import BadSample, read_error
+from clipx.data.preprocess.images import BadSample, read_image
 from clipx.data.sources.base import PairSource, evenly_spaced
 from clipx.data.sources.files import sizes_of
 from clipx.errors import UserError, one_line
-from clipx.utils.files import read_file
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
 
@@ -99,8 +98,4 @@ def image_bytes(cell: dict[str, Any] | None, root: Path = Path()) -> bytes:
         raise BadSample("no image")
     if cell["bytes"] is not None:
         return bytes(cell["bytes"])
-    path = root / str(cell["path"])
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise read_error(error, path) from error
+    return read_image(root / str(cell["path"]))
