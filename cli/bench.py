@@ -1,6 +1,5 @@
 """`clipx bench`: time training steps of a recipe's arms in turns, and check the papers' claims on cost."""
 
-import csv
 import gc
 import sys
 from collections.abc import Callable
@@ -17,13 +16,14 @@ from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.config.setting import AT_LEAST_1, between, setting
 from clipx.errors import UserError
-from clipx.utils.files import content_hash
+from clipx.utils.files import content_hash, write_text
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import stdout_console
 from clipx.verdict import Check, CheckedClaim, overall
 from evaluation.claims.evidence import write_stated
 from evaluation.claims.measurements.step_time import RelativeStepTime, Times, time_in_turns
 from evaluation.claims.table import CLAIMS
+from evaluation.types import csv_text
 
 if TYPE_CHECKING:  # slow imports, here and in the functions: a mistyped name is found before them
     import torch
@@ -124,8 +124,8 @@ def bench(arguments: list[str]) -> None:
     claims = [_claim(benchmark, costs, conditions)] if benchmark.claim else []
     claims += [benchmark.size(configs).row()] if benchmark.size else []
     _print(conditions, costs, benchmark.reference, times, claims)
-    with (out / "times.csv").open("w", newline="") as file:  # seconds; a row per block
-        csv.writer(file).writerows([list(times), *zip(*times.values(), strict=True)])
+    rows = [list(times), *zip(*times.values(), strict=True)]  # seconds; a row per block
+    write_text(out / "times.csv", csv_text(rows))
     print(out / "times.csv")
     if claims:
         # The report decides a claim only from a benchmark without settings: a batch size or a device could otherwise be

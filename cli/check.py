@@ -128,10 +128,8 @@ def print_forecast(config: RunConfig, processes: int, name: str) -> None:
     print(
         f"memory        {found.cost.peak / 1e9:.2f} GB of each GPU; usable: {found.usable / 1e9:.1f} GB, {USABLE:.0%}"
     )
-    time = found.time
-    parts = {"towers": time.towers, "objective": time.objective, "links": time.links, "network": time.network}
-    shown = ", ".join(f"{part} {seconds * 1e3:.3g}" for part, seconds in parts.items() if seconds)
-    print(f"step          {time.total * 1e3:.4g} ms: {shown}")
+    shown = ", ".join(f"{part} {seconds * 1e3:.3g}" for part, seconds in vars(found.time).items() if seconds)
+    print(f"step          {found.time.total * 1e3:.4g} ms: {shown}")
     rate = found.images_per_s
     print(f"loader        {rate:,.0f} images/s, {rate / processes:,.0f} for each GPU")
     print(f"run           {_run_cost(found, found.time.total)}")

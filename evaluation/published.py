@@ -17,6 +17,7 @@ from evaluation.datasets import prompts
 from evaluation.runs.description import last
 from evaluation.runs.reader import Run
 from evaluation.runs.results import LIMIT
+from evaluation.tasks.rows import CENTRED_NOTE, PAPER_NOTE
 from evaluation.tasks.zeroshot import SPLIT
 from evaluation.types import Result
 
@@ -39,8 +40,6 @@ TIMM = {
 DATA = {"datacomp_small": "commonpool_s"}  # data.name -> published training data; both are the unfiltered small pool
 TOLERANCE = 0.01  # allowed relative difference in the number of items: copies of a data set differ by a few
 OWN = "own"
-PAPER = ", paper protocol"  # suffix of a split's name under protocol=paper
-CENTRED = ", centred protocol"  # the same under protocol=centred
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,9 @@ class Column:
 
     def obstacle(self, row: Result) -> str:
         """Return the reason why a row of this data set and metric cannot be compared; "" if it can."""
-        if row.split.endswith(PAPER):
+        if row.split.endswith(PAPER_NOTE):
             return "protocol=paper; published: exact recall"
-        if row.split.endswith(CENTRED):
+        if row.split.endswith(CENTRED_NOTE):
             return "protocol=centred; published: the embeddings as they are"
         if row.dataset == self.drawn:
             return "our own test split"

@@ -15,7 +15,7 @@ from torch import Tensor
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, ManyToMany
 from evaluation.metrics import Ranks, hits, positive_ranks, retrieval_ranks, similarity
-from evaluation.tasks.rows import CENTRED, CaptionTask, centred_note, row, sides
+from evaluation.tasks.rows import CENTRED, PAPER_NOTE, CaptionTask, centred_note, row, sides
 from evaluation.types import Device, Features, Items, Result, Score
 
 KS = (1, 5, 10)
@@ -75,7 +75,7 @@ class Retrieval(CaptionTask):
         queries = captions > 0
         counts = captions[queries].double()
         paper = dataset.protocol == "paper"
-        split = dataset.splits[0] + note + (", paper protocol" if paper else centred_note(dataset.protocol))
+        split = dataset.splits[0] + note + (PAPER_NOTE if paper else centred_note(dataset.protocol))
         rows = []
         for k in KS:
             image_hits, weights = hits(ranks.image_to_text, k)[queries], torch.ones_like(counts)

@@ -8,6 +8,8 @@ from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
 from evaluation.types import Dataset, FeatureRequest, Features, Items, Result, Task
 
+CENTRED = "centred"  # a value of Settings.protocol
+PAPER_NOTE, CENTRED_NOTE = ", paper protocol", ", centred protocol"  # ends of splits' names under these protocols
 # task -> its headline metrics -> their names in tables; any other task's headline is the first metric of its rows
 HEADLINE = {
     "zeroshot": {"top1": "zero-shot accuracy"},
@@ -45,12 +47,9 @@ def split_name(split: str, prompts: str) -> str:
     return split if prompts == ENSEMBLE else f"{split}, prompts {prompts}"
 
 
-CENTRED = "centred"  # a value of Settings.protocol
-
-
 def centred_note(protocol: str) -> str:
     """Return what protocol=centred adds to the names of splits; "" under another protocol."""
-    return ", centred protocol" if protocol == CENTRED else ""
+    return CENTRED_NOTE if protocol == CENTRED else ""
 
 
 def protocol_hashes(protocol: str, split: str) -> dict[str, str]:

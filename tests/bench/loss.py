@@ -28,9 +28,10 @@ from open_clip.loss import ClipLoss
 from torch import Tensor
 
 from clipx import distributed, objectives
+from clipx.config.schema import LOSS_PRECISIONS
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
-from clipx.utils.matmul import LOSS_PRECISIONS, loss_precision
+from clipx.utils.matmul import loss_precision
 from tests.bench.measure import extra_memory, seconds
 from tests.helpers.gloo import pool
 

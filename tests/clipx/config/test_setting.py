@@ -16,7 +16,6 @@ from clipx.models.point_sets import BOUNDS
 from clipx.training.modality_mixing import MASKS
 from clipx.training.optimizer import SCHEDULES
 from clipx.utils.device import PRECISIONS
-from clipx.utils.matmul import LOSS_PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
 BAD = {
@@ -48,7 +47,6 @@ TABLES: dict[str, Collection[str]] = {  # setting -> the table in which code loo
     "mixing.kind": MASKS,
     "schedule.kind": SCHEDULES,
     "train.precision": PRECISIONS,
-    "train.loss_precision": LOSS_PRECISIONS,
 }
 
 
