@@ -40,19 +40,26 @@ KEYS = [
 ]
 
 
-def evaluated_config(root: Path) -> RunConfig:
-    """Return the config of a run of four steps with batch norms.
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of training data and evaluation sets.
 
-    The images or texts of an evaluation set fill one to eight batches of 8, the batch size of the run.
+    The images or texts of a set fill one to eight batches of 8, the batch size of the run.
     """
-    if not (root / "train").exists():
-        write_shards(root / "train", samples=32)
-        fakes.labelled(root / "things", train=9, test=60)
-        fakes.captioned(root / "shots" / "test", counts=(2, 1, 3) * 10)
-        fakes.pairs(root / "minimal", categories=("colour", "count") * 5)
-        replicas.sugar_crepe(root / "sets", dict.fromkeys(CHANGES, 2))
-    config = settings(root, epochs=1)
-    config.train.device = "cpu"
+    root = tmp_path_factory.mktemp("data")
+    write_shards(root / "train", samples=32)
+    fakes.labelled(root / "things", train=9, test=60)
+    fakes.labelled(root / "without_test", train=3, test=0)
+    fakes.captioned(root / "shots" / "test", counts=(2, 1, 3) * 10)
+    fakes.pairs(root / "minimal", categories=("colour", "count") * 5)
+    replicas.sugar_crepe(root / "sets", dict.fromkeys(CHANGES, 2))
+    return root
+
+
+def evaluated_config(data: Path, root: Path) -> RunConfig:
+    """Return the config of a run of four steps with batch norms, in root/runs."""
+    config = settings(data, epochs=1)
+    config.runs, config.train.device = str(root / "runs"), "cpu"
     config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal", "sugar_crepe:sets"]
     config.log.evaluate_every = 3
     return config
@@ -91,10 +98,10 @@ def trained(config: RunConfig, every: int) -> tuple[list[dict[str, Any]], dict[s
     return log(run), load_file(checkpoints(run)[-1] / "model.safetensors")
 
 
-def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
+def test_evaluating_does_not_change_the_run(data: Path, tmp_path: Path) -> None:
     """The model has batch norms and dropout. Equal losses show that the loader's state does not change either."""
-    rows, weights = trained(evaluated_config(tmp_path), every=1)
-    expected_rows, expected = trained(evaluated_config(tmp_path), every=0)
+    rows, weights = trained(evaluated_config(data, tmp_path), every=1)
+    expected_rows, expected = trained(evaluated_config(data, tmp_path), every=0)
     assert any("running_mean" in name for name in weights)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     steps, scores = ([row for row in rows if ("evaluation" in row) == is_score] for is_score in (False, True))
@@ -103,8 +110,8 @@ def test_evaluating_does_not_change_the_run(tmp_path: Path) -> None:
     assert not any("evaluation" in row for row in expected_rows)
 
 
-def test_the_logged_scores_equal_those_of_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = evaluated_config(tmp_path)
+def test_the_logged_scores_equal_those_of_eval(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = evaluated_config(data, tmp_path)
     run = RunFolder.of(config).path
     launch.train(config)
     lines = [line for line in log(run) if "evaluation" in line]
@@ -124,9 +131,9 @@ def fit_as_rank(config: RunConfig) -> bool:
 
 
 @pytest.mark.long
-def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
+def test_two_ranks_log_the_scores_of_one(data: Path, tmp_path: Path, gloo: Gloo) -> None:
     """The running statistics of the ranks differ; the scores use rank 0's, which the checkpoint stores."""
-    config = evaluated_config(tmp_path)
+    config = evaluated_config(data, tmp_path)
     run = RunFolder.create(config).path
     assert gloo.run(2, fit_as_rank, config) == [True, True]
     found = log(run)[-1]["evaluation"]
@@ -134,16 +141,16 @@ def test_two_ranks_log_the_scores_of_one(tmp_path: Path, gloo: Gloo) -> None:
     assert found == {key: of_eval[key] for key in KEYS}
 
 
-def test_non_finite_embeddings_count_as_misses(tmp_path: Path) -> None:
-    config = evaluated_config(tmp_path)
+def test_non_finite_embeddings_count_as_misses(data: Path, tmp_path: Path) -> None:
+    config = evaluated_config(data, tmp_path)
     evaluator, model = build_periodic_evaluator(config), clip.build_model(config)
     with torch.no_grad():
         next(model.image.parameters()).fill_(float("nan"))
     assert evaluator is not None and evaluator(model) == dict.fromkeys(KEYS, 0.0)
 
 
-def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
-    config = evaluated_config(tmp_path)
+def test_missing_sets_are_named_before_training(data: Path, tmp_path: Path) -> None:
+    config = evaluated_config(data, tmp_path)
     config.data.evaluation += ["pairs:nowhere", "captions:absent"]
     with pytest.raises(UserError, match=r"^datasets=pairs:\S+/nowhere: .*; datasets=captions:"):
         launch.train(config)
@@ -151,16 +158,15 @@ def test_missing_sets_are_named_before_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("evaluation", [[], ["wds:without_test"]])
-def test_evaluation_sets_that_fit_no_task_are_refused(evaluation: list[str], tmp_path: Path) -> None:
-    config = evaluated_config(tmp_path)
-    fakes.labelled(tmp_path / "without_test", train=3, test=0)
+def test_evaluation_sets_that_fit_no_task_are_refused(data: Path, evaluation: list[str], tmp_path: Path) -> None:
+    config = evaluated_config(data, tmp_path)
     config.data.evaluation = evaluation
     with pytest.raises(UserError, match=r"log.evaluate_every=3: none of data.evaluation=.* can be scored"):
         build_periodic_evaluator(config)
 
 
-def test_fit_without_an_evaluator_refuses_evaluate_every(tmp_path: Path) -> None:
-    config = evaluated_config(tmp_path)
+def test_fit_without_an_evaluator_refuses_evaluate_every(data: Path, tmp_path: Path) -> None:
+    config = evaluated_config(data, tmp_path)
     with pytest.raises(UserError, match=r"log.evaluate_every=3 needs fit\(..., evaluate=...\)"):
         train.fit(config, RunFolder.create(config).path)
 

@@ -345,15 +345,14 @@ def check_disjoint(known: Classes, root: Path) -> None:
     assert all(not paths["test"] & found for split, found in paths.items() if split != "test")
 
 
-def test_imagenets_validation_images_are_used_for_the_test_only(tmp_path: Path) -> None:
-    replicas.imagenet(tmp_path)
-    imagenet = NAMED["imagenet"]
-    assert isinstance(imagenet, Classes)
-    check_disjoint(imagenet, tmp_path)
+def test_imagenets_validation_images_are_used_for_the_test_only(imagenet: Path) -> None:
+    known = NAMED["imagenet"]
+    assert isinstance(known, Classes)
+    check_disjoint(known, imagenet)
     with pytest.raises(AssertionError):
-        check_disjoint(replace(imagenet, own_names={"train": "val", "test": "val"}), tmp_path)
+        check_disjoint(replace(known, own_names={"train": "val", "test": "val"}), imagenet)
     with pytest.raises(AssertionError):
-        check_disjoint(replace(imagenet, markers=imagenet.markers | {"val": "imagenet/val"}), tmp_path)
+        check_disjoint(replace(known, markers=known.markers | {"val": "imagenet/val"}), imagenet)
 
 
 # 10. Samples of an incomplete last batch are dropped, or repeated to complete the batch.

@@ -171,15 +171,14 @@ def sun397(root: Path) -> None:
             write(folder / name[1:] / f"sun_{c}{i:05d}.jpg", jpeg(c + i))
 
 
-def imagenet(root: Path) -> list[str]:
-    """Write 1,000 WordNet folders with one image each in train and val, and torchvision's meta.bin; return the ids."""
+def imagenet(root: Path) -> None:
+    """Write 1,000 WordNet folders with one image each in train and val, and torchvision's meta.bin."""
     ids = [f"n{1_000_000 + 7 * c:08d}" for c in range(1000)]
     picture = jpeg(0)
     for part in ("train", "val"):
         for name in ids:
             write(root / "imagenet" / part / name / f"{name}_0.JPEG", picture)
     torch.save(({name: (name,) for name in ids}, []), root / "imagenet" / "meta.bin")
-    return ids
 
 
 def imagenetv2(root: Path, classes: list[int]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from clipx import distributed, train
 from clipx.config.schema import RunConfig
@@ -32,14 +33,21 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
     monkeypatch.setattr(train, "train_step", signalled)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    """Return the weights of a run that was not stopped."""
+    return weights(trained(prepared(tmp_path_factory.mktemp("whole"), samples=32, epochs=2)))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals,
+    whole: dict[str, Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
-    trained(config)
-    whole = weights(RunFolder.of(config).path)
-    config.name = "stopped"
     run = RunFolder.create(config).path
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:

@@ -194,10 +194,9 @@ def test_drawn_splits_of_the_whole_set_have_the_papers_sizes(name: str, sizes: d
     assert len({i for chosen in drawn.values() for i in chosen}) == sum(sizes.values())
 
 
-def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) -> None:
-    replicas.imagenet(tmp_path)
-    data = labelled("imagenet", tmp_path)
-    reader = tv.ImageNet(str(tmp_path / "imagenet"), split="val")
+def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(imagenet: Path) -> None:
+    data = labelled("imagenet", imagenet)
+    reader = tv.ImageNet(str(imagenet / "imagenet"), split="val")
     assert data.labels("test").tolist() == [label for _, label in reader.samples] == list(range(1000))
     assert len(data.templates) == 80 and data.classnames[:2] == ["tench", "goldfish"]
 
