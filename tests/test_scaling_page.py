@@ -63,15 +63,19 @@ def cells(name: str, arm: str, of_core: str) -> list[str]:
         for N in possible:
             cost = counted(config, N)
             found = Forecast(config, N, device, cost, step_time(config, cost, N, device))
-            assert found.gpu_hours is not None
-            hours.append(rounded(found.gpu_hours))
+            hours.append(rounded(gpu_hours(found, found.time.total)))
         hours += missing
     cost = counted(config, 8)
     found = Forecast(config, 8, DEVICES["H100"], cost, step_time(config, cost, 8, DEVICES["H100"]))
     rate = LoaderRate(config, float(of_core.replace("-", "inf")))
-    assert found.gpu_hours is not None
-    waiting = found.gpu_hours * rate.step(8, found.time.total) / found.time.total
+    waiting = gpu_hours(found, rate.step(8, found.time.total))
     return [*memory, *missing, *hours, of_core, rounded(waiting)]
+
+
+def gpu_hours(found: Forecast, seconds: float) -> float:
+    """Return the GPU-hours of a run whose steps take so long."""
+    assert found.steps is not None
+    return found.processes * found.steps * seconds / 3600
 
 
 @pytest.mark.long
