@@ -99,12 +99,6 @@ def test_commands_and_make_targets_exist() -> None:
     assert len(ALL_COMMANDS) > 80
 
 
-def test_fine_tuning_takes_ten_commands_from_installation_to_the_report() -> None:
-    (block, *_) = re.findall(r"```\n(.*?)```", (ROOT / "docs" / "finetuning.md").read_text(), re.DOTALL)
-    lines = block.splitlines()
-    assert len(lines) == 10 and "pip install" in lines[1] and lines[-1].startswith("clipx report ")
-
-
 def test_readme_has_at_most_100_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 

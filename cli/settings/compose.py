@@ -222,7 +222,7 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
         if override.is_sweep_override():
-            raise UserError(f"{override.input_line}: several values need brackets, {key_of(override.input_line)}=[...]")
+            raise UserError(f"{override.input_line}: several values need a command each; a list needs brackets")
     found = OmegaConf.structured(EvalConfig)
 
     def composed() -> Any:

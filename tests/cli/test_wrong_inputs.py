@@ -104,6 +104,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "train -m recipe=demo objective=clip,foo": "objective=foo is not known; allowed: align_clip, ",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
     "eval": "give one of RUN (a run directory) and model=",
+    "eval model=a,b datasets=[wds:x]": "model=a,b: several values need a command each; a list needs brackets",
     "eval checkpoint=x workers=-1": "workers=-1 is out of range",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",
