@@ -325,12 +325,17 @@ def other_run(config: RunConfig, name: str) -> Path:
     return Path(config.runs) / name_of_arm(arm, config.recipe, config.arm, config.name) / f"s{config.seed}"
 
 
+def default_name(recipe: str, arm: str) -> str:
+    """Return the name of a run without overrides."""
+    return "-".join(filter(None, (recipe, arm)))
+
+
 def name_of_arm(other: str, recipe: str, arm: str, name: str) -> str:
     """Return the name of the run of the arm `other` with the same overrides as the run `name` of `arm`.
 
     If the user chose `name`, it does not show the overrides, and the result is the name of `other` without overrides.
     """
-    default = f"{recipe}-{arm}" if arm else recipe
+    default = default_name(recipe, arm)
     overrides = name.removeprefix(default) if name.startswith(default) else ""
     return f"{recipe}-{other}{overrides}"
 

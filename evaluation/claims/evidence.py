@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from clipx.errors import UserError
+from clipx.run.folder import default_name
 from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
@@ -162,7 +163,7 @@ def _scoring(row: Result) -> str:
 
 def _overrides(run: Run) -> str:
     """Return the part of the run's name after RECIPE-ARM, or the whole name if the user chose it."""
-    return run.name.removeprefix("-".join(filter(None, (run.config.recipe, run.config.arm))))
+    return run.name.removeprefix(default_name(run.config.recipe, run.config.arm))
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

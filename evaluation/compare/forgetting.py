@@ -21,7 +21,6 @@ from evaluation.claims.measures import (
     PAIR_ACCURACY,
     RECALL_1,
     ZEROSHOT,
-    MetricReader,
     canonical_name,
     dataset_of,
     value_name,
@@ -33,27 +32,10 @@ from evaluation.runs.groups import RunGroup, short_names
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
+READERS = (ZEROSHOT, RECALL_1, PAIR_ACCURACY)
 INTERPOLATED = "interpolated"  # folder in a run directory, with one results folder per alpha
 Scores = dict[str, float]  # "TASK DATASET" -> score, or change of the score
 Sides = tuple[Scores, Scores]  # on the new and on the kept sets
-
-
-@dataclass(frozen=True)
-class SideReader:
-    """The values of several readers on one side of a fine-tuning: on the sets in data.kept, or on all other sets."""
-
-    kept: bool
-    readers: tuple[MetricReader, ...]
-
-    def read(self, run: Run) -> dict[str, float]:
-        """Return the values of this side's data sets; {} if the run's config has no data.kept."""
-        kept = {canonical_name(name) for name in run.config.data.kept}
-        found = {name: value for reader in self.readers for name, value in reader.read(run).items()}
-        return {name: v for name, v in found.items() if kept and (dataset_of(name) in kept) == self.kept}
-
-
-# after fine-tuning: the sets in data.kept, and all other sets
-KEPT_SETS, NEW_SETS = (SideReader(kept, (ZEROSHOT, RECALL_1, PAIR_ACCURACY)) for kept in (True, False))
 
 
 @dataclass(frozen=True)
@@ -116,7 +98,7 @@ def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
     """Return the fine-tuning of each recipe that has runs with model.init, data.kept and results."""
     by_recipe: dict[str, list[RunGroup]] = {}
     for group in groups:
-        tuned = [run for run in group.runs if run.config.model.init and KEPT_SETS.read(run)]
+        tuned = [run for run in group.runs if run.config.model.init and scores_of(run)[1]]
         if tuned:
             by_recipe.setdefault(tuned[0].config.recipe, []).append(RunGroup(group.label, tuned))
     known = {run.path.resolve(): run for group in groups for run in group.runs}
@@ -142,9 +124,9 @@ def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) ->
     for run in runs:
         start = start_of(run, known)
         # use the config of `run`: that of the start run may lack data.kept
-        if start and all(scores := _scores(replace(run, results=_start_rows(run, start)))):
+        if start and all(scores := scores_of(replace(run, results=_start_rows(run, start)))):
             starts[run.path] = scores
-    every = [*starts.values(), *(_scores(run) for run in runs if run.path in starts)]
+    every = [*starts.values(), *(scores_of(run) for run in runs if run.path in starts)]
     new, kept = (sorted(set.intersection(*(set(of[side]) for of in every))) if every else [] for side in (0, 1))
     labels = short_names([group.label for group in groups])
     arms = []
@@ -169,12 +151,12 @@ def _start_rows(run: Run, start: Run) -> list[Result]:
 
 def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[float, Change]:
     """Return alpha -> change on the sets `new` and `kept`, in ascending order of alpha."""
-    scores = {0.0: start, 1.0: _scores(run)}
+    scores = {0.0: start, 1.0: scores_of(run)}
     for folder in (run.path / INTERPOLATED).glob("*"):
         if not re.fullmatch(r"[\d.]+", folder.name):  # a user's copy
             continue
         rows = [row for row in results.read(folder / RESULTS) if results.LIMIT not in row.hashes]
-        found = _scores(replace(run, results=rows))
+        found = scores_of(replace(run, results=rows))
         if set(new) <= set(found[0]) and set(kept) <= set(found[1]):
             scores.setdefault(float(folder.name), found)
     curve = {}
@@ -185,8 +167,12 @@ def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[floa
     return curve
 
 
-def _scores(run: Run) -> Sides:
-    return NEW_SETS.read(run), KEPT_SETS.read(run)
+def scores_of(run: Run) -> Sides:
+    """Return the scores on the new and on the kept sets, which data.kept names; {} and {} if it is empty."""
+    kept = {canonical_name(name) for name in run.config.data.kept}
+    values = [item for reader in READERS for item in reader.read(run).items() if kept]
+    new, old = ({name: v for name, v in values if (dataset_of(name) in kept) == is_kept} for is_kept in (False, True))
+    return new, old
 
 
 def _over_seeds(values: dict[int, float]) -> SeedMean:

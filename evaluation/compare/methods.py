@@ -83,6 +83,11 @@ class SeedMean:
             return 0
         return (self.low > 0) - (self.high < 0)
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """The ends of the interval; without one, the mean twice."""
+        return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
+
     def interval(self, sign: str = "", text: Format = digits) -> str:
         """Return the interval in brackets, "" if there is none; sign="+" also shows plus signs."""
         return "" if self.low is None or self.high is None else f"[{text(self.low, sign)}, {text(self.high, sign)}]"

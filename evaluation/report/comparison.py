@@ -393,8 +393,7 @@ def _sensitivity(members: list[tuple[float, Method]], comparison: MethodComparis
     ordered, unit = sorted(members, key=lambda member: member[0]), comparison.unit
     found = [(rate, one) for rate, method in ordered if (one := comparison.mean(method, method.values[comparison.by]))]
     label = re.sub(r" optimizer\.lr=\S+", "", ordered[0][1].label)
-    ends = [(one.value, one.value) if one.low is None or one.high is None else (one.low, one.high) for _, one in found]
-    spread = [(unit * low, unit * high) for low, high in ends]
+    spread = [(unit * one.span[0], unit * one.span[1]) for _, one in found]
     return Line(label, [rate for rate, _ in found], [unit * one.value for _, one in found], spread=spread)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+from clipx.run.folder import default_name
 from evaluation.runs.description import MISSING, flat, last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
@@ -117,7 +118,7 @@ def _own_name(run: Run) -> str:
 
 
 def _has_no_overrides(run: Run) -> bool:
-    return run.config.name == "-".join(filter(None, (run.config.recipe, run.config.arm)))
+    return run.config.name == default_name(run.config.recipe, run.config.arm)
 
 
 def _telling(settings: list[dict[str, str]]) -> list[str]:

@@ -227,9 +227,8 @@ def no_config() -> RunConfig:
 
 def limited_note(runs: list[Run]) -> str:
     """Return a sentence that names the runs whose rows are all from `clipx eval limit=N` and left out; "" if none."""
-    only = [run for run in runs if run.limited_rows and not run.results]
-    evaluated = ", ".join(str(run.path) for run in only[:3]) + (", ..." if len(only) > 3 else "")
-    return f"Evaluated with limit=N only: {evaluated}. Add limited=true to include these rows." if only else ""
+    only = [str(run.path) for run in runs if run.limited_rows and not run.results]
+    return f"Evaluated with limit=N only: {first_names(only)}. Add limited=true to include these rows." if only else ""
 
 
 def other_data_note(runs: list[Run]) -> str:

@@ -9,8 +9,8 @@ from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, 
 from evaluation.report.figures import DASHED, INK, Point, Shade, add_labels, drawing, heat_map, slug
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
+from evaluation.types import first_names
 
-SHOWN = 3  # folders named in the note on runs that are left out
 Interval = tuple[float, float, float]  # low, value, high
 
 
@@ -45,7 +45,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
             )
         blocks += [Text(explanation, "muted"), Figures([_plane(tuning), _by_set(tuning)]), _table(tuning)]
     if tuning.left_out:
-        paths = ", ".join(map(str, tuning.left_out[:SHOWN])) + (", ..." if len(tuning.left_out) > SHOWN else "")
+        paths = first_names([*map(str, tuning.left_out)])
         reason = "no results of the run that model.init names, or no common data set"
         blocks.append(Text(f"{tuning.recipe}: left out, {reason}: {paths}", "muted"))
     return blocks
@@ -136,5 +136,5 @@ def _cell(found: SeedMean | None, better: int) -> Cell:
 
 
 def _span(found: SeedMean) -> Interval:
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    low, high = found.span
     return low, found.value, high

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from evaluation.compare.forgetting import KEPT_SETS, NEW_SETS, FineTuning, fine_tunings
+from evaluation.compare.forgetting import FineTuning, fine_tunings, scores_of
 from evaluation.compare.methods import SeedMean
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
@@ -131,12 +131,12 @@ def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
     assert area and area.value == pytest.approx(0.25 * (net[0] + net[1]) / 2 + 0.75 * (net[1] + net[2]) / 2)
 
 
-def test_the_claims_read_new_and_kept_sets_by_the_settings_of_the_run() -> None:
+def test_data_kept_divides_the_scores_of_a_run() -> None:
     clip = one_run("clip", 0, END["clip"])
-    assert KEPT_SETS.read(clip) == {"zeroshot scenesshape": 0.5, "zeroshot cifar10": 0.7}
-    assert NEW_SETS.read(clip) == {
+    assert scores_of(clip)[1] == {"zeroshot scenesshape": 0.5, "zeroshot cifar10": 0.7}
+    assert scores_of(clip)[0] == {
         "zeroshot newshape": 0.7,
         "zeroshot newcolour": 0.6,
         "retrieval newcaptions": pytest.approx(0.7),
     }
-    assert NEW_SETS.read(one_run("clip", 0, START, kept=[])) == {}
+    assert scores_of(one_run("clip", 0, START, kept=[])) == ({}, {})
