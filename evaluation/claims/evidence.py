@@ -99,10 +99,11 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     early = [f"{run.path} ({text})" for run in runs if (text := unfinished(run))]
     runs = [run for run in runs if not unfinished(run)]
     # arms may differ in their data settings, and so in their samples
-    samples = _most_common((data_settings(run), run.environment.get("data")) for run in runs)
+    texts = [data_settings(run) for run in runs]
+    samples = _most_common((text, run.environment.get("data")) for text, run in zip(texts, runs, strict=True))
     usual, other_data = list[Run](), list[str]()
-    for run in runs:
-        if run.environment.get("data") == samples[data_settings(run)]:
+    for text, run in zip(texts, runs, strict=True):
+        if run.environment.get("data") == samples[text]:
             usual.append(run)
         else:
             other_data.append(str(run.path))

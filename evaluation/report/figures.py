@@ -77,8 +77,14 @@ class Drawing:
 
     def _saved(self, file_format: str, *unwanted: str) -> bytes:
         """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
-        buffer = io.BytesIO()
-        self.canvas.savefig(buffer, format=file_format, transparent=True, metadata=dict.fromkeys(unwanted))
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+        buffer, metadata = io.BytesIO(), dict.fromkeys(unwanted)
+        if file_format == "svg":  # not savefig, which draws everything twice
+            FigureCanvasSVG(self.canvas).print_svg(buffer, metadata=metadata)
+        else:
+            FigureCanvasPdf(self.canvas).print_pdf(buffer, metadata=metadata)
         return buffer.getvalue()
 
     def _add_legend(self) -> Any:
@@ -96,7 +102,7 @@ class Drawing:
 
 @cache
 def _font() -> str:
-    """Register DejaVu Sans without signs beyond U+2600, kerning and ligatures; return its name.
+    """Register DejaVu Sans with letters and common signs, without kerning and ligatures; return its name.
 
     A PDF holds the signs that it shows. To select them from the whole font takes longer than to draw the figure.
     """
@@ -107,7 +113,7 @@ def _font() -> str:
     options.drop_tables += ["FFTM", "GSUB", "GPOS", "GDEF", "kern"]
     font = subset.load_font(findfont("DejaVu Sans"), options)
     letters = subset.Subsetter(options)
-    letters.populate(unicodes=range(0x20, 0x2600))
+    letters.populate(unicodes=[*range(0x20, 0x500), *range(0x2000, 0x2600)])
     letters.subset(font)
     font["name"].setName(name, 1, 3, 1, 0x409)
     folder = tempfile.mkdtemp()
@@ -130,6 +136,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
     options: Any = {
         **STYLE,
         **dict.fromkeys(ink, INK),
+        **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
         "font.family": [_font(), "DejaVu Sans"],
         "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
         "text.parse_math": False,  # captions and names may hold a $
