@@ -98,7 +98,10 @@ def _differing(expected: RunConfig | None, config: RunConfig) -> str:
 
     if expected is None:
         return f"(recipe={config.recipe} is not here)"
-    values = {key: attrgetter(key) for key in identity_keys() if key not in NAMES}
+    keys = [key for key in identity_keys() if key not in NAMES]
+    if config.data.source != "scenes":  # of rendered scenes, which the run did not read
+        keys = [key for key in keys if not key.startswith("data.scenes.")]
+    values = {key: attrgetter(key) for key in keys}
     return " ".join(f"{key}={_plain(get(config))}" for key, get in values.items() if get(config) != get(expected))
 
 

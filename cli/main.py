@@ -87,18 +87,21 @@ def train(arguments: list[str]) -> None:
         submit(script_of(jobs), configs[0].launch)
         return
 
-    def launch(config: "RunConfig") -> None:
+    def check(config: "RunConfig") -> None:
         check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
         from clipx import objectives
 
         if not config.plugins:  # they may have terms
             objectives.build(config.objective, num_samples=2**31)  # a mistyped term is found before the slow imports
+
+    def launch(config: "RunConfig") -> None:
+        check(config)
         from cli.train import train as start  # imports torch, so only after the settings were checked
 
         start(config)
 
-    compose.run_command(launch, arguments)
+    compose.run_command(launch, arguments, check)
 
 
 def evaluate(arguments: list[str]) -> None:

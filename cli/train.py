@@ -10,7 +10,7 @@ from cli.launcher.torchrun import run_workers
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
-from clipx.errors import REQUEUE, RunDiverged
+from clipx.errors import REQUEUE, RunDiverged, UserError
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
@@ -27,13 +27,19 @@ def train(config: RunConfig) -> None:
     """
     started = time.monotonic()
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
-    with RunFolder.of(config).hold() if config.launch.nodes == 1 else nullcontext():
-        run = RunFolder.create(config)
-        if run.divergence() is None:
-            run.refuse_lost_checkpoints()
-            _start(config, run, started)
-        if (ended := run.divergence()) is not None:
-            raise RunDiverged(ended.message(run.path))
+    alone = config.launch.nodes == 1
+    try:
+        with RunFolder.of(config).hold() if alone else nullcontext():
+            run = RunFolder.create(config)
+            if run.divergence() is None:
+                run.refuse_lost_checkpoints()
+                _start(config, run, started)
+            if (ended := run.divergence()) is not None:
+                raise RunDiverged(ended.message(run.path))
+    except UserError:
+        if alone:
+            RunFolder.of(config).remove_unstarted()
+        raise
 
 
 def _start(config: RunConfig, run: RunFolder, started: float) -> None:

@@ -288,8 +288,9 @@ def _about_waiting(share: float, data: DataConfig) -> str:
     """Return what to change in a run that waits for its data."""
     cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
     more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
-    more += ["data.decode=fast"] * (data.decode == "exact") + ["data.cache=memory"] * (data.cache == "none")
-    hint = f"; it may help to set {', '.join(more)}" if more else ""
+    decodes = data.decode == "exact" and data.cache == "none" and not data.features
+    more += ["data.cache=memory"] * decodes + ["data.decode=fast"] * (decodes and data.augment == "workers")
+    hint = f"; it may help to set {' or '.join(more)}" if more else ""
     return f'training waits for its data {share:.0%} of the time{hint}; see "What a run costs" in docs/scaling.md'
 
 

@@ -5,6 +5,7 @@ clipx.config.presets; all other settings are fields of clipx.config.schema. Hydr
 work.
 """
 
+import logging
 import os
 import re
 import sys
@@ -70,8 +71,12 @@ LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 SHORT = 60  # characters of settings in the name of a run
 
 
-def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None:
+def run_command(
+    task: Callable[[RunConfig], None], arguments: list[str], check: Callable[[RunConfig], None] = lambda config: None
+) -> None:
     """Compose the config and call `task` once, or once per job of a sweep (-m).
+
+    `check` is called for every job of a sweep before the first one starts, and raises UserError for a wrong config.
 
     Raises UserError: invalid arguments; in a sweep, before the first job. After a sweep, raises UserError or Fault if
     any job failed.
@@ -85,7 +90,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
     if not any(option.startswith(("--hydra-help", "--info", "-i")) for option in options):
         _check_overrides(overrides)
         if is_sweep:
-            _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms))
+            _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms), check)
         else:
             _refuse_several(_parse(overrides))
         if not is_sweep and shows_config(options):
@@ -100,7 +105,9 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
         where = ""
         try:
             of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm, arms)
-            where = f"{of_run.name}/s{of_run.seed}: " if is_sweep else ""
+            if is_sweep:
+                where = f"{of_run.name}/s{of_run.seed}: "
+                print(f"run {HydraConfig.get().job.num + 1}: {of_run.name}/s{of_run.seed}", file=sys.stderr, flush=True)
             task(of_run)
         except (UserError, Fault) as error:
             error.args = (f"{where}{error}", *error.args[1:])
@@ -112,6 +119,7 @@ def run_command(task: Callable[[RunConfig], None], arguments: list[str]) -> None
                 raise
             system_errors.append(error)
 
+    logging.getLogger("hydra").setLevel(logging.WARNING)  # not "Launching 2 jobs locally"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
     if system_errors:
@@ -442,10 +450,13 @@ def _parts_of_name(overrides: list[str], terms: Iterable[Any]) -> list[str]:
     return [re.sub(r"[^\w.+-]+", "_", part, flags=re.ASCII).strip("_") for part in parts]
 
 
-def _check_jobs(parsed: list[Any], compose: Callable[[list[str]], RunConfig]) -> None:
+def _check_jobs(
+    parsed: list[Any], compose: Callable[[list[str]], RunConfig], check: Callable[[RunConfig], None]
+) -> None:
     """Raise UserError before a sweep (-m) starts if a job has wrong settings, or two jobs would share a run directory.
 
-    `parsed`: the overrides as Hydra parses them; `compose` returns the config of a job from its overrides.
+    `parsed`: the overrides as Hydra parses them; `compose` returns the config of a job from its overrides;
+    `check` as in `run_command`.
     """
     if any(override.key_or_group == "hydra/sweeper" for override in parsed):
         return  # another sweeper may choose the values one after the other
@@ -455,6 +466,7 @@ def _check_jobs(parsed: list[Any], compose: Callable[[list[str]], RunConfig]) ->
         swept = " ".join(override for override in job if override not in given)
         try:
             config = compose(job)
+            check(config)
         except UserError as error:
             problems.append(f"{swept}: {error}")
             continue

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -211,6 +211,13 @@ class RunFolder:
         if not isinstance(seconds, int | float):
             raise UserError(f"{self.path / TIMING}: evaluation_seconds={seconds} is no number; {AGAIN}")
         return float(seconds)
+
+    def remove_unstarted(self) -> None:
+        """Remove the run directory if it holds only the settings: training did not start."""
+        with suppress(OSError):  # of the last line, if there are runs with other seeds
+            if [entry.name for entry in self.path.iterdir()] == [CONFIG]:
+                shutil.rmtree(self.path)
+                self.path.parent.rmdir()
 
     def hold(self) -> AbstractContextManager[None]:
         """Return the lock of the run directory: only one process may write its checkpoints and log."""

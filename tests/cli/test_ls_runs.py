@@ -21,9 +21,12 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     write_shards(tmp_path / "data/train", 16)
     for seed in (0, 3):
         clipx_here("train", *SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}", cwd=tmp_path)
+    ignored = ("data.scenes.num_train=64", "name=photographs")  # the run's data are no rendered scenes
+    clipx_here("train", *SMALL, *ignored, cwd=tmp_path)
     unknown = trained(prepared(tmp_path / "other", samples=16, epochs=1))
     printed = clipx_here("ls", "runs", "runs", str(unknown), cwd=tmp_path).stdout
     mine = next(line for line in printed.splitlines() if line.startswith("runs/mine"))
     assert "s0 .. s3 (2)" in mine and " 2 " in mine
     assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
+    assert "data.scenes" not in next(line for line in printed.splitlines() if line.startswith("runs/photographs"))
     assert "is not here)" in printed

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,12 +12,13 @@ import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from clipx import train
-from clipx.config.schema import RunConfig
+from clipx.config.schema import DataConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import checkpoints, step_of
@@ -282,3 +284,12 @@ def test_a_run_that_waits_for_its_data_says_once_what_to_change(
     trained(config)
     lines = [line for line in capsys.readouterr().err.splitlines() if "waits for its data" in line]
     assert len(lines) == 1 and "data.decode=fast" in lines[0]
+
+
+def test_advice_against_waiting_names_only_settings_that_the_run_accepts() -> None:
+    def advised(**settings: Any) -> set[str]:
+        return set(re.findall(r"data\.\w+=[a-z]+", train._about_waiting(0.5, DataConfig(**settings))))
+
+    assert advised() == {"data.cache=memory", "data.decode=fast"}
+    assert advised(decode="fast") == advised(cache="memory") == advised(features=True) == set()
+    assert advised(augment="device") == {"data.cache=memory"}

@@ -49,19 +49,42 @@ def test_a_system_error_of_a_run_is_raised_without_a_line_of_hydra(
     assert capsys.readouterr().err == ""
 
 
+def test_a_wrong_job_of_a_sweep_is_found_before_the_first_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.train.train", lambda config: pytest.fail("a run started"))
+    sweep = ["objective=clip,siglip", "objective.clip.average=true,maybe"]
+    done = clipx_here("train", "-m", "recipe=demo", *sweep, cwd=tmp_path, code=2)
+    assert "objective.clip.average" in done.stderr and not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_names_each_run_as_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr("cli.train.train", lambda config: started.append(config.seed))
+    done = clipx_here("train", "-m", "recipe=demo", "seed=0,1", cwd=tmp_path)
+    assert started == [0, 1] and done.stdout == ""
+    assert [line for line in done.stderr.splitlines() if "demo/s" in line] == ["run 1: demo/s0", "run 2: demo/s1"]
+
+
+def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(tmp_path: Path) -> None:
+    write_shards(tmp_path / "shards" / "train", samples=16)
+    arguments = [*tiny(tmp_path / "shards"), "name=mine"]
+    clipx_here("train", *arguments, "model.init=nowhere", cwd=tmp_path, code=2)
+    assert not (tmp_path / "runs" / "mine").exists()
+    clipx_here("train", *arguments, cwd=tmp_path)
+    clipx_here("train", *arguments, "optimizer.lr=3", cwd=tmp_path, code=2)
+    assert (tmp_path / "runs" / "mine" / "s0" / "checkpoints").is_dir()
+
+
 @pytest.mark.long
 def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]
     done = clipx_here("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path, code=2)
-    assert "-temperature.tau_0.1-train.batch_size_8-train.samples_16/s3: model.init=nowhere is missing" in done.stderr
+    assert done.stderr.count("/s3: model.init=nowhere is missing") == 2
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
-    assert len(finished) == 2
-    common = (
-        "demo-shards-data.split_train-model.init_null-schedule.warmup_steps_1-temperature.tau_{}-train.batch_size_8-"
-        "train.samples_16"
-    )
-    assert finished == {common.format(tau) for tau in ("0.1", "0.2")}
+    swept = [[f"temperature.tau={tau}", "model.init=null"] for tau in (0.1, 0.2)]
+    assert finished == {compose_run([*tiny(tmp_path / "shards"), *values]).name for values in swept}
 
 
 @pytest.mark.slow
