@@ -80,11 +80,11 @@ class Drawing:
         from matplotlib.backends.backend_pdf import FigureCanvasPdf
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-        buffer, metadata = io.BytesIO(), dict.fromkeys(unwanted)
-        if file_format == "svg":  # not savefig, which draws everything twice
-            FigureCanvasSVG(self.canvas).print_svg(buffer, metadata=metadata)
-        else:
-            FigureCanvasPdf(self.canvas).print_pdf(buffer, metadata=metadata)
+        buffer = io.BytesIO()
+        # not savefig, which draws everything twice
+        canvas: Any = FigureCanvasSVG(self.canvas) if file_format == "svg" else FigureCanvasPdf(self.canvas)
+        write = canvas.print_svg if file_format == "svg" else canvas.print_pdf
+        write(buffer, metadata=dict.fromkeys(unwanted))
         return buffer.getvalue()
 
     def _add_legend(self) -> Any:
