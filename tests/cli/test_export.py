@@ -199,7 +199,7 @@ def test_the_temperature_of_a_soup_is_a_mean_only_of_equal_parameters(
 ) -> None:
     runs = []
     for name, temperature in (("a", first), ("b", second)):
-        config = settings(tmp_path)
+        config = with_tower(tmp_path, "open_clip:mini-48")
         config.name, config.temperature = name, temperature
         runs.append(str(untrained(config)))
     export([f"soup=[{','.join(runs)}]", f"out={tmp_path}/x.pt"])
@@ -213,6 +213,7 @@ def test_the_exported_temperature_is_the_schedules_at_the_checkpoints_last_step(
     tmp_path: Path, every: str, steps: int, epoch: int
 ) -> None:
     config = prepared(tmp_path, epochs=3)
+    config.model.text.name = "open_clip:mini-48"
     config.temperature = TemperatureConfig(kind="linear", tau=0.07, tau_end=0.01, every=every)
     export([str(untrained(config, steps)), f"out={tmp_path}/x.pt"])
     share = epoch / 2 if every == "epoch" else (steps - 1) / 5
@@ -223,7 +224,7 @@ def test_the_exported_temperature_is_the_schedules_at_the_checkpoints_last_step(
 def test_a_bias_is_exported_without_a_warning_about_random_weights(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = settings(tmp_path)
+    config = with_tower(tmp_path, "open_clip:mini-48")
     config.temperature.bias = -7.5
     out = tmp_path / "biased.pt"
     export([str(untrained(config)), f"out={out}"])
@@ -298,7 +299,7 @@ def _other_mean_every_second_time() -> Callable[[object], dict[str, object]]:
 
 
 def test_a_model_that_does_not_normalise_is_refused(tmp_path: Path) -> None:
-    config = settings(tmp_path)
+    config = with_tower(tmp_path, "open_clip:mini-48")
     config.model.normalise = "never"
     for message in refusals(untrained(config), tmp_path):
         assert "which have unit length, would differ" in message

@@ -264,7 +264,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
         config = settings(tmp_path, epochs=2, processes=processes)
         config.name = f"p{processes}"
         # no batch norms, whose statistics would differ between half and whole batches
-        config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"
+        config.model.image.name, config.model.text.name = "open_clip:mini-vit-48", "small:transformer"
         config.log.every = 1
         code = "import sys; from pathlib import Path; from cli.train import train; "
         code += "from clipx.run.folder import RunFolder; "

@@ -29,7 +29,7 @@ SAMPLES = 24  # 3 steps an epoch
 def small_config(root: Path, name: str, variant: str = "paper", save_every: int = 3) -> RunConfig:
     config = prepared(root, samples=SAMPLES, epochs=2, save_every=save_every)
     config.name = name
-    config.model.image.name = config.model.text.name = "open_clip:mini-vit-48"  # no batch norms
+    config.model.image.name, config.model.text.name = "open_clip:mini-vit-48", "small:transformer"  # no batch norms
     config.temperature.kind, config.temperature.tau = "fixed", 0.1
     eta = 0.5 if variant == "paper" else 0.02
     # xi0 <= zeta0, so that xi follows zeta

@@ -186,7 +186,7 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)  # used by no existing model
 def run_with_own_constants(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a run from published weights whose normalisation constants are not those of the model's configuration."""
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, tag: {"mean": MEAN, "std": STD})
-    config = settings(root)
+    config = settings(root, text="open_clip:mini-48")
     config.model.image.pretrained = config.model.text.pretrained = "published"
     return untrained(config)
 

@@ -16,7 +16,7 @@ Done = subprocess.CompletedProcess[str]
 # for `write_recipe`: two arms, two seeds, two steps a run
 RECIPE = """
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
-model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "small:bag"}}}}
 train: {{samples: 16, batch_size: 8}}
 schedule: {{warmup_steps: 1}}
 seeds: 2

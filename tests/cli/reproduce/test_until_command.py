@@ -166,7 +166,7 @@ def test_hours_stop_running_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 TINY = """
 claims: ["1.5"]
 data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
-model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "open_clip:mini-48"}}}}
+model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "small:bag"}}}}
 train: {{samples: 16, batch_size: 8}}
 schedule: {{warmup_steps: 1}}
 arms:

@@ -92,7 +92,7 @@ def test_own_recipes_and_hydras_options_work(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=16)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "quick.yaml").write_text(
-        "# quick\nmodel: {image: {name: 'open_clip:mini-48'}, text: {name: 'open_clip:mini-48'}}\n"
+        "# quick\nmodel: {image: {name: 'open_clip:mini-48'}, text: {name: 'small:bag'}}\n"
         "train: {samples: 8, batch_size: 8}\nobjective: {clip: {average: false}}\n"
     )
     arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(tmp_path / "shards")[1:]]

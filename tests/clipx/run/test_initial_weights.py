@@ -40,7 +40,7 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     file = tmp_path / "published.pt"
     name = open_clip_towers.parse_name("open_clip:mini-48", "model.image.name")
     torch.save(open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict(), file)
-    config = settings(tmp_path, epochs=2, save_every=2)
+    config = settings(tmp_path, epochs=2, save_every=2, text="open_clip:mini-48")
     config.model.image.pretrained = config.model.text.pretrained = str(file)
     config.train.keep = 2
     run = trained(config)
@@ -54,8 +54,9 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("from_run_directory", [True, False])
 def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
     first = prepared(tmp_path)
+    first.model.text.name = "open_clip:mini-48"
     checkpoint = saved(first)
-    config = settings(tmp_path, epochs=1)
+    config = settings(tmp_path, epochs=1, text="open_clip:mini-48")
     config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
     if from_run_directory:
         config.model.init = str(RunFolder.of(first).path)

@@ -93,7 +93,7 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
     monkeypatch.setitem(DEVICES, "L40S", replace(DEVICES["L40S"], memory=1e9))
 
     def with_setting(key: str, value: int) -> Forecast:
-        config = settings(tmp_path)
+        config = settings(tmp_path, text="open_clip:mini-48")
         config.train.batch_size = 2048
         setattr(config.train, key, value)
         return forecast(config, 2, "L40S")

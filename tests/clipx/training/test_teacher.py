@@ -23,11 +23,17 @@ from clipx.training.step import train_step
 from clipx.training.teacher import load_teacher
 from clipx.types import Batch, Progress
 from tests.helpers import tiny
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import settings as small_settings
+from tests.helpers.folder import write_shards
 from tests.helpers.runs import log, prepared, trained, untrained
 
 CPU = torch.device("cpu")
 TEACHER = "open_clip:mini-48/random"
+
+
+def settings(folder: Path, epochs: int = 2) -> RunConfig:
+    """Return the settings of a run that reads the tokens of CLIP, as the teacher does."""
+    return small_settings(folder, epochs, text="open_clip:mini-48")
 
 
 def student(folder: Path, teacher: str | None = TEACHER) -> RunConfig:
@@ -83,6 +89,7 @@ def test_a_teacher_that_evaluates_normalised_embeddings_normalises_for_a_student
 
 def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path: Path) -> None:
     first = prepared(tmp_path, samples=32)
+    first.model.text.name = "open_clip:mini-48"
     run = trained(first)
     config = student(tmp_path, str(run))
     config.log.every = 1
@@ -114,6 +121,7 @@ def test_a_teacher_has_the_temperature_of_its_checkpoints_step(tmp_path: Path) -
 
 def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path) -> None:
     first = prepared(tmp_path, samples=32, save_every=5)
+    first.model.text.name = "open_clip:mini-48"
     config = student(tmp_path, str(trained(first)))
     config.train.save_every = 5
     second = trained(config)
