@@ -231,7 +231,7 @@ class TextTowerConfig(TowerConfig):
     pooling: str | None = setting(
         None,
         "hf: one vector from the outputs at all tokens: that of the class token, the mean without padding, or the last "
-        "token; null: as the model's folder says (1_Pooling), else class",
+        "token; null: as the model's folder or repository says (1_Pooling), else class",
         choices=("class", "mean", "last"),
     )
 

@@ -416,6 +416,7 @@ def _read_config(file: Path) -> RunConfig:
         raise UserError(f"{file} holds no settings (key: value lines); {RESTORE}")
     for note in _drop_removed(values):
         _say_once(f"{file}: {note}")
+    _add_pooling(values)
     try:
         return from_values(RunConfig, values)
     except UserError as error:
@@ -433,6 +434,14 @@ def _drop_removed(values: dict[str, Any]) -> list[str]:
         if isinstance(node, dict) and node.pop(name, default) != default:
             notes.append(f"{key} was removed and has no effect: {instead}")
     return notes
+
+
+def _add_pooling(values: dict[str, Any]) -> None:
+    """Runs of 0.1 have no model.text.pooling: their hf: towers take the class token, whatever their folder states."""
+    model = values.get("model")
+    text = model.get("text") if isinstance(model, dict) else None
+    if isinstance(text, dict) and str(text.get("name")).startswith("hf:"):
+        text.setdefault("pooling", "class")
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import _CACHED_NO_EXIST, errors, hf_hub_download, try_to_load_from_cache
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ STATED = {  # key of sentence-transformers -> pooling
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_lasttoken": "last",
 }
+POOLING_FILE = "1_Pooling/config.json"  # of sentence-transformers
 CONFIGS = Path(__file__).parent / "configs" / "hf"
 
 
@@ -112,12 +114,12 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
 
 
 def _pooling_of(source: str) -> str:
-    """Return the pooling that a folder of sentence-transformers states in 1_Pooling/config.json, else class.
+    """Return the pooling that a folder or a repository of the hub states in POOLING_FILE, else class.
 
-    Raises UserError: a pooling that is not in POOLINGS.
+    Raises UserError: a pooling that is not in POOLINGS, or the file would have to be downloaded and cannot.
     """
-    file = Path(source) / "1_Pooling" / "config.json"
-    if not file.is_file():
+    file = _pooling_file(source)
+    if file is None:
         return "class"
     try:
         stated = json.loads(file.read_text())
@@ -128,11 +130,36 @@ def _pooling_of(source: str) -> str:
         ) from error
 
 
+def _pooling_file(source: str) -> Path | None:
+    """Return POOLING_FILE of a folder, or of the hub or its cache; None if there is none."""
+    if Path(source).is_dir() or _known_config(source).is_file():
+        file = Path(source) / POOLING_FILE
+        return file if file.is_file() else None
+    if try_to_load_from_cache(source, POOLING_FILE) is _CACHED_NO_EXIST:
+        return None
+    try:
+        with quiet_hub(fetching=True):
+            return Path(hf_hub_download(source, POOLING_FILE))
+    except errors.LocalEntryNotFoundError as error:
+        raise UserError(
+            f"{KEY}.name=hf:{source}: {POOLING_FILE} is not on this machine and the hub cannot be reached; set "
+            f"{KEY}.pooling to class, mean or last, or run `hf download {source}` where there is a network"
+        ) from error
+    except errors.EntryNotFoundError:
+        return None
+    except Exception as error:  # the hub client raises many types
+        raise download_error(f"{KEY}.name=hf:{source}", f"`hf download {source}`", LOCAL_OR_RANDOM, error) from error
+
+
+def _known_config(source: str) -> Path:
+    return CONFIGS / f"{source.removeprefix('distilbert/')}.json"
+
+
 def _load_config(source: str) -> Any:
     """Load transformers' configuration from a folder, configs/hf or the hub."""
     from transformers import AutoConfig
 
-    known = CONFIGS / f"{source.removeprefix('distilbert/')}.json"
+    known = _known_config(source)
     is_folder = Path(source).is_dir()
     local = source if is_folder else str(known) if known.is_file() else ""
     # without the file, transformers up to 5.0 guesses a configuration from the name

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from cli.train import train
 from clipx.config.schema import RunConfig
@@ -96,6 +97,16 @@ SMALL = {
     "small:clip_bag": "open_clip:mini-48",
 }
 NOTE = "config.yaml: train.copy_to was removed and has no effect: copy the run directory by another program"
+
+
+def test_text_towers_of_runs_without_a_pooling_take_the_class_token(tmp_path: Path) -> None:
+    file = write_run(tmp_path) / "config.yaml"
+    values = yaml.safe_load(file.read_text())
+    values["model"]["text"].pop("pooling", None)
+    for name, pooling in (("hf:sentence-transformers/all-MiniLM-L6-v2", "class"), ("small:bag", None)):
+        values["model"]["text"]["name"] = name
+        file.write_text(yaml.safe_dump(values))
+        assert RunFolder(file.parent).config.model.text.pooling == pooling
 
 
 def write_config(root: Path, copy_to: str = "null") -> Path:

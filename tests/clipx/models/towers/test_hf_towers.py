@@ -63,6 +63,36 @@ def test_a_folder_of_sentence_transformers_states_its_pooling(tmp_path: Path, st
         build(folder)
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the snapshot folder of the repository me/minilm in a cache of the hub that cannot be reached."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository, commit = tmp_path / "models--me--minilm", "0123456789" * 4
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    return repository / "snapshots" / commit
+
+
+def test_a_repository_of_the_hub_states_its_pooling(hub: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot be reached; set model\.text\.pooling to class, mean or last"):
+        hf_towers._pooling_of("me/minilm")  # a guess would be another tower
+    (hub / "1_Pooling").mkdir()
+    (hub / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    assert hf_towers._pooling_of("me/minilm") == "mean"
+    assert hf_towers._pooling_of("distilbert-base-uncased") == "class"
+
+
+def test_a_repository_known_to_have_no_such_file_takes_the_class_token(hub: Path) -> None:
+    missing = hub.parents[1] / ".no_exist" / hub.name / "1_Pooling"
+    missing.mkdir(parents=True)
+    (missing / "config.json").touch()
+    assert hf_towers._pooling_of("me/minilm") == "class"
+
+
 @pytest.mark.parametrize("kind", ["distilbert", "bert", "roberta"])
 def test_every_parameter_gets_a_gradient(tmp_path: Path, kind: str) -> None:
     from transformers import AutoConfig
