@@ -87,7 +87,7 @@ def train(arguments: list[str]) -> None:
         submit(script_of(jobs), configs[0].launch)
         return
 
-    def check(config: "RunConfig") -> None:
+    def check(config: "RunConfig") -> None:  # imports torch, so only after all settings were checked
         check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
         from clipx import objectives

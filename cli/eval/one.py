@@ -71,7 +71,7 @@ def _check(config: EvalConfig) -> None:
 
     choose_device(config.device, "device")
     run = _run_folder(config)
-    datasets = _datasets(config, run)
+    datasets = [] if run is None else _datasets(config, run)  # before the slow imports
     from clipx.models.towers import open_clip_towers
     from evaluation import runner
     from evaluation.embedding.encoder import check_start_weights
@@ -84,7 +84,7 @@ def _check(config: EvalConfig) -> None:
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
-    runner.check(datasets, config.tasks, Settings.of(config))
+    runner.check(datasets or _datasets(config, run), config.tasks, Settings.of(config))
 
 
 def _run_folder(config: EvalConfig) -> RunFolder | None:

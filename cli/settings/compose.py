@@ -460,19 +460,23 @@ def _check_jobs(
     """
     if any(override.key_or_group == "hydra/sweeper" for override in parsed):
         return  # another sweeper may choose the values one after the other
-    problems, swept_of = list[str](), dict[tuple[str, int], str]()
+    problems, configs, swept_of = list[str](), dict[str, RunConfig](), dict[tuple[str, int], str]()
     given = {override.input_line for override in parsed}
     for job in _jobs(parsed):
         swept = " ".join(override for override in job if override not in given)
         try:
-            config = compose(job)
-            check(config)
+            configs[swept] = config = compose(job)
         except UserError as error:
             problems.append(f"{swept}: {error}")
             continue
         other = swept_of.setdefault((config.name, config.seed), swept)
         if other != swept:
             problems.append(f"{other} and {swept} would share the folder {config.name}/s{config.seed}: leave name= out")
+    for swept, config in configs.items() if not problems else ():
+        try:
+            check(config)
+        except UserError as error:
+            problems.append(f"{swept}: {error}")
     if problems:
         raise UserError("; ".join(problems))
 
