@@ -231,13 +231,9 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
         check_key(EvalConfig, str(override.key_or_group))
         if override.is_sweep_override():
             raise UserError(f"{override.input_line}: several values need a command each; a list needs brackets")
-    found = OmegaConf.structured(EvalConfig)
-
-    def composed() -> Any:
-        ConfigLoaderImpl._apply_overrides_to_config(_parse(overrides), found)
-        return OmegaConf.to_object(found)
-
-    config = _translate_errors(composed, EvalConfig)
+    _register([])
+    with hydra.initialize_config_module("recipes", version_base="1.3"):
+        config = _translate_errors(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
     assert isinstance(config, EvalConfig)
     check(config)
     return config
@@ -255,6 +251,7 @@ def _register(overrides: list[str]) -> None:
         _stored[""] = presets
         _compose_groups.cache_clear()
         store.store(name="schema", node=RunConfig)
+        store.store(name="eval", node=EvalConfig)
         for name, settings in data.items():
             store.store(group="data", name=name, node={"name": name, **settings})
         for name, objective in known.items():
