@@ -20,6 +20,7 @@ from tests.helpers.runs import prepared_point_sets, trained
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     config = prepared_point_sets(tmp_path)
+    config.model.text.name = "open_clip:mini-vit-48"  # with start and end tokens
     fakes.captioned(tmp_path / "pairs")
     config.data.evaluation = ["captions:pairs"]
     return trained(config)
