@@ -55,7 +55,7 @@ def no_log_handlers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_vocabulary() -> Iterator[None]:
-    """Let all models share open_clip's tokenizer: it reads its vocabulary anew for each, a fifth of a run's time."""
+    """Build open_clip's tokenizer once for all models. To read its vocabulary takes a fifth of the time of a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_clip.factory, "SimpleTokenizer", cached(open_clip.factory.SimpleTokenizer))
         yield

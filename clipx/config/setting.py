@@ -48,7 +48,7 @@ def between(low: float, high: float) -> Rule:
 
 
 def each(rule: Rule, different: int = 1) -> Rule:
-    """Return the rule that allows lists of values that `rule` allows, with at least `different` different ones."""
+    """Return the rule for lists: `rule` allows every value, and at least `different` of them differ."""
     allowed = rule[1] if different == 1 else f"{different} or more different numbers, each {rule[1]}"
     return lambda values: len(set(values)) >= different and all(rule[0](v) for v in values), allowed
 

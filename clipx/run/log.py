@@ -57,7 +57,7 @@ class RunLog:
     def notify(self, message: str) -> None:
         """Run log.notify and give it the message on stdin. Do not run a command that the user has not typed.
 
-        If the command fails, its error is printed, and the run goes on.
+        A command that fails does not stop the run: its error is printed.
         """
         if not self.active or self.command is None:
             return

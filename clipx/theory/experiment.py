@@ -54,7 +54,7 @@ class Experiment:
 
 
 def write_figure(drawn: list[Panel], path: Path) -> None:
-    """Draw the panels side by side, at most COLUMNS in a row, and write them as an SVG file."""
+    """Write an SVG file with the panels, COLUMNS in each row."""
     from matplotlib import rc_context
 
     columns = min(COLUMNS, len(drawn))

@@ -85,7 +85,7 @@ class SeedMean:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The ends of the interval; without one, the mean twice."""
+        """Low and high end of the interval. If there is no interval, both are the mean."""
         return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
 
     def interval(self, sign: str = "", text: Format = digits) -> str:

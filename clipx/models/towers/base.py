@@ -78,7 +78,7 @@ class MlpHead(nn.Module):
 
 
 def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
-    """Add to a tower, in place, what model.*.head and model.*.standardise name; `embed_dim` is model.embed_dim."""
+    """Add head and standardisation to a tower, in place, as `config` says; `embed_dim` is model.embed_dim."""
     if config.head == "tower" and not config.standardise:
         return
     if not isinstance(tower.module, Projected):  # a tower that has its own projection

@@ -165,7 +165,7 @@ def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: 
 
 
 def _read_file(file: str) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; {} for a file of big_vision.
+    """Return the tensors of a file by name. A file of big_vision is not read: the result is {}.
 
     Raises UserError: a Git LFS pointer, a pickled module, names with a prefix, or not a file of weights.
     """

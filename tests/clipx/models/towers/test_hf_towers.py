@@ -65,7 +65,7 @@ def test_a_folder_of_sentence_transformers_states_its_pooling(tmp_path: Path, st
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the snapshot folder of the repository me/minilm in a cache of the hub that cannot be reached."""
+    """Make an offline cache of the hub with the repository me/minilm; return the folder of its files."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
