@@ -25,16 +25,18 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Print the lists given as arguments; without arguments: recipes, terms, data and tasks."""
+    """Print the lists given as arguments; without arguments: the recipes, and the names of the other lists."""
     if arguments[:1] in (["settings"], ["runs"]):
         (_print_settings if arguments[0] == "settings" else _print_runs)(arguments[1:])
         return
     names = [one_of(name, (*LISTS, "settings", "runs"), "clipx ls") for name in arguments]
-    for name in names or ["recipes", "terms", "data", "tasks"]:
+    for name in names or ["recipes"]:
         if name == "settings":
             _print_settings([])
         else:
             _print(Table("name", "description", title=name), LISTS[name]().items())
+    if not names:  # most of the others import torch, which takes seconds
+        print(f"other lists: clipx ls {'|'.join([*LISTS, 'settings', 'runs'][1:])}")
 
 
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:

@@ -38,7 +38,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
   clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
-  clipx ls recipes|terms|towers|data|tasks|claims|theory   list what is available
+  clipx ls [recipes|terms|towers|data|tasks|claims|theory]   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
   clipx ls runs [DIR...]                     list runs: steps, and the settings that differ from their recipe
 
@@ -200,7 +200,7 @@ def tune(arguments: list[str]) -> None:
 def ls(arguments: list[str]) -> None:
     """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
-    Prints names, each with a short description.
+    Prints names, each with a short description; without arguments those of the recipes.
     clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
     clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
     clipx ls runs [DIR...]: prints the runs in DIR (runs), one line for all seeds, with the settings that differ from

@@ -224,9 +224,9 @@ def test_help_and_run_folders_do_not_load_heavy_packages() -> None:
 @pytest.mark.parametrize(
     ("command", "needed"),
     [
-        ("ls recipes", set()),
+        ("ls", set()),
         ("ls claims", set()),
-        ("ls", {"torch"}),
+        ("ls terms", {"torch"}),
         ("ls towers", {"torch", "open_clip", "torchvision", "transformers"}),
         ("train recipe=demo train.bach_size=8", {"hydra"}),
         ("train recipe=demo objective=clp", {"hydra", "torch"}),
