@@ -4,6 +4,7 @@ Made once in a test run, shared by its workers, and only read: `cache`, `shards`
 A test that changes a run takes `copied_run`; a test of a cache takes `empty_cache`.
 """
 
+import json
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ from dataclasses import replace
 from functools import cache as cached
 from pathlib import Path
 
-import open_clip.factory
+import open_clip
 import pytest
 
 # As in cli.main, set before torch is imported: threads that wait must not spin while worker processes compute.
@@ -138,6 +139,16 @@ def copied_run(trained_run: Path, tmp_path: Path) -> tuple[RunConfig, Path]:
 def imagenet(shared: Path) -> Path:
     """Return a folder with ImageNet's classes in `imagenet`, an image of each in train and val."""
     return once(shared / "imagenet", replicas.imagenet)
+
+
+@pytest.fixture(scope="session")
+def light_tower(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let open_clip know `light-48`: CLIP's vocabulary with a width of 16, so that a checkpoint has 4 MB, not 27."""
+    image = {"image_size": 48, "layers": 1, "width": 64, "head_width": 64, "patch_size": 16}
+    text = {"context_length": 32, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+    file = tmp_path_factory.mktemp("towers") / "light-48.json"
+    file.write_text(json.dumps({"embed_dim": 16, "vision_cfg": image, "text_cfg": text}))
+    open_clip.add_model_config(file)
 
 
 @pytest.fixture

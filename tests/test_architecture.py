@@ -126,7 +126,7 @@ def test_the_module_that_imports_upwards_does_it_inside_functions() -> None:
     top_level = {name for node in TREES[UPWARDS].body for name in imported_packages(node)}
     assert not {"cli", "evaluation", "pandas"} & top_level
     assert any(name.startswith("cli.") for name in GRAPH[UPWARDS])
-    assert loaded_by("import clipx.api", {"cli", "evaluation", "torch", "pandas", "matplotlib"}) == set()
+    assert loaded_after(["import clipx.api"], {"cli", "evaluation", "torch", "pandas", "matplotlib"}) == [set()]
 
 
 def test_packages_do_not_import_tests() -> None:
@@ -201,47 +201,51 @@ def test_no_function_has_more_than_60_lines() -> None:
     assert [f"{m}.{f.name}" for m, f in functions if (f.end_lineno or 0) - f.lineno >= 60] == []
 
 
-def loaded_by(code: str, packages: set[str]) -> set[str]:
-    """Return which of the packages a new process has loaded after `code`."""
-    code += f"\nimport sys; print(*{packages} & set(sys.modules))"
+def loaded_after(statements: list[str], packages: set[str]) -> list[set[str]]:
+    """Return which of the packages a new process has loaded after each of the statements, run one after another."""
+    code = "import sys\n" + "\n".join(f"{one}\nprint('loaded', *{packages} & set(sys.modules))" for one in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded")]
+
+
+def call(command: str) -> str:
+    """Return a statement that runs a command line."""
+    run = "from cli.main import main\ntry: main()\nexcept SystemExit: pass"
+    return f"sys.argv = 'clipx {command}'.split()\n{run}"
 
 
 def test_help_and_run_folders_do_not_load_heavy_packages() -> None:
     heavy = {"torch", "hydra", "open_clip", "matplotlib", "transformers", "wandb"}
-    assert loaded_by("import sys; sys.argv = ['clipx', '--help']; from cli.main import main; main()", heavy) == set()
-    for module in (
-        "cli.watch",
-        "cli.eval.many",
-        "cli.reproduce.command",
-        "cli.export.command",
-        "evaluation.claims.table",
-    ):
-        assert loaded_by(f"import {module}", heavy) <= {"hydra"}, module
+    modules = ("watch", "eval.many", "reproduce.command", "export.command")
+    statements = [call("--help"), *(f"import cli.{name}" for name in modules), "import evaluation.claims.table"]
+    after_help, *others = loaded_after(statements, heavy)
+    assert after_help == set() and set().union(*others) <= {"hydra"}
 
 
 @pytest.mark.parametrize(
-    ("command", "needed"),
+    "commands",  # in the order of what they need, because a process keeps what it has loaded
     [
-        ("ls", set()),
-        ("ls claims", set()),
-        ("ls terms", {"torch"}),
-        ("ls towers", {"torch", "open_clip", "torchvision", "transformers"}),
-        ("train recipe=demo train.bach_size=8", {"hydra"}),
-        ("train recipe=demo objective=clp", {"hydra", "torch"}),
-        ("eval no_folder", {"hydra"}),
-        ("reproduce recipe=no_recipe", {"hydra"}),
-        ("bench recipe=demo data.rot=x", {"hydra"}),
-        ("tune recipe=demo data.rot=x", {"hydra", "torch"}),
-        ("export no_folder out=weights.pt", set()),
+        {
+            "ls": set(),
+            "ls claims": set(),
+            "export no_folder out=weights.pt": set(),
+            "ls terms": {"torch"},
+            "ls towers": {"torch", "open_clip", "torchvision", "transformers"},
+        },
+        {
+            "train recipe=demo train.bach_size=8": {"hydra"},
+            "eval no_folder": {"hydra"},
+            "reproduce recipe=no_recipe": {"hydra"},
+            "bench recipe=demo data.rot=x": {"hydra"},
+            "train recipe=demo objective=clp": {"hydra", "torch"},
+            "tune recipe=demo data.rot=x": {"hydra", "torch"},
+        },
     ],
 )
-def test_lists_and_mistyped_settings_load_only_what_they_need(command: str, needed: set[str]) -> None:
+def test_lists_and_mistyped_settings_load_only_what_they_need(commands: dict[str, set[str]]) -> None:
     heavy = {"torch", "hydra", "open_clip", "torchvision", "matplotlib", "transformers", "pandas", "sklearn"}
-    run = "from cli.main import main\ntry: main()\nexcept SystemExit: pass"
-    code = f"import sys; sys.argv = 'clipx {command}'.split()\n{run}"
-    assert loaded_by(code, heavy) <= needed
+    found = dict(zip(commands, loaded_after([*map(call, commands)], heavy), strict=True))
+    assert {command: found[command] - needed for command, needed in commands.items() if found[command] - needed} == {}
 
 
 def test_no_module_imports_a_slow_or_optional_package_at_top_level() -> None:

@@ -107,14 +107,7 @@ def test_files_that_a_page_or_recipe_names_exist() -> None:
     pages = [*PAGES, *(ROOT / "recipes").glob("*.yaml")]
     named = {(page.name, path) for page in pages for path in PATHS.findall(page.read_text())}
     assert [(page, path) for page, path in sorted(named) if not (ROOT / path).exists()] == []
-
-
-def test_the_pattern_finds_all_paths_of_the_repository_in_a_text() -> None:
-    assert PATHS.findall("`clipx/passes.py`, see evaluation/datasets/ and tests/golden/*.json, runs/docs/x.md.") == [
-        "clipx/passes.py",
-        "evaluation/datasets/",
-        "tests/golden",
-    ]
+    assert len(named) > 100
 
 
 def test_links_between_pages_resolve() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clipx.config.schema import RunConfig
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.runs import lines, log
@@ -14,9 +15,11 @@ from tests.helpers.runs import lines, log
 def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
-    clipx("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
-    again = clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
-    assert "is done: 2 steps" in again.stderr
+    train = ["train", *tiny(tmp_path / "shards"), "name=e2e", "train.device=cpu"]
+    printed = clipx(*train, cwd=tmp_path).stderr.splitlines()
+    assert printed[0] == "runs/e2e/s0: small:conv and small:clip_bag on shards (64 pairs), CPU"
+    assert printed[-1] == "to evaluate: clipx eval runs/e2e/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+    assert "is done: 2 steps" in clipx_here(*train, cwd=tmp_path).stderr
     clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path)
     results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
     rows = lines(results)
@@ -32,13 +35,11 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
     assert "text → image R@1" in page and "<svg" in page
 
 
-@pytest.mark.slow
-def test_eval_names_a_corrupt_checkpoint(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
-    clipx_here("train", *tiny(tmp_path / "shards"), "name=e2e", cwd=tmp_path)
-    weights = next((tmp_path / "runs" / "e2e" / "s0" / "checkpoints").glob("*/model.safetensors"))
+def test_eval_names_a_corrupt_checkpoint(copied_run: tuple[RunConfig, Path], shards: Path, tmp_path: Path) -> None:
+    _, run = copied_run
+    weights = next(run.glob("checkpoints/*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:1000])
-    done = clipx_here("eval", "checkpoint=runs/e2e/s0", "datasets=[captions:shards/train]", cwd=tmp_path, code=2)
+    done = clipx_here("eval", str(run), f"datasets=[captions:{shards}/train]", cwd=tmp_path, code=2)
     assert "model.safetensors is corrupt or was changed" in done.stderr
 
 
@@ -73,11 +74,3 @@ def test_on_photographs_each_of_the_five_captions_is_evaluated(tmp_path: Path, r
     rows = lines(tmp_path / "runs/photos/s0/results.jsonl")
     assert {row["dataset"] for row in rows} == {"flickr8k/test"}
     assert {row["metric"]: row["n"] for row in rows}["text_to_image_recall@1"] == 5000
-
-
-def test_train_first_prints_folder_towers_and_data_and_last_the_next_command(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
-    done = clipx_here("train", *tiny(tmp_path / "shards"), "name=x", "train.device=cpu", cwd=tmp_path)
-    printed = done.stderr.splitlines()
-    assert printed[0] == "runs/x/s0: small:conv and small:clip_bag on shards (16 pairs), CPU"
-    assert printed[-1] == "to evaluate: clipx eval runs/x/s0 datasets=[NAME,KIND:FOLDER]  # clipx ls data"

@@ -24,6 +24,8 @@ from tests.helpers.folder import settings, write_shards
 from tests.helpers.hub_server import Hub, running_hub
 from tests.helpers.runs import untrained
 
+pytestmark = pytest.mark.usefixtures("light_tower")
+LIGHT = "open_clip:light-48"
 PUSH = ("hub=me/demo", "licence=apache-2.0")
 
 
@@ -50,9 +52,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
-def run_with_results(
-    root: Path, tower: str = "open_clip:mini-48", change: Callable[[RunConfig], None] | None = None
-) -> Path:
+def run_with_results(root: Path, tower: str = LIGHT, change: Callable[[RunConfig], None] | None = None) -> Path:
     """Write an untrained run and three results: of its weights, of other weights, and of its weights with limit=10."""
     config = settings(root)
     config.model.image.name = config.model.text.name = tower
@@ -140,7 +140,7 @@ def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_pat
         config.arm = "mine"
         config.temperature.tau = 0.05
 
-    push(run_with_results(tmp_path, change=change))
+    push(run_with_results(tmp_path, "open_clip:mini-48", change))
     card = hub.repositories["me/demo"]["README.md"].decode()
     for part in (
         *("license: apache-2.0", "library_name: open_clip", "clip + 0.1 positive", "from τ = 0.05", "arm mine"),
@@ -159,7 +159,7 @@ def test_the_bias_is_written_to_and_the_preprocessing_read_from_the_hubs_configu
     tmp_path: Path, hub: Hub
 ) -> None:
     """On the hub, open_clip_config.json has the preprocessing; FILE.json of `clipx export out=FILE` does not."""
-    push(run_with_results(tmp_path, "open_clip:mini-vit-48", lambda config: setattr(config.temperature, "bias", -7.5)))
+    push(run_with_results(tmp_path, LIGHT, lambda config: setattr(config.temperature, "bias", -7.5)))
     files = hub.repositories["me/demo"]
     config = json.loads(files["open_clip_config.json"])
     assert config["model_cfg"]["init_logit_bias"] == -7.5
@@ -170,7 +170,7 @@ def test_the_bias_is_written_to_and_the_preprocessing_read_from_the_hubs_configu
     for load in (False, True):  # False: build the model without loading weights, as evaluation and resume do
         run_config = settings(tmp_path)
         for side in (run_config.model.image, run_config.model.text):
-            side.name, side.pretrained = "open_clip:mini-vit-48", "hf-hub:me/demo"
+            side.name, side.pretrained = LIGHT, "hf-hub:me/demo"
         if load:
             with pytest.raises(ValueError, match=r"model\.image\.pretrained=hf-hub:me/demo .* has no open_clip_model"):
                 clip.build_model(run_config)
@@ -206,7 +206,7 @@ def evaluated(root: Path, model: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(light_tower: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run that no test changes."""
     return run_with_results(tmp_path_factory.mktemp("hub"))
 
@@ -253,9 +253,9 @@ def test_a_failure_of_the_hub_exits_with_code_1_and_one_line(run: Path, hub: Hub
 
 
 def test_towers_that_open_clip_lacks_are_not_pushed_and_the_alternative_is_named(tmp_path: Path, hub: Hub) -> None:
-    run = run_with_results(tmp_path, "open_clip:mini-48")
+    run = run_with_results(tmp_path)
     written = (run / "config.yaml").read_text()
-    write_text(run / "config.yaml", written.replace("open_clip:mini-48", "small:conv", 1))
+    write_text(run / "config.yaml", written.replace(LIGHT, "small:conv", 1))
     found = push(run)
     assert found.startswith("2 model.image.name=small:conv cannot be exported") and "from_checkpoint" in found
     assert found.count("\n") == 1 and not hub.repositories

@@ -18,6 +18,7 @@ OWN = {  # file of the user -> content
     "choice.yaml": "defaults: [{override /objective: foo}]\ntrain: {samples: 64}\n",
     "broken.yaml": "train: [\n",
 }
+EXISTING = ("there.py", "test_tested.py", "mine.yaml")  # that no command may replace
 GAP = "recipe=gap_mini"
 NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
 BEFORE_TORCH = {  # command line -> part of the message; refused before torch is imported, which takes seconds
@@ -49,6 +50,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=group": "recipe=group: trian.samples in own/group.yaml is not a setting; did you mean 'train.",
     "check recipe=broken": "recipe own/broken.yaml is not valid YAML",
     "train": "recipe= is missing; allowed: ",
+    "completion tcsh": "clipx completion tcsh is not known; allowed: bash, fish, zsh",
     "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
     "check recipe=dmo": "recipe=dmo is not known; did you mean 'demo'",
     f"train {GAP} arm=flt_4e2": "arm=flt_4e2 is not known; did you mean",
@@ -94,6 +96,21 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "eval checkpoint=runs/x worker=2": "worker is not a setting; did you mean 'workers'",
 }
 OTHERS = {  # the same, but some of them are refused after torch is imported
+    "init term": "`clipx init` needs term|task|recipe NAME",
+    "init tower mine": "clipx init tower is not known; did you mean",
+    "init term My-Term": "clipx init term My-Term: the name must be lower-case letters, digits and _",
+    "init term class": "class: the name must be lower-case letters, digits and _, and no keyword of Python",
+    "init task _": "clipx init task _: the name must be",
+    "init term clip": "clipx init term clip: this name is taken",
+    "init task json": "clipx init task json: this name is taken",
+    "init recipe demo": "clipx init recipe demo: this name is taken",
+    "init term there": "there.py exists; choose another name, or remove it",
+    "init term tested": "test_tested.py exists",
+    "cp demo": "`clipx cp` needs RECIPE FILE.yaml",
+    "cp dmo x.yaml": "clipx cp dmo is not known; did you mean 'demo'",
+    "cp demo x.txt": "clipx cp demo x.txt: the target must be FILE.yaml in a folder that exists",
+    "cp demo no/x.yaml": "clipx cp demo no/x.yaml: the target must be",
+    "cp demo mine.yaml": "mine.yaml exists",
     "train recipe=choice": "objective=foo is not known; allowed: align_clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the folder that holds train/*.tar",
     "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
@@ -216,7 +233,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a working directory with the files of OWN in `own`, of a user who has no key of W&B."""
+    """Return a working directory with EXISTING, and OWN in the folder `own`, of a user who has no key of W&B."""
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
@@ -224,6 +241,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own").mkdir()
     for name, text in OWN.items():
         (tmp_path / "own" / name).write_text(text)
+    for name in EXISTING:
+        (tmp_path / name).write_text("the user's")
     return tmp_path
 
 
@@ -264,12 +283,13 @@ def faults(found: dict[str, tuple[int, str]], expected: dict[str, str]) -> list[
 
 def test_wrong_inputs_are_refused_in_one_line(folder: Path) -> None:
     assert faults(answers(OTHERS, folder), OTHERS) == []
-    assert {path.name for path in folder.iterdir()} <= {"own", "runs"}, "a file was written"
+    assert {path.name for path in folder.iterdir()} <= {"own", "runs", *EXISTING}, "a file was written"
+    assert {(folder / name).read_text() for name in EXISTING} == {"the user's"}
 
 
 def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
     assert faults(answers_without_torch([*BEFORE_TORCH], folder), BEFORE_TORCH) == []
-    assert {path.name for path in folder.iterdir()} == {"own"}, "a file was written"
+    assert {path.name for path in folder.iterdir()} == {"own", *EXISTING}, "a file was written"
 
 
 def test_a_recipe_in_this_folder_is_refused_with_the_option_that_finds_it(tmp_path: Path) -> None:

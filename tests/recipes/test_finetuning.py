@@ -16,6 +16,7 @@ from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder, earlier_runs
+from clipx.training.cost import step_key
 from clipx.training.forecast import forecast
 from evaluation.claims.measures import canonical_name
 from tests.helpers.runs import trained
@@ -26,7 +27,7 @@ OTHERS += ["frozen_image", "frozen_text", "layer_decay", "mixing"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_all_arms_continue_the_start_run_and_can_be_built(name: str) -> None:
+def test_all_arms_continue_the_start_run(name: str) -> None:
     assert list(recipe(name).arms) == ["start", *OTHERS]
     configs = {arm: compose_run([f"recipe={name}", f"arm={arm}", "data.root=x"]) for arm in recipe(name).arms}
     assert configs["start"].model.init is None
@@ -35,8 +36,6 @@ def test_all_arms_continue_the_start_run_and_can_be_built(name: str) -> None:
         assert earlier_runs(config) == [Path("runs") / f"{name}-start" / "s0"]
         needs = objectives.build(config.objective, num_samples=1000).needs
         assert ("bias" in needs) == (config.temperature.bias is not None), arm
-    same = [repr(replace(config, name="", arm="")) for config in configs.values()]
-    assert len(set(same)) == len(same), "two arms are the same run"
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -60,11 +59,13 @@ def test_only_runs_with_start_weights_are_interpolated() -> None:
     assert start == tuned[:1]
 
 
-@pytest.mark.parametrize("name", ["finetune_flickr30k", "finetune_mscoco"])
-def test_all_arms_and_seeds_train_within_four_hours_on_a_gpu_of_24_gb(name: str) -> None:
-    found = forecast(compose_run([f"recipe={name}", "arm=clip", "data.root=x"]), 1, "RTX4090")
-    assert found.fits and found.steps
-    assert found.steps * found.time.total / 3600 * len(OTHERS) * recipe(name).seeds < 4
+def test_all_arms_and_seeds_train_within_four_hours_on_a_gpu_of_24_gb() -> None:
+    flickr30k, mscoco = (compose_run([f"recipe={name}", "arm=clip", "data.root=x"]) for name in RECIPES[1:])
+    assert step_key(flickr30k) == step_key(mscoco)
+    found = forecast(flickr30k, 1, "RTX4090")
+    for one in (found, replace(found, config=mscoco)):
+        assert one.fits and one.steps
+        assert one.steps * one.time.total / 3600 * len(OTHERS) * recipe(one.config.recipe).seeds < 4
 
 
 def test_published_weights_of_either_tag_can_be_chosen_for_all_arms() -> None:

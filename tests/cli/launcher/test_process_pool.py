@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from cli.launcher.process_pool import Pool
-from clipx.utils.device import loader_processes
 
 STOPPED = """
 import signal, sys, time
@@ -55,6 +54,8 @@ def test_a_killed_process_fails_only_its_own_call() -> None:
 
 
 def test_the_processes_of_a_pool_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    from clipx.utils.device import loader_processes  # here, because the processes above import this file: torch is slow
+
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
     assert loader_processes("auto") == 15
     with Pool([""] * 4):

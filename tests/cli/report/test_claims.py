@@ -14,7 +14,7 @@ from clipx.run.folder import TIMING
 from evaluation.claims.evidence import collect_evidence
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import look_reached, open_parts
-from evaluation.runs.reader import find, read
+from evaluation.runs.reader import read
 from tests.helpers.synthetic import claim, run, write
 
 
@@ -103,13 +103,6 @@ def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys
             collect_evidence([], [tmp_path])
 
 
-def test_runs_on_disk_are_found_by_arm_and_seed(tmp_path: Path) -> None:
-    write_arms(tmp_path)
-    evidence = collect_evidence(find([tmp_path]), [tmp_path])
-    found = {arm: sorted(seeds) for arm, seeds in evidence.runs["clip_reg_mini"].items()}
-    assert found == {"clip": [0, 1, 2], "clip_reg": [0, 1, 2]}
-
-
 def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:
     row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
     (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
@@ -180,25 +173,24 @@ def test_a_claim_that_more_seeds_cannot_decide_is_listed_with_the_reason(
     assert f"more seeds do not help: {empty} gives no number (1.5 clip_reg_mini: clip_reg − clip, zero-shot)" in lines
 
 
-def test_a_need_beyond_the_last_look_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_effect(tmp_path, 0.01, STEPS)
-    words, _ = printed(tmp_path, capsys)
-    assert words[-3:] == [">", "20", "17.0"]  # 17 seeds of two arms
-
-
-def test_before_the_first_look_only_this_look_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_effect(tmp_path, 0.01, STEPS[:2])
-    words, _ = printed(tmp_path, capsys)
-    assert words[-5:] == ["-", "2", "-", "3", "1.0"]
-
-
-def test_the_looks_of_the_stored_design_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_effect(tmp_path, 0.041, STEPS)
-    (tmp_path / "designs").mkdir()
-    design = '{"recipe": "clip_reg_mini", "recipe_hash": "", "arms": [], "looks": [3, 30], "claims": {}}'
-    (tmp_path / "designs" / "clip_reg_mini.json").write_text(design)
-    words, _ = printed(tmp_path, capsys)
-    assert words[-2:] == ["30", "27.0"]
+@pytest.mark.parametrize(
+    ("effect", "steps", "looks", "words"),
+    [
+        (0.01, STEPS, "", [">", "20", "17.0"]),  # a need beyond the last look: 17 seeds of two arms
+        (0.01, STEPS[:2], "", ["-", "2", "-", "3", "1.0"]),  # before the first look: only this one
+        (0.041, STEPS, "[3, 30]", ["30", "27.0"]),
+    ],
+)
+def test_the_row_ends_with_the_next_look_of_the_design_and_its_hours(
+    effect: float, steps: list[float], looks: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_effect(tmp_path, effect, steps)
+    if looks:
+        (tmp_path / "designs").mkdir()
+        design = f'{{"recipe": "clip_reg_mini", "recipe_hash": "", "arms": [], "looks": {looks}, "claims": {{}}}}'
+        (tmp_path / "designs" / "clip_reg_mini.json").write_text(design)
+    found, _ = printed(tmp_path, capsys)
+    assert found[-len(words) :] == words
 
 
 def test_runs_that_test_no_claim_are_refused(tmp_path: Path) -> None:

@@ -92,23 +92,6 @@ def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(
     assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
 
 
-@pytest.mark.parametrize(
-    ("scale", "message"),
-    [
-        ("{depth: [1, 2, 3, 4]}", r"axis of scale=depth is not known; .*allowed: batch, data, samples, width"),
-        ("{samples: [1, 2]}", r"scale\.samples=\[1, 2\] must be a list of 3 or more points"),
-        ("{samples: 3}", r"scale\.samples=3 must be a list of 3 or more points"),
-        ("{batch: [1, 2, 3, 4], lr: {batch: [1]}}", r"scale\.lr\.batch=\[1\] must be a list of 4 rates"),
-        ("[samples]", "scale must be lines of the form AXIS"),
-    ],
-)
-def test_a_malformed_scale_names_the_recipe(tmp_path: Path, scale: str, message: str) -> None:
-    file = tmp_path / "r.yaml"
-    file.write_text(f"scale: {scale}\n")
-    with pytest.raises(UserError, match=message):
-        load_recipe(file)
-
-
 def test_a_point_may_have_its_own_learning_rate(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("scale: {batch: [1, 2, 3, 4], lr: {batch: [0.1, 0.2, 0.3, 0.4]}}\n")

@@ -183,13 +183,6 @@ def test_a_look_ignores_runs_of_later_seeds(experiment: Make, tmp_path: Path) ->
     assert "9.1 at 3 seeds" in ending
 
 
-def test_a_claim_with_its_own_looks_is_judged_only_at_these(experiment: Make, tmp_path: Path) -> None:
-    many = replace(NEAR, looks=(30,), comparisons=(more("near", "other", ZEROSHOT, S),))
-    _, lines = run_all_looks(experiment(FAR, many, max_seeds=12), FakeTraining(tmp_path))
-    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 30, "other": 30}
-    assert [line.partition(":")[0] for line in lines] == ["look at 3 seeds", "look at 30 seeds"]
-
-
 def test_every_claim_has_its_first_look_before_any_has_a_second(experiment: Make, tmp_path: Path) -> None:
     many = replace(FAR, id="9.3", looks=(30,), comparisons=(more("far", "other", ZEROSHOT, S),))
     _, lines = run_all_looks(experiment(NEAR, many, max_seeds=5), FakeTraining(tmp_path))

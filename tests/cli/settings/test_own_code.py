@@ -63,13 +63,6 @@ def test_recipes_and_sources_of_a_plugin_are_found_by_name() -> None:
     assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50/openai"]).plugins == [NAME]
 
 
-def test_plugins_in_a_recipe_must_be_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.yaml").write_text("plugins: 3\n")
-    monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
-    with pytest.raises(UserError, match=r"mine.yaml: plugins=3 must be a list of modules"):
-        compose_run(["recipe=mine"])
-
-
 def test_a_process_of_clipx_eval_loads_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "append_output_to", lambda file: None)
     run = untrained(settings(tmp_path))

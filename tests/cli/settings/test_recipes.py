@@ -27,22 +27,6 @@ def test_the_users_override_replaces_the_arms() -> None:
     assert inserted == ["temperature.kind=fixed"]
 
 
-def test_runs_are_named_after_recipe_arm_and_own_overrides() -> None:
-    config = compose_run(["recipe=gap_mini", "arm=flt_4e-2", "train.batch_size=32", "seed=2"])
-    assert config.name == "gap_mini-flt_4e-2-train.batch_size_32"
-    assert (config.recipe, config.arm, config.seed) == ("gap_mini", "flt_4e-2", 2)
-    assert (config.temperature.kind, config.temperature.tau) == ("fixed", 0.04)
-
-
-def test_two_spellings_of_a_number_give_one_name() -> None:
-    for rate in ("1e-3", "0.001", "1.0e-03"):  # a sweep writes 0.001
-        assert compose_run(["recipe=gap_mini", f"optimizer.lr={rate}"]).name == "gap_mini-optimizer.lr_0.001"
-
-
-def test_a_choice_may_be_quoted() -> None:
-    assert list(compose_run(["recipe=demo", "objective='siglip'"]).objective) == ["siglip"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -53,7 +37,13 @@ def test_a_choice_may_be_quoted() -> None:
         ("arms: clip", "arms must be lines of the form NAME"),
         ("arms: ${x}", "arms must be lines of the form NAME"),
         ("evaluations:", "evaluations must be a list"),
-        ("scale: 3", "scale"),
+        ("scale: 3", "scale must be lines of the form AXIS"),
+        ("scale: [samples]", "scale must be lines of the form AXIS"),
+        ("scale: {depth: [1, 2, 3, 4]}", r"axis of scale=depth is not known; .*allowed: batch, data, samples, width"),
+        ("scale: {samples: [1, 2]}", r"scale\.samples=\[1, 2\] must be a list of 3 or more points"),
+        ("scale: {samples: 3}", r"scale\.samples=3 must be a list of 3 or more points"),
+        ("scale: {batch: [1, 2, 3, 4], lr: {batch: [1]}}", r"scale\.lr\.batch=\[1\] must be a list of 4 rates"),
+        ("plugins: 3", "plugins=3 must be a list of modules"),
         ("seeds: 0", "seeds=0 must be a number from 1 to 1000"),
         ("defaults: demo", r"defaults=demo must be a list of recipes and choices, such as \[NAME, override /data"),
         ("defaults:", "defaults=None must be a list"),
