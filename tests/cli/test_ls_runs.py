@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from cli.settings.compose import compose_run
 from tests.helpers.commands import clipx_here
-from tests.helpers.folder import write_shards
-from tests.helpers.runs import prepared, trained
+from tests.helpers.folder import settings
+from tests.helpers.runs import untrained
 
 SMALL = """
 recipe=demo data=shards data.root=data data.split=train data.workers=0 data.evaluation=[] train.samples=16
@@ -18,12 +19,12 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    write_shards(tmp_path / "data/train", 16)
+    monkeypatch.chdir(tmp_path)
     for seed in (0, 3):
-        clipx_here("train", *SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}", cwd=tmp_path)
+        untrained(compose_run([*SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}"]), step=2)
     ignored = ("data.scenes.num_train=64", "name=photographs")  # the run's data are no rendered scenes
-    clipx_here("train", *SMALL, *ignored, cwd=tmp_path)
-    unknown = trained(prepared(tmp_path / "other", samples=16, epochs=1))
+    untrained(compose_run([*SMALL, *ignored]))
+    unknown = untrained(settings(tmp_path / "other"))
     printed = clipx_here("ls", "runs", "runs", str(unknown), cwd=tmp_path).stdout
     mine = next(line for line in printed.splitlines() if line.startswith("runs/mine"))
     assert "s0 .. s3 (2)" in mine and " 2 " in mine

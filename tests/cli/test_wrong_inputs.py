@@ -43,6 +43,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo runs=": "runs= is out of range; allowed: a folder",
     "check recipe=demo train.accumulation=3": "must be divisible by 3",
     "train recipe=own": "recipes of your own: --config-dir FOLDER",
+    "train recipe=mine": "recipe=mine is not known; for mine.yaml in this folder, add --config-dir .",
     "check runs/mine/s0": "runs/mine/s0 is not of the form key=value",
     "ls claims 1.2": "clipx ls 1.2 is not known; allowed: ",
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
@@ -290,12 +291,6 @@ def test_wrong_inputs_are_refused_in_one_line(folder: Path) -> None:
 def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None:
     assert faults(answers_without_torch([*BEFORE_TORCH], folder), BEFORE_TORCH) == []
     assert {path.name for path in folder.iterdir()} == {"own", *EXISTING}, "a file was written"
-
-
-def test_a_recipe_in_this_folder_is_refused_with_the_option_that_finds_it(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(OWN["bare.yaml"])
-    done = clipx_here("train", "recipe=mine", cwd=tmp_path, code=2)
-    assert done.stderr == "clipx: recipe=mine is not known; for mine.yaml in this folder, add --config-dir .\n"
 
 
 def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
