@@ -152,6 +152,13 @@ def light_tower(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
+def own_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return tmp_path, in which recipes are found by their names, as with --config-dir."""
+    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    return tmp_path
+
+
+@pytest.fixture
 def no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the Hugging Face hub unreachable and its cache empty."""
     monkeypatch.setattr("clipx.utils.hub.reachable", lambda: False)

@@ -115,23 +115,21 @@ def test_links_between_pages_resolve() -> None:
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_example_recipe_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_recipe_composes(own_recipes: Path) -> None:
     (recipe,) = re.findall(
         r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL
     )
-    (tmp_path / "mine.yaml").write_text(recipe)
-    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    (own_recipes / "mine.yaml").write_text(recipe)
     config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
     assert config.model.image.name == "open_clip:ViT-B-32" and set(config.objective) == {"clip", "positive"}
     assert len(make_plan(["recipe=mine", "data.root=FOLDER"]).overrides) == 6
 
 
 @pytest.mark.usefixtures("own_modules")
-def test_the_recipe_of_the_first_experiment_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_of_the_first_experiment_composes(own_recipes: Path) -> None:
     page = (ROOT / "docs" / "first_experiment.md").read_text()
     (recipe,) = re.findall(r"```\n# my_recipes/first.yaml.*?\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "first.yaml").write_text(recipe)
-    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    (own_recipes / "first.yaml").write_text(recipe)
     assert set(compose_run(["recipe=first", "arm=uniform", "plugins=[uniform]"]).objective) == {"clip", "uniform"}
     assert len(make_plan(["recipe=first"]).overrides) == 6
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,10 @@ arms:
 
 
 @pytest.fixture
-def tiny(light_tower: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(light_tower: None, own_recipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the benchmark `nuclr` use small towers; its weights and data do not exist, so it must not read them."""
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "tiny.yaml").write_text(RECIPE)
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path / "recipes")])
-    monkeypatch.chdir(tmp_path)
+    (own_recipes / "tiny.yaml").write_text(RECIPE)
+    monkeypatch.chdir(own_recipes)
     monkeypatch.setitem(BENCHMARKS, "nuclr", Benchmark("tiny", "clip", ("nuclr",), "3.6", 1.03, added_state))
 
 

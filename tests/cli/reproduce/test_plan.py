@@ -82,12 +82,9 @@ def test_two_axes_are_two_ladders_and_towers_change_together() -> None:
     assert len({config.name for config in widths}) == 5
 
 
-def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(own_recipes: Path) -> None:
     text = (Path(__file__).parents[3] / "recipes" / "gap_mini.yaml").read_text() + "scale: {batch: [16, 32, 64, 128]}\n"
-    (tmp_path / "gap_mini.yaml").write_text(text)
-    monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
+    (own_recipes / "gap_mini.yaml").write_text(text)
     assert designs_of(make_plan(["recipe=gap_mini", "scale=batch"])) == []
     assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
 

@@ -9,7 +9,6 @@ from cli.settings.compose import compose_eval, compose_run, run_command
 from clipx.config.schema import RunConfig
 from clipx.run.folder import earlier_runs
 from tests.helpers.commands import clipx_here, tiny
-from tests.helpers.folder import write_shards
 from tests.helpers.runs import log
 
 NAMES = [
@@ -75,9 +74,8 @@ def test_a_sweep_names_each_run_as_it_starts(tmp_path: Path, monkeypatch: pytest
     assert [line for line in done.stderr.splitlines() if "demo/s" in line] == ["run 1: demo/s0", "run 2: demo/s1"]
 
 
-def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
-    arguments = [*tiny(tmp_path / "shards"), "name=mine"]
+def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(shards: Path, tmp_path: Path) -> None:
+    arguments = [*tiny(shards), "name=mine"]
     clipx_here("train", *arguments, "model.init=nowhere", cwd=tmp_path, code=2)
     assert not (tmp_path / "runs" / "mine").exists()
     clipx_here("train", *arguments, cwd=tmp_path)
@@ -86,25 +84,23 @@ def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(tmp_path
 
 
 @pytest.mark.long
-def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
+def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(shards: Path, tmp_path: Path) -> None:
     sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]
-    done = clipx_here("train", "-m", *tiny(tmp_path / "shards"), *sweep, cwd=tmp_path, code=2)
+    done = clipx_here("train", "-m", *tiny(shards), *sweep, cwd=tmp_path, code=2)
     assert done.stderr.count("/s3: model.init=nowhere is missing") == 2
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     swept = [[f"temperature.tau={tau}", "model.init=null"] for tau in (0.1, 0.2)]
-    assert finished == {compose_run([*tiny(tmp_path / "shards"), *values]).name for values in swept}
+    assert finished == {compose_run([*tiny(shards), *values]).name for values in swept}
 
 
 @pytest.mark.slow
-def test_own_recipes_and_hydras_options_work(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
+def test_own_recipes_and_hydras_options_work(shards: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "quick.yaml").write_text(
         "# quick\nmodel: {image: {name: 'open_clip:mini-48'}, text: {name: 'small:bag'}}\n"
         "train: {samples: 8, batch_size: 8}\nobjective: {clip: {average: false}}\n"
     )
-    arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(tmp_path / "shards")[1:]]
+    arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(shards)[1:]]
     shown = clipx_here("train", *arguments, "--cfg", "job", cwd=tmp_path)
     assert "average: false" in shown.stdout
     clipx_here("train", *arguments, "name=mine", cwd=tmp_path)
@@ -117,9 +113,8 @@ def test_a_forecast_is_for_the_processes_of_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_check_builds_the_run_and_does_a_step(tmp_path: Path) -> None:
-    write_shards(tmp_path / "shards" / "train", samples=16)
-    done = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path)
+def test_check_builds_the_run_and_does_a_step(shards: Path, tmp_path: Path) -> None:
+    done = clipx_here("check", *tiny(shards), cwd=tmp_path)
     assert "image tower   0.19 M parameters" in done.stdout
     assert "16 pairs, 16 decoded" in done.stdout and "for a step" in done.stdout
     assert not (tmp_path / "runs").exists()

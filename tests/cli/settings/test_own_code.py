@@ -44,12 +44,11 @@ def test_a_term_is_an_objective_and_names_the_run(overrides: list[str], name: st
     assert (config.name, config.objective, config.plugins) == (name, terms, [NAME])
 
 
-def test_a_recipe_names_plugins_that_the_command_line_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_names_plugins_that_the_command_line_allows(own_recipes: Path) -> None:
     text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
-    (tmp_path / "mine.yaml").write_text(
+    (own_recipes / "mine.yaml").write_text(
         f"{text}train: {{samples: 8, batch_size: 8}}\nschedule: {{warmup_steps: 0}}\narms:\n  a: [objective=counted]\n"
     )
-    monkeypatch.setattr("sys.argv", ["clipx", f"--config-dir={tmp_path}"])
     with pytest.raises(UserError, match=rf"add plugins=\[{NAME}\] to the command"):
         compose_run(["recipe=mine", "arm=a"])
     config = compose_run(["recipe=mine", "arm=a", f"plugins={NAME}"])

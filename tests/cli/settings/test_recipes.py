@@ -1,6 +1,5 @@
 """An arm is a named list of overrides; the user's overrides replace those of the arm, and the arm names the run."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,12 +60,9 @@ def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) ->
         load_recipe(tmp_path / "r.yaml")
 
 
-def test_recipes_that_start_from_themselves_or_from_an_unknown_one_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recipes_that_start_from_themselves_or_from_an_unknown_one_are_refused(own_recipes: Path) -> None:
     for name, base in (("one", "two"), ("two", "one"), ("self", "self"), ("lost", "dmo")):
-        (tmp_path / f"{name}.yaml").write_text(f"defaults: [{base}]\n")
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+        (own_recipes / f"{name}.yaml").write_text(f"defaults: [{base}]\n")
     for name, message in (
         ("one", "recipe=one: its defaults lead back to one: one -> two -> one$"),
         ("self", "recipe=self: its defaults lead back to self: self -> self$"),
@@ -76,10 +72,9 @@ def test_recipes_that_start_from_themselves_or_from_an_unknown_one_are_refused(
             compose_run([f"recipe={name}"])
 
 
-def test_a_recipe_chooses_a_single_term_that_is_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "first.yaml").write_text(f"defaults: [override /objective: negative]\n{SMALL}")
-    (tmp_path / "second.yaml").write_text("defaults: [first]\n")
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+def test_a_recipe_chooses_a_single_term_that_is_no_preset(own_recipes: Path) -> None:
+    (own_recipes / "first.yaml").write_text(f"defaults: [override /objective: negative]\n{SMALL}")
+    (own_recipes / "second.yaml").write_text("defaults: [first]\n")
     for name in ("first", "second"):
         assert compose_run([f"recipe={name}"]).objective == {"negative": {}}
         assert compose_run([f"recipe={name}", "objective=clip"]).objective == {"clip": {}}
@@ -96,24 +91,18 @@ def test_a_recipe_chooses_a_single_term_that_is_no_preset(tmp_path: Path, monkey
         ("train: 3", "train=3 must be settings, KEY: VALUE"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named_with_key_and_file(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "wrong.yaml").write_text(f"{text}\n")
-    (tmp_path / "mine.yaml").write_text("defaults: [wrong]\n")
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
-    with pytest.raises(UserError, match=rf"^recipe=wrong, {tmp_path}/wrong.yaml: {message}"):
+def test_a_value_of_the_wrong_type_is_named_with_key_and_file(text: str, message: str, own_recipes: Path) -> None:
+    (own_recipes / "wrong.yaml").write_text(f"{text}\n")
+    (own_recipes / "mine.yaml").write_text("defaults: [wrong]\n")
+    with pytest.raises(UserError, match=rf"^recipe=wrong, {own_recipes}/wrong.yaml: {message}"):
         compose_run(["recipe=mine"])
 
 
-def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine.yaml").write_text(SMALL)
+def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(own_recipes: Path) -> None:
+    (own_recipes / "mine.yaml").write_text(SMALL)
     for link in (".#mine.yaml", "gone.yaml"):  # the first is the lock that Emacs makes while it edits mine.yaml
-        (tmp_path / link).symlink_to("user@host.1234")
-    (tmp_path / "folder.yaml").mkdir()
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+        (own_recipes / link).symlink_to("user@host.1234")
+    (own_recipes / "folder.yaml").mkdir()
     assert compose_run(["recipe=mine"]).train.batch_size == 8
     assert ".#mine" not in recipes()
     for name, reason in (("gone", "No such file or directory"), ("folder", "Is a directory")):
@@ -123,15 +112,12 @@ def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(
     assert "cannot be read" in listed["gone"] and "mine" in listed
 
 
-def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "first.yaml").write_text(
+def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(own_recipes: Path) -> None:
+    (own_recipes / "first.yaml").write_text(
         "defaults: [override /data: flickr8k]\nmodel: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\n"
         "train: {epochs: 3, batch_size: 8}\nobjective: {clip: {average: false}}\narms: {one: []}\n"
     )
-    (tmp_path / "second.yaml").write_text("defaults: [first, override /data: mscoco]\ntrain: {batch_size: 4}\n")
-    monkeypatch.setattr(sys, "argv", ["clipx", "--config-dir", str(tmp_path)])
+    (own_recipes / "second.yaml").write_text("defaults: [first, override /data: mscoco]\ntrain: {batch_size: 4}\n")
     for overrides in ([], ["objective=clip"]):
         config = compose_run(["recipe=second", *overrides])
         assert (config.train.epochs, config.train.batch_size, config.data.name) == (3, 4, "mscoco")
