@@ -4,6 +4,7 @@ Made once in a test run, shared by its workers, and only read: `cache`, `shards`
 A test that changes a run takes `copied_run`; a test of a cache takes `empty_cache`.
 """
 
+import gc
 import json
 import logging
 import os
@@ -42,6 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gloo" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("gloo"))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave out the half a million objects of imported modules, which stay to the end."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo train.processes=3": "train.batch_size=128 must be divisible by 3 (3 processes x",
     "train recipe=demo --lr 0.1": "--lr is not an option; settings are written key=value: optimizer.lr=...",
     "check recipe=demo temperature.tau=0.1,0.2": "temperature.tau=0.1,0.2: several values need clipx train -m",
-    "train recipe=demo temperature.tau=0.3,0 -m seed=1": "temperature.tau=0: temperature.tau=0.0 is out of range",
+    "train recipe=demo train.samples=128 temperature.tau=0.3,0 -m": "temperature.tau=0: temperature.tau=0.0 is out of",
     "train recipe=demo --cfg job lr=1": "lr is not a setting; did you mean 'optimizer.lr'?",
     "train recipe=demo --cfg jbo seed=1": "argument --cfg/-c: invalid choice: 'jbo' (choose from 'job', ",
     "train recipe=demo -m --cfg job seed=0,1": "-m and --cfg do not work together: leave one out",
