@@ -20,12 +20,13 @@ from clipx.config.schema import DataConfig, RunConfig, TowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
+from clipx.models.towers import lora
 from clipx.models.towers.base import Projected
 from clipx.models.towers.blocks import Before
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
-from clipx.run.initial_weights import replace_weights
+from clipx.run.initial_weights import read_merged, replace_weights
 from clipx.types import Inputs, Progress
 from clipx.utils import plugins
 from clipx.utils.hub import quiet_hub
@@ -68,7 +69,7 @@ def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: b
     the runs differ.
     """
     run = checkpoints.run_of(places[0])
-    config = RunFolder(run).load_config()
+    config = lora.without(RunFolder(run).load_config())
     name = _model_name(config)
     manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
@@ -116,6 +117,8 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
         raise UserError(f"model.points.kernel={config.model.points.kernel} cannot be exported")
     trained = clip.build_model(config)
     checkpoints.load_weights(trained, place, checkpoints.chosen_weights(place, averaged))
+    lora.merge(trained)
+    config = lora.without(config)
     image, text = config.model.image, config.model.text
     settings = RunConfig(
         name=config.name,
@@ -175,7 +178,7 @@ def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> Non
     mean_nu = all(same_nu(temperatures[0], other) for other in temperatures)
     for place in places:
         name = checkpoints.chosen_weights(place, averaged)
-        weights = checkpoints.read_weights(place, name)
+        weights = read_merged(place, name)
         if place != places[0]:
             _check_towers(model, places[0], place)
             if not mean_nu:  # the model still has the first one's temperature
@@ -188,7 +191,7 @@ def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> Non
 
 
 def _check_towers(model: clip.ClipModel, first: Path, place: Path) -> None:
-    config, other_config = (RunFolder.of_checkpoint(path).load_config() for path in (first, place))
+    config, other_config = (lora.without(RunFolder.of_checkpoint(path).load_config()) for path in (first, place))
     other = clip.build_model(other_config, pretrained=False)
     values, others = _described(config, model), _described(other_config, other)
     for key, value in values.items():

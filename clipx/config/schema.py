@@ -194,6 +194,11 @@ class TowerConfig:
         "features are then the input of these blocks",
         AT_LEAST_0,
     )
+    lora: int = setting(
+        0,
+        "rank of adapters of all linear layers in the blocks (LoRA), which are trained instead of the weights; 0: none",
+        AT_LEAST_0,
+    )
     head: str = setting(
         "tower",
         "from the tower's output to E; tower: as the kind of tower has it (timm, hf, small: linear; open_clip: none); "

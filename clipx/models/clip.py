@@ -16,8 +16,8 @@ from clipx.errors import UserError
 from clipx.models import frozen, point_sets, temperature
 from clipx.models.frozen import FrozenTower
 from clipx.models.heads import Head, KernelHead, SinglePointHead
-from clipx.models.towers import blocks
-from clipx.models.towers.base import ImageTower, Projected, TextTower
+from clipx.models.towers import blocks, lora
+from clipx.models.towers.base import ImageTower, Projected, TextTower, Tower
 from clipx.models.towers.hf_towers import PooledText
 from clipx.types import Inputs, Progress
 
@@ -43,11 +43,11 @@ class ClipModel(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
         self.head = head
-        self.frozen = tuple(frozen)  # modules of the towers that are not trained
+        self.frozen = tuple(frozen)  # modules of the towers that are not trained, but for adapters
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
         for module in self.frozen:  # a new model is in training mode, and nothing needs to call `train` before a step
-            module.eval().requires_grad_(False)
+            module.eval()
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""
@@ -117,19 +117,21 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     else:
         head = KernelHead(config.model.points, image.embed_dim, config.seed)
         _to_point_towers(config, image, text)
-    fixed = [*_frozen_modules(config, "image", image.body), *_frozen_modules(config, "text", text.body)]
+    fixed = [*_frozen_modules(config, "image", image), *_frozen_modules(config, "text", text)]
     inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
     return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, fixed, frozen_towers)
 
 
-def _frozen_modules(config: RunConfig, side: str, body: nn.Module) -> list[nn.Module]:
-    """Return the modules of a tower that are not trained; freeze parameters of it that are in none of them."""
-    tower = getattr(config.model, side)
-    if not tower.trainable_blocks:
-        return [body] if tower.frozen else []
-    # on stored features, the model has only what is trained
-    return [] if config.data.features else blocks.freeze(body, tower.trainable_blocks, f"model.{side}.trainable_blocks")
+def _frozen_modules(config: RunConfig, side: str, tower: Tower[Any]) -> list[nn.Module]:
+    """Freeze a tower, or a part of it, as configured; return the modules that stay in evaluation mode."""
+    settings, body = getattr(config.model, side), tower.body
+    if settings.lora:
+        return [lora.adapt(tower, settings.lora, f"model.{side}.lora")]
+    if n := settings.trainable_blocks:
+        # on stored features, the model has only what is trained
+        return [] if config.data.features else blocks.freeze(body, n, f"model.{side}.trainable_blocks")
+    return [body.requires_grad_(False)] if settings.frozen else []
 
 
 def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> None:

@@ -113,6 +113,8 @@ def step_key(config: RunConfig) -> str:
 
 
 def _frozen(tower: TowerConfig) -> str:
+    if tower.lora:
+        return f" lora {tower.lora}"
     blocks = f" but {tower.trainable_blocks}" if tower.trainable_blocks else ""
     return f" frozen{blocks}" if tower.frozen else ""
 

@@ -20,7 +20,7 @@ from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.errors import UserError, one_line, prefixed
 from clipx.models import clip
 from clipx.models.frozen import weights_digest
-from clipx.models.towers import open_clip_towers
+from clipx.models.towers import lora, open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import KEY, build_initial_model, weights_source
@@ -61,6 +61,7 @@ def from_checkpoint(
     manifest = checkpoints.verify(checkpoint, weights)
     model = clip.build_model(config, pretrained=False)
     checkpoints.load_weights(model, checkpoint, weights)
+    lora.merge(model)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]
     if alpha is not None:
@@ -150,7 +151,7 @@ def interpolate(model: clip.ClipModel, config: RunConfig, run: Path, digest: str
     Raises UserError like `check_start_weights`, or if the start weights cannot be loaded.
     """
     check_start_weights(config, run)
-    start, end = build_initial_model(config).state_dict(), model.state_dict()
+    start, end = build_initial_model(lora.without(config)).state_dict(), model.state_dict()
     mixed = {key: torch.lerp(start[key], w, alpha) if w.is_floating_point() else w for key, w in end.items()}
     model.load_state_dict(mixed)
     source = weights_source(config, "init").get("init", {})

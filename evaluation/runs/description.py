@@ -19,7 +19,7 @@ CONDITIONS = {  # settings that compared runs must share, in addition to those o
     *(
         f"model.{side}.{key}"
         for side in ("image", "text")
-        for key in ("name", "pretrained", "frozen", "trainable_blocks")
+        for key in ("name", "pretrained", "frozen", "trainable_blocks", "lora")
     ),
     "model.init",
     "model.image.size",
