@@ -191,7 +191,8 @@ def _check_features(config: RunConfig) -> None:
         if tower.trainable_blocks and data.features and (is_embedding or config.model.points.kernel != "none"):
             raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
         if tower.lora and tower.frozen:
-            raise UserError(f"model.{key}.lora={tower.lora} trains adapters of this tower: set model.{key}.frozen=false")
+            given = f"model.{key}.lora={tower.lora}"
+            raise UserError(f"{given} trains adapters, so the tower is not frozen: set model.{key}.frozen=false")
     if not data.features:
         needing = {
             f"data.views={data.views}": data.views is not None,

@@ -1,0 +1,258 @@
+"""Adapters (model.SIDE.lora) are all that is trained of a tower, and become a part of its weights in evaluation."""
+
+import shutil
+import sys
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from torch import Tensor
+
+from cli.export.command import export
+from clipx import distributed
+from clipx.config.presets import check_combinations
+from clipx.config.schema import DataConfig, ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.errors import UserError
+from clipx.models import clip
+from clipx.models.parallel import gather_shards
+from clipx.models.towers import lora
+from clipx.run.checkpoint import checkpoints, load_weights, resolve
+from clipx.run.folder import RunFolder
+from clipx.run.initial_weights import build_initial_model
+from clipx.run.saving import TrainState
+from clipx.train import fit
+from clipx.training.cost import count_step
+from clipx.training.setup import build_components
+from clipx.training.step import train_step
+from clipx.types import Batch, Progress
+from evaluation.embedding.encoder import from_checkpoint, from_file
+from tests.helpers.gloo import Gloo
+from tests.helpers.hub import write_bert, write_distilbert
+from tests.helpers.runs import prepared, trained, weights
+
+pytest.importorskip("peft")
+NOW = Progress(0, 1, 0, 1)
+SMALL = ("small:vit", "small:transformer")
+
+
+def run(image: str, text: str, image_rank: int = 4, text_rank: int = 4) -> RunConfig:
+    embed_dim = None if image.startswith("open_clip:") else 128 if text == SMALL[1] else 16
+    towers = ImageTowerConfig(name=image, lora=image_rank), TextTowerConfig(name=text, lora=text_rank)
+    model = ModelConfig(image=towers[0], text=towers[1], embed_dim=embed_dim)
+    train = TrainConfig(epochs=1, batch_size=8, device="cpu")
+    data = DataConfig(name="data", source="shards")
+    return RunConfig(name="run", recipe="run", model=model, data=data, train=train, objective={"clip": {}})
+
+
+def pairs(model: clip.ClipModel, number: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    size = model.inputs.image_size
+    text = torch.randint(5, 9, (number, model.inputs.context_length), generator=generator)
+    text[:, 6:] = 0
+    return torch.randn(number, 3, size, size, generator=generator), text
+
+
+def with_adapters(config: RunConfig) -> clip.ClipModel:
+    """Build a model whose adapters change its outputs, as after training."""
+    torch.manual_seed(config.seed)
+    model = clip.build_model(config, pretrained=False)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1)
+    return model
+
+
+def saved(config: RunConfig) -> Path:
+    """Write a run with trained adapters; return its directory."""
+    folder, model = RunFolder.create(config).path, with_adapters(config)
+    TrainState(model, torch.optim.SGD(model.parameters()), "16:data", step=3).save(folder)
+    return folder
+
+
+@torch.no_grad()
+def embed(model: Any, images: Tensor, texts: Tensor) -> Tensor:
+    return torch.cat([model.encode_image(images), model.encode_text(texts)])
+
+
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [
+        ("open_clip:mini-vit-48", "open_clip:mini-vit-48"),
+        ("timm:test_vit", "bert"),
+        ("timm:test_convnext", "distilbert"),
+    ],
+)
+def test_only_adapters_are_trained_all_of_them_and_merged_they_embed_alike(
+    tmp_path: Path, image: str, text: str
+) -> None:
+    if text in ("bert", "distilbert"):
+        text = f"hf:{(write_bert if text == 'bert' else write_distilbert)(tmp_path)}"
+    config = run(image, text)
+    model = clip.build_model(config)
+    plain = clip.build_model(lora.without(config))
+    plain.load_state_dict(lora.merge(deepcopy(model)).state_dict())
+    batch = pairs(model)
+    torch.testing.assert_close(embed(model.eval(), *batch), embed(plain.eval(), *batch), rtol=0, atol=0)
+
+    before = {name: value.clone() for name, value in model.train().state_dict().items()}
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        embedded = model(*batch, NOW)
+        (embedded[0] @ embedded[1].T * embedded[2]).log_softmax(1).trace().backward()
+        optimizer.step()
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    heads = {name for name in before if name.split(".")[1] == "projection"}
+    assert changed == {name for name in before if "lora_" in name} | heads | {"temperature.nu"}
+    assert len(changed) > 20
+
+    plain.load_state_dict(lora.merge(deepcopy(model)).state_dict())
+    torch.testing.assert_close(embed(model.eval(), *batch), embed(plain, *batch), rtol=0, atol=1e-5)
+    assert repr(lora.merge(model)) == repr(plain)
+
+
+def test_the_gradient_of_adapters_of_attention_is_that_of_the_merged_weights() -> None:
+    """G B^T and A^T G times the factor, where G is the gradient of W; peft 0.21 itself has other outputs."""
+    model = with_adapters(run(*SMALL))
+    plain = lora.merge(deepcopy(model)).requires_grad_(True)
+    for each in (model, plain):
+        each.train()(*pairs(model), NOW)[0].square().mul(torch.arange(128)).sum().backward()
+    attention: Any = model.image.transformer.resblocks[0].attn  # type: ignore[union-attr, index]
+    merged: Any = plain.image.transformer.resblocks[0].attn  # type: ignore[union-attr, index]
+    for adapters, gradient in (
+        (attention, merged.in_proj_weight.grad),
+        (attention.base_layer.out_proj, merged.out_proj.weight.grad),
+    ):
+        A, B = adapters.lora_A["default"].weight, adapters.lora_B["default"].weight
+        torch.testing.assert_close(A.grad, lora.FACTOR * B.T @ gradient, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(B.grad, lora.FACTOR * gradient @ A.T, rtol=1e-4, atol=1e-6)
+
+
+def steps(parallel: str) -> dict[str, Tensor]:
+    """Train three steps on this rank's part of the batches; return weights and averages."""
+    config = run(*SMALL)
+    config.train = replace(config.train, ema=0.9, parallel=parallel)
+    config.optimizer.eps, config.schedule.warmup_steps = 1e-3, 0
+    components = build_components(config, torch.device("cpu"), 40, "generated")
+    rank, world = distributed.rank(), distributed.world_size()
+    own = slice(rank * 8 // world, (rank + 1) * 8 // world)
+    images, texts = pairs(components.state.model, 8)
+    for step in range(3):
+        batch = Batch(torch.arange(8)[own], images[own] + step, texts[own], torch.zeros(8, dtype=torch.int64)[own])
+        train_step(components, batch, Progress(step, 3, 0, 1))
+    assert components.state.ema is not None
+    found = components.state.model.state_dict()
+    found |= {f"ema.{name}": value for name, value in components.state.ema.module.state_dict().items()}
+    return {name: value.clone() for name, value in gather_shards(found).items()}
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_train_the_adapters_of_one(gloo: Gloo, parallel: str) -> None:
+    alone, found = steps("ddp"), gloo.run(2, steps, parallel)[0]
+    start = build_initial_model(run(*SMALL)).state_dict()
+    for name, value in alone.items():
+        if "lora_" not in name and "temperature" not in name:
+            assert torch.equal(found[name], value)
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-5, msg=name)
+    name = "image.transformer.resblocks.0.attn.lora_B.default.weight"
+    assert not torch.equal(alone[name], start[name])
+
+
+def run_on_disk(root: Path, name: str) -> RunConfig:
+    config = prepared(root, epochs=2, save_every=2)
+    config.model, config.name, config.optimizer.lr = run(*SMALL).model, name, 0.01
+    return config
+
+
+def test_runs_continue_bit_for_bit_and_start_from_each_other_with_or_without_adapters(tmp_path: Path) -> None:
+    config = run_on_disk(tmp_path, "first")
+    config.train.ema = 0.5
+    first = trained(config)
+    expected = weights(first)
+    shutil.rmtree(checkpoints(first)[-1])
+    fit(config, first)
+    assert all(torch.equal(value, expected[name]) for name, value in weights(first).items())
+
+    model = clip.build_model(config)
+    load_weights(model, resolve(first))
+    batch = pairs(model.eval())
+    own = embed(model, *batch)
+    for rank in (0, 2):
+        config = run_on_disk(tmp_path, f"second{rank}")
+        config.model.init, config.model.image.lora = str(first), rank
+        second = build_initial_model(config).eval()
+        torch.testing.assert_close(embed(second, *batch), own, rtol=0, atol=1e-5)
+        assert any("image" in name and "lora" in name for name, _ in second.named_parameters()) is bool(rank)
+    last, start = trained(config), build_initial_model(lora.without(config))
+    end = clip.build_model(config)
+    load_weights(end, resolve(last))
+    final = lora.merge(end).state_dict()
+    start.load_state_dict({name: torch.lerp(value, final[name], 0.25) for name, value in start.state_dict().items()})
+    encoder, _ = from_checkpoint(last, torch.device("cpu"), alpha=0.25)
+    found = torch.cat([encoder.image(batch[0]), encoder.text(batch[1])])
+    torch.testing.assert_close(found, embed(start.eval(), *batch), rtol=0, atol=1e-5)
+
+
+def test_an_exported_run_and_a_mean_of_runs_load_in_open_clip(tmp_path: Path) -> None:
+    towers = "open_clip:mini-vit-48"
+    configs = [replace(run(towers, towers, text_rank=2 + i), name=f"{i}", seed=i, runs=str(tmp_path)) for i in (0, 1)]
+    folders = [saved(config) for config in configs]
+    batch = pairs(with_adapters(configs[0]))
+    first, second = (lora.merge(with_adapters(config)).eval() for config in configs)
+    mean, other = deepcopy(first), second.state_dict()
+    mean.load_state_dict({name: (value + other[name]) / 2 for name, value in first.state_dict().items()})
+    for place, expected in ((str(folders[0]), first), (f"soup=[{folders[0]},{folders[1]}]", mean)):
+        export([place, f"out={tmp_path}/mine.safetensors"])
+        theirs: Any = open_clip.create_model("mini-vit-48", pretrained=f"{tmp_path}/mine.safetensors").eval()
+        with torch.no_grad():
+            found = [theirs.encode_image(batch[0], normalize=True), theirs.encode_text(batch[1], normalize=True)]
+        torch.testing.assert_close(torch.cat(found), embed(expected, *batch), rtol=0, atol=1e-5)
+
+
+def test_a_run_that_open_clip_cannot_hold_is_exported_without_adapters(tmp_path: Path) -> None:
+    config = run(*SMALL)
+    config.runs = str(tmp_path)
+    folder, batch = saved(config), pairs(model := with_adapters(config).eval())
+    export([str(folder), f"out={tmp_path}/mine.safetensors"])
+    own = embed(model, *batch)
+    for encoder in (from_file(tmp_path / "mine.safetensors"), from_checkpoint(folder, torch.device("cpu"))[0]):
+        found = torch.cat([encoder.image(batch[0]), encoder.text(batch[1])])
+        torch.testing.assert_close(found, own, rtol=0, atol=1e-5)
+
+
+def test_the_forecast_counts_adapters_as_trained_and_all_as_saved() -> None:
+    config = run(*SMALL)
+    cost, model = count_step(config), clip.build_model(config)
+    assert cost.num_trainable == sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert cost.num_weights == sum(value.numel() for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "message"),
+    [
+        ("timm:test_efficientnet", "small:transformer", "model.image.lora=4: the tower has no linear layers"),
+        ("small:vit", "small:bag", "model.text.lora=4: the tower has no linear layers"),
+        ("timm:eva02_tiny_patch14_224", "small:transformer", "does not call all of its linear layers"),
+    ],
+)
+def test_a_tower_that_cannot_be_adapted_is_refused(image: str, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        clip.build_model(run(image, text))
+
+
+def test_without_peft_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"model.image.lora=4 needs the extra `lora`"):
+        clip.build_model(run(*SMALL))
+
+
+def test_a_frozen_tower_has_no_adapters() -> None:
+    config = run(*SMALL)
+    config.model.image.frozen = True
+    with pytest.raises(UserError, match="lora=4 trains adapters"):
+        check_combinations(config)
