@@ -26,7 +26,7 @@ from clipx.models.towers.blocks import Before
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
-from clipx.run.initial_weights import read_merged, replace_weights
+from clipx.run.initial_weights import replace_weights
 from clipx.types import Inputs, Progress
 from clipx.utils import plugins
 from clipx.utils.hub import quiet_hub
@@ -112,13 +112,11 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
 
     Raises UserError: point sets, or a frozen tower has changed since the run.
     """
-    config = RunFolder.of_checkpoint(place).load_config()
+    config = lora.without(RunFolder.of_checkpoint(place).load_config())
     if config.model.points.kernel != "none":
         raise UserError(f"model.points.kernel={config.model.points.kernel} cannot be exported")
     trained = clip.build_model(config)
     checkpoints.load_weights(trained, place, checkpoints.chosen_weights(place, averaged))
-    lora.merge(trained)
-    config = lora.without(config)
     image, text = config.model.image, config.model.text
     settings = RunConfig(
         name=config.name,
@@ -178,7 +176,7 @@ def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> Non
     mean_nu = all(same_nu(temperatures[0], other) for other in temperatures)
     for place in places:
         name = checkpoints.chosen_weights(place, averaged)
-        weights = read_merged(place, name)
+        weights = checkpoints.read_weights(place, name)
         if place != places[0]:
             _check_towers(model, places[0], place)
             if not mean_nu:  # the model still has the first one's temperature

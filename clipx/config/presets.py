@@ -165,10 +165,24 @@ def check_combinations(config: RunConfig) -> None:
         )
     if config.data.augment == "device" and config.data.decode != "exact":
         raise UserError(f"data.augment=device needs whole images, not data.decode={config.data.decode}; allowed: exact")
+    _check_frozen(config)
     _check_features(config)
     check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
     _check_length(config)
+
+
+def _check_frozen(config: RunConfig) -> None:
+    """Raise UserError for settings that train a part of a tower and contradict `frozen`."""
+    is_tower = config.data.source != "embeddings" and config.model.points.kernel == "none"
+    for key, tower in (("image", config.model.image), ("text", config.model.text)):
+        blocks, adapters = f"model.{key}.trainable_blocks={tower.trainable_blocks}", f"model.{key}.lora={tower.lora}"
+        if tower.trainable_blocks and not tower.frozen:
+            raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
+        if tower.trainable_blocks and config.data.features and not is_tower:
+            raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
+        if tower.lora and tower.frozen:
+            raise UserError(f"{adapters} trains adapters, so the tower is not frozen: set model.{key}.frozen=false")
 
 
 def _check_features(config: RunConfig) -> None:
@@ -184,15 +198,6 @@ def _check_features(config: RunConfig) -> None:
             )
         if config.model.points.kernel != "none" or data.views is not None:
             raise UserError("data=embeddings has one vector a sample: set model.points.kernel=none data.views=null")
-    for key, tower in (("image", image), ("text", text)):
-        blocks = f"model.{key}.trainable_blocks={tower.trainable_blocks}"
-        if tower.trainable_blocks and not tower.frozen:
-            raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
-        if tower.trainable_blocks and data.features and (is_embedding or config.model.points.kernel != "none"):
-            raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
-        if tower.lora and tower.frozen:
-            given = f"model.{key}.lora={tower.lora}"
-            raise UserError(f"{given} trains adapters, so the tower is not frozen: set model.{key}.frozen=false")
     if not data.features:
         needing = {
             f"data.views={data.views}": data.views is not None,

@@ -127,7 +127,8 @@ def _frozen_modules(config: RunConfig, side: str, tower: Tower[Any]) -> list[nn.
     """Freeze a tower, or a part of it, as configured; return the modules that stay in evaluation mode."""
     settings, body = getattr(config.model, side), tower.body
     if settings.lora:
-        return [lora.adapt(tower, settings.lora, f"model.{side}.lora")]
+        lora.adapt(body, settings.lora, f"model.{side}.lora")
+        return [body]
     if n := settings.trainable_blocks:
         # on stored features, the model has only what is trained
         return [] if config.data.features else blocks.freeze(body, n, f"model.{side}.trainable_blocks")

@@ -171,10 +171,15 @@ def chosen_weights(path: Path, averaged: bool) -> str:
 def load_weights(model: "ClipModel", path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS`, those of its step, or `AVERAGED`.
 
+    A model without adapters (model.SIDE.lora) gets weights that include those of the checkpoint.
+
     Raises UserError: the file is missing, unreadable or of another model, or frozen towers have changed.
     """
+    from clipx.models.towers import lora
+
     check_towers(model, path)
-    set_weights(model, read_weights(path, name), path / name)
+    weights = _read(path / name)
+    set_weights(model, weights if lora.has_adapters(model.state_dict()) else lora.merged(weights), path / name)
 
 
 def check_towers(model: "ClipModel", path: Path) -> None:
@@ -189,13 +194,19 @@ def check_towers(model: "ClipModel", path: Path) -> None:
 
 
 def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, "Tensor"]:
-    """Read weights of a checkpoint folder. Raises UserError: the file is missing or unreadable."""
+    """Read weights of a checkpoint folder, adapters included. Raises UserError: the file is missing or unreadable."""
+    from clipx.models.towers import lora
+
+    return lora.merged(_read(path / name))
+
+
+def _read(file: Path) -> dict[str, "Tensor"]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(path / name)
+        return load_file(file)
     except Exception as error:  # a missing file, or the error type of safetensors
-        raise UserError(f"{path / name} cannot be read: {one_line(error)}") from error
+        raise UserError(f"{file} cannot be read: {one_line(error)}") from error
 
 
 def set_weights(model: "nn.Module", weights: Mapping[str, "Tensor"], file: Path) -> None:

@@ -7,7 +7,6 @@ tokenizer: a setting that changes one of them is refused, unless model.force_inp
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -101,10 +100,11 @@ def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -
 
 def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
-    if lora.without(config) != config:  # the start weights include adapters of the other run; this run's are new
-        model = clip.build_model(config, pretrained=False)
-        lora.set_own_weights(model, _from_run(lora.without(config), name).state_dict())
-        return model
+    if (plain := lora.without(config)) != config:  # adapters are new, those of the other run are in its weights
+        adapted, given = clip.build_model(config, pretrained=False), _from_run(plain, name).state_dict()
+        own = adapted.state_dict().items()
+        adapted.load_state_dict({key: given.get(lora.name_without(key), value) for key, value in own})
+        return adapted
     model = clip.build_model(config, pretrained=False)
     path = other_checkpoint(config, KEY, name)
     checkpoint.verify(path, checkpoint.WEIGHTS)
@@ -119,7 +119,7 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
         kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
         check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")
     _check_context_length(start, model, name)
-    weights = _replace_temperature_and_bias(read_merged(path), model, config, other)
+    weights = _replace_temperature_and_bias(checkpoint.read_weights(path), model, config, other)
     weights = fit_positions(weights, model.state_dict())
     checkpoint.check_towers(model, path)
     try:
@@ -147,16 +147,6 @@ def _replace_temperature_and_bias(
     own: tuple[str, ...] = () if same_nu(ours, theirs) else (TEMPERATURE_PREFIX,)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
     return replace_weights(weights, model, own)
-
-
-def read_merged(path: Path, name: str = checkpoint.WEIGHTS) -> dict[str, Tensor]:
-    """Read weights of a checkpoint folder as those of a model without adapters (model.SIDE.lora). Raises UserError."""
-    config = RunFolder.of_checkpoint(path).load_config()
-    if lora.without(config) == config:
-        return checkpoint.read_weights(path, name)
-    model = clip.build_model(config, pretrained=False)
-    checkpoint.load_weights(model, path, name)
-    return lora.merge(model).state_dict()
 
 
 def replace_weights(weights: dict[str, Tensor], model: clip.ClipModel, prefixes: tuple[str, ...]) -> dict[str, Tensor]:

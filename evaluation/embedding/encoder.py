@@ -55,13 +55,12 @@ def from_checkpoint(
     """
     checkpoint = checkpoints.resolve(path)
     run = checkpoints.run_of(checkpoint)
-    config = RunFolder(run).load_config()
+    config = lora.without(RunFolder(run).load_config())
     config.model.points.features_eval = features_eval or config.model.points.features_eval
     weights = checkpoints.chosen_weights(checkpoint, averaged)
     manifest = checkpoints.verify(checkpoint, weights)
     model = clip.build_model(config, pretrained=False)
     checkpoints.load_weights(model, checkpoint, weights)
-    lora.merge(model)
     name = f"{config.name}/s{config.seed} step {manifest['step']}{' ema' if averaged else ''}"
     digest = manifest["sha256"][weights]
     if alpha is not None:
@@ -151,7 +150,7 @@ def interpolate(model: clip.ClipModel, config: RunConfig, run: Path, digest: str
     Raises UserError like `check_start_weights`, or if the start weights cannot be loaded.
     """
     check_start_weights(config, run)
-    start, end = build_initial_model(lora.without(config)).state_dict(), model.state_dict()
+    start, end = build_initial_model(config).state_dict(), model.state_dict()
     mixed = {key: torch.lerp(start[key], w, alpha) if w.is_floating_point() else w for key, w in end.items()}
     model.load_state_dict(mixed)
     source = weights_source(config, "init").get("init", {})
