@@ -156,7 +156,7 @@ def _open_session(
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs, model.frozen_towers)
     probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
-    notes = [_summary(config, run, device, pairs)]
+    notes = [_summary(config, run, device, sampler, pairs.streaming)]
     if sampler.total_epochs:
         notes += temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature)
         notes += objective.notes(sampler.total_epochs)
@@ -177,12 +177,16 @@ def _open_session(
         yield _Session(config, sampler, components, loader, probe, log, manager, meter, BadSampleFile(run), samples)
 
 
-def _summary(config: RunConfig, run: Path, device: torch.device, pairs: PairSource | Stream) -> str:
+def _summary(config: RunConfig, run: Path, device: torch.device, sampler: Sampler, streaming: bool) -> str:
     """Return the first line of a run: its folder, device, towers and data."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     world = distributed.world_size()
     towers = " and ".join(dict.fromkeys((config.model.image.name, config.model.text.name)))
-    data = f"{config.data.name} ({len(pairs):,} pairs{' per epoch' if pairs.streaming else ''})"
+    held_out = sampler.num_samples - sampler.num_train
+    sizes = [f"{sampler.num_train:,} pairs{' per epoch' if streaming else ''}"]
+    sizes += [f"{held_out:,} held out"] if held_out else []
+    sizes += [f"{sampler.total_epochs:,} epochs"] if sampler.total_epochs > 1 else []
+    data = f"{config.data.name} ({', '.join(sizes)})"
     return f"{run}: {towers} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
 
 

@@ -87,7 +87,8 @@ def find_runs(arguments: list[str]) -> list[str]:
             found |= {str(run): None for run in usable}
             skipped += [str(run) for run in runs if run not in usable]
     if skipped:
-        print(f"skipped, no checkpoint: {first_names(skipped)}", file=sys.stderr)
+        hint = "the command that trained a run continues it"
+        print(f"skipped, no checkpoint ({hint}): {first_names(skipped)}", file=sys.stderr)
     return list(found)
 
 

@@ -349,10 +349,10 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                lookup(groups[key], value, key)
+                messages.check_choice(groups[key], value, key)
             elif override.is_choice_sweep():
                 for choice in value.list:
-                    lookup(groups[key], str(choice), key)
+                    messages.check_choice(groups[key], str(choice), key)
             elif not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
@@ -408,7 +408,7 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
         if (choice := messages.unknown_choice(error)) and (group := choice[0]) in GROUPS:
-            lookup(by_group([choice[1]])[group], choice[1], group)
+            messages.check_choice(by_group([choice[1]])[group], choice[1], group)
         refuse_wrong_types(error)
         raise UserError(messages.message_of(error, schema)) from error
 

@@ -27,7 +27,8 @@ def refuse_options(arguments: list[str]) -> None:
         if option not in OPTIONS:
             name = option.lstrip("-").replace("-", "_")
             near = " or ".join(f"{key}=..." for key in settings_of(RunConfig) if key.split(".")[-1] == name)
-            raise UserError(f"{option} is not an option; settings are written key=value" + (f": {near}" * bool(near)))
+            rest = f": {near}" if near else "; for open_clip's flags see docs/settings.md"
+            raise UserError(f"{option} is not an option; settings are written key=value{rest}")
 
 
 def refuse_arguments(message: str) -> NoReturn:
@@ -50,6 +51,13 @@ def refuse_unknown_recipe(recipe: str, known: Iterable[str]) -> NoReturn:
     if Path(f"{recipe}.yaml").is_file():
         raise UserError(f"recipe={recipe} is not known; for {recipe}.yaml in this folder, add --config-dir .")
     raise UserError(f"recipe={recipe} is not known; {suggest(recipe, known)}; recipes of your own: --config-dir FOLDER")
+
+
+def check_choice(known: Iterable[str], name: str, group: str) -> None:
+    """Raise UserError if there is no such data set or objective; the message tells how to use a term of one's own."""
+    if name not in (names := list(known)):
+        own = "; a term of your own: plugins=[MODULE]" if group == "objective" else ""
+        raise UserError(f"{group}={name} is not known; {suggest(name, names)}{own}")
 
 
 def refuse_missing(composed: DictConfig, recipe: str) -> None:

@@ -269,7 +269,8 @@ def _check_length(config: RunConfig) -> None:
     if (train.epochs is None) == (train.samples is None):
         both = f"train.epochs={train.epochs} and train.samples={train.samples} are both set"
         given = "neither train.epochs nor train.samples is set" if train.epochs is None else both
-        raise UserError(f"{given}; allowed: one of them, as in train.samples=null train.epochs=3")
+        epochs = train.epochs or 3
+        raise UserError(f"{given}; allowed: one of them, as in train.samples=null train.epochs={epochs}")
     if train.samples is None or train.samples == 0:
         return
     steps = train.samples // train.batch_size

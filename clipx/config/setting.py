@@ -283,7 +283,8 @@ def suggest_key(schema: type, key: str) -> str:
             return "" if getattr(node, "__origin__", None) is dict else f"{prefix.rstrip('.')} has no parts"
         types = get_type_hints(node)
         if part not in types:
-            if node is schema and (ends := [name for name in settings_of(schema) if name.endswith(f".{key}")]):
+            last = key.rpartition(".")[2]
+            if ends := [name for name in settings_of(schema) if name.endswith((f".{key}", f".{last}"))]:
                 return f"did you mean {' or '.join(map(repr, ends))}?"
             if node is schema and "." in key and (near := did_you_mean(key, settings_of(schema))):
                 return near.strip()

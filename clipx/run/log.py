@@ -90,10 +90,11 @@ class RunLog:
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""
-        progress = {"progress": round(step / self.total_steps, 4), "left_s": round(self.bar.seconds_left(step), 1)}
-        self.record(step, {**row, **progress})
         status = f"loss {row['loss']:.3f}  tau {row['tau']:.4f}  {row['images_per_s']:.0f} images/s"
         self.bar.show(step, status)
+        left = self.bar.seconds_left(step)
+        progress = {"progress": round(step / self.total_steps, 4), "left_s": None if left is None else round(left, 1)}
+        self.record(step, {**row, **progress})
 
     def evaluation(self, step: int, scores: dict[str, float]) -> None:
         """Record evaluation metrics as a separate line and print their mean."""

@@ -53,7 +53,7 @@ class ProgressBar:
     def start(self, description: str, total: int, done: int = 0) -> None:
         """Begin a task of `total` items; `done` items are already finished."""
         self.task = self._bar.add_task(description, total=total, completed=done, status="")
-        self._first, self._started = done, time.monotonic()
+        self._first, self._started, self._shown = done, time.monotonic(), False
         self._printed = self._started
 
     def advance(self, n: int) -> None:
@@ -66,14 +66,18 @@ class ProgressBar:
 
     def show(self, done: int, status: str) -> None:
         """Set the number of finished items and the text after the bar; print both if stderr is not a terminal."""
+        if not self._shown:  # the first items took the time of the start too
+            self._first, self._started, self._shown = done, time.monotonic(), True
         self._bar.update(self.task, completed=done, status=status)
         if not self.is_bar:
             self.print(f"{self._line()}  {status}")
 
-    def seconds_left(self, done: int) -> float:
-        """Estimate the seconds of the items after the first `done`, at the rate so far."""
+    def seconds_left(self, done: int) -> float | None:
+        """Estimate the seconds of the items after the first `done`, at the rate so far; None if it is unknown."""
         total = int(self._bar.tasks[-1].total or 0)
-        return (time.monotonic() - self._started) / max(done - self._first, 1) * (total - done)
+        if done in (self._first, total):
+            return 0.0 if done == total else None
+        return (time.monotonic() - self._started) / (done - self._first) * (total - done)
 
     def _line(self) -> str:
         """Return `step 30/100 (30%), 58 s left`."""

@@ -269,7 +269,7 @@ def compare(
     for key, members in by_conditions.items():
         if len(members) == 1:
             differs = differing(dict(key), compared)
-            values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:2])
+            values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:1])
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
@@ -301,7 +301,7 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                     repeated.append(f"{dropped[0]} ({kept[0]})")
     left_out = {
         "no config.yaml": unknown,
-        "failed starts without a training step": failed,
+        "still starting, or failed before the first step": failed,
         "not trained to the last step": early,
         "same settings and seed as another run": repeated,
     }

@@ -7,7 +7,7 @@ from statistics import fmean
 from clipx.config.schema import AXES
 from clipx.utils.figures import COLOURS
 from clipx.utils.files import write_text
-from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name
+from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, value_title
 from evaluation.compare.ladders import Ladder
 from evaluation.compare.methods import (
     GEOMETRY,
@@ -56,6 +56,7 @@ NAMES = {  # score or geometry measure -> its name on the page
     "alignment": "alignment",
     "margin": "mean margin",
 }
+FEW = 200  # test items, each worth more than half a point
 MAX_NAMES = 4  # tied methods named in the document's lead
 MAX_IN_HEADER = 24  # longest name in a column's header, in characters
 RULE = (
@@ -131,7 +132,7 @@ def notes(comparison: MethodComparison) -> list[str]:
     """Return what a reader of the ranking must know: chance level, seeds of the means, methods without a part."""
     if not comparison.ranked:
         return []
-    found = [chance(comparison), *_fewer_seeds(comparison)]
+    found = [chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
     for method in comparison.ranked:
         if method.without_effect:
             found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
@@ -148,14 +149,18 @@ def lead(comparison: MethodComparison, title: str) -> str:
         datasets = {canonical_name(row.dataset) for run in runs for row in run.results}
         held_out = CANONICAL_HELD_OUT in datasets
         instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
-        return f"No run has a value of {name}: run clipx eval RUN..., or rank {instead}."
+        return f"{title}: no run has a value of {name}: run clipx eval RUN..., or rank {instead}."
     best, *others = comparison.ranked
     tied = [method.label for method in comparison.not_beaten(best)]
     first = f"{title}: {best.label} is first of {len(comparison.ranked)} by {name}"
     if not others:
         return f"{first}; no other method is evaluated."
-    if len(best.values[comparison.by]) == 1:
-        return f"{first}, with one seed each, so without intervals."
+    differences = [comparison.difference(best, other) for other in others]
+    if not any(found and found.interval() for found in differences):
+        single = [method.label for method in others if len(method.values[comparison.by]) == 1]
+        last = f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score" if single else ""
+        several = len(best.values[comparison.by]) > 1
+        return f"{first}{last * several}; no two methods share {MIN_SEEDS} seeds, so other seeds may change it."
     if not tied:
         return f"{first}, significantly ahead of all others."
     return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
@@ -174,6 +179,15 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
         f"{len(all_seeds)} seeds that {first_names(labels, MAX_NAMES)} share."
         for seeds, labels in lacking.items()
     ]
+
+
+def _few_items(comparison: MethodComparison) -> str:
+    """Return a sentence if the score comes from few test items; "" else."""
+    runs = [run for method in comparison.ranked for run in method.runs]
+    counts = [row.n for run in runs for row in run.results if value_title(row) in comparison.scored]
+    if min(counts, default=FEW) >= FEW:
+        return ""
+    return f"A score is of {min(counts)} test items: one of them is {100 / min(counts):.1f} points."
 
 
 def chance(comparison: MethodComparison) -> str:

@@ -130,7 +130,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
     sections = [Section(name, SECTIONS[name](shown)) for name in dict.fromkeys([*first, *SECTIONS])]
     lead = _summary(shown) + claims_summary(shown.outcomes)
     if failed and not runs[0].failed_to_start:
-        lead += f" Left out, because they have no training step: {', '.join(failed)}."
+        lead += f" Left out, because they have no training step yet: {', '.join(failed)}."
     if note := other_data_note(runs):
         lead += f" {note}"
     return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)

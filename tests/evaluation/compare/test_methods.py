@@ -229,13 +229,19 @@ def test_the_ranking_by_a_task_has_columns_for_the_geometry() -> None:
     assert table.rows[1][4].text == "▼ -10.00" and table.rows[1][5].text == "0.500", "a gap is no share"
 
 
+def lead_of(one: MethodComparison) -> str:
+    return comparison.build_comparison([one], [], []).lead
+
+
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     lucky = runs_of("lucky", 0.9, seeds=1)
     compared = compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)])
     assert [method.label for method in compared.ranked] == ["b", "a", "lucky"]
     once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
     assert [m.label for m in once.ranked] == ["lucky", "a"]
-    assert "with one seed each, so without intervals" in comparison.build_comparison([once], [], []).lead
+    assert "lucky is first of 2 by mean of tasks; no two methods share 3 seeds" in lead_of(once)
+    two = compare_all([*lucky, *runs_of("a", 0.5, seeds=2)])
+    assert "a is first of 2 by mean of tasks; lucky with one seed came last, whatever the score;" in lead_of(two)
 
 
 def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
@@ -282,8 +288,8 @@ def test_all_failed_starts_share_one_line() -> None:
     failed = [replace(one, results=[]) for at in range(7) for one in runs_of(f"x{at}", 0.5, seeds=1)]
     compared, left_out = compare(group_runs([*runs_of("a", 0.5), *failed, *runs_of("b", 0.6)]))
     assert len(compared[0].ranked) == 2 and compared[0].unranked == []
-    assert [one.line() for one in left_out] == [
-        "left out, failed starts without a training step: mine-x0/s0, mine-x1/s0, mine-x2/s0, mine-x3/s0 and 3 more"
+    assert [one.line().split(": ")[1] for one in left_out] == [
+        "mine-x0/s0, mine-x1/s0, mine-x2/s0, mine-x3/s0 and 3 more"
     ]
 
 
