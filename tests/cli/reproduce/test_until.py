@@ -1,9 +1,11 @@
 """until=decided: the runs that each look adds, the end, and a second call, which goes through the same looks."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,33 +207,26 @@ class ConstantScore(Measure):
         return {"order": random.Random(run.config.arm).random()}  # type: ignore[attr-defined]
 
 
-def test_a_failed_arm_is_not_tried_again_and_gets_no_further_seeds(experiment: Make, tmp_path: Path) -> None:
-    training = FakeTraining(tmp_path, broken=("near",))
-    whole = experiment(FAR, NEAR)
+@pytest.mark.parametrize(
+    ("fault", "tried", "seeds", "reason"),  # tried: looks, failures
+    [
+        ({"broken": ("near",)}, (1, 3), {"near": 0}, "run: clipx train recipe=gap_mini arm=near seed=0"),
+        ({"failing": ("near", 1)}, (1, 1), {"near": 2}, "runs failed"),
+        ({"empty": ("near", 4)}, (2, 0), {"near": 5, "low": 5}, "more seeds do not help: ROOT/s4 gives no number"),
+    ],
+)
+def test_a_failed_arm_or_run_ends_the_looks_of_its_claims_and_is_named(
+    fault: dict[str, Any], tried: tuple[int, int], seeds: dict[str, int], reason: str, experiment: Make, tmp_path: Path
+) -> None:
+    training, whole = FakeTraining(tmp_path, **fault), experiment(FAR, NEAR)
     ending, _ = run_all_looks(whole, training)
-    assert len(training.batches) == 1 and len(whole.done.failures) == 3
-    assert ending == (
-        "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); "
-        "undecided (run: clipx train recipe=gap_mini arm=near seed=0): 9.2"
-    )
+    assert (len(training.batches), len(whole.done.failures)) == tried
+    assert Counter(seeds_by_arm(tmp_path)) == Counter(dict.fromkeys(VALUES, 3) | seeds)
+    reason = reason.replace("ROOT", f"{tmp_path}/{RECIPE}-near")
+    assert ending == f"until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided ({reason}): 9.2"
 
 
-def test_a_run_without_a_number_ends_the_looks_and_is_named(experiment: Make, tmp_path: Path) -> None:
-    ending, _ = run_all_looks(experiment(FAR, NEAR), FakeTraining(tmp_path, empty=("near", 4)))
-    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 5, "near": 5, "other": 3}
-    assert ending == (
-        "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); "
-        f"undecided (more seeds do not help: {tmp_path}/{RECIPE}-near/s4 gives no number): 9.2"
-    )
-
-
-def test_a_failed_run_ends_the_looks_of_its_claims(experiment: Make, tmp_path: Path) -> None:
-    ending, _ = run_all_looks(experiment(FAR, NEAR), FakeTraining(tmp_path, failing=("near", 1)))
-    assert seeds_by_arm(tmp_path) == {"far": 3, "low": 3, "near": 2, "other": 3}
-    assert ending == "until=decided: 1 of 2 claims are decided (9.1 at 3 seeds); undecided (runs failed): 9.2"
-
-
-def test_the_claims_with_the_least_training_time_come_first(experiment: Make, tmp_path: Path) -> None:
+def test_the_cheapest_claim_and_its_longest_run_come_first(experiment: Make, tmp_path: Path) -> None:
     bound = VALUES["other"] - VALUES["near"]  # the effect is exactly s, so the claim stays undecided
     slow = Claim("9.3", "slow", "", (RECIPE,), (more("other", "near", ZEROSHOT, bound),))
     for arm, seconds in (("near", 10.0), ("low", 20.0), ("far", 1.0), ("other", 50.0)):
@@ -240,12 +235,3 @@ def test_the_claims_with_the_least_training_time_come_first(experiment: Make, tm
     training = FakeTraining(tmp_path)
     run_all_looks(experiment(slow, NEAR, max_seeds=5), training)
     assert training.batches[1] == [(arm, seed) for arm in ("low", "near", "other") for seed in (3, 4)]
-
-
-def test_the_longest_runs_of_a_claim_start_first(experiment: Make, tmp_path: Path) -> None:
-    for arm, seconds in (("near", 10.0), ("low", 50.0), ("far", 1.0), ("other", 1.0)):
-        for seed in range(3):
-            write(tmp_path, arm, seed, seconds)
-    training = FakeTraining(tmp_path)
-    run_all_looks(experiment(NEAR, max_seeds=5), training)
-    assert training.batches[1] == [("low", 3), ("low", 4), ("near", 3), ("near", 4)]
