@@ -5,6 +5,7 @@ Run with `python -m tests.bench.counted` after a change of these recipes, of a t
 
 import csv
 import sys
+from functools import cache
 
 from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
@@ -29,6 +30,7 @@ MINIATURES += [("wpse_mini", arm) for arm in ("clip", "gaussian", "imq", "linear
 COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
 
 
+@cache
 def by_key() -> dict[str, RunConfig]:
     """Return step key -> config of the first arm with this key. Arms with the same key take the same FLOPs."""
     found: dict[str, RunConfig] = {}

@@ -1,39 +1,11 @@
-"""Collectives: one exchange of sizes per step, small values on the CPU, different numbers of rows on the ranks."""
-
-from typing import Any
+"""Collectives: small values on the CPU, different numbers of rows on the ranks."""
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from clipx import distributed
-from clipx.training.step import train_step
-from clipx.types import Progress
-from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
-
-
-def gathers_of_a_step() -> list[int]:
-    """Return the number of elements that a rank contributes to each all_gather of a training step."""
-    components = tiny.components(tiny.settings({"clip": {}}))
-    sent: list[int] = []
-    plain = dist.all_gather
-
-    def counted(found: list[torch.Tensor], local: torch.Tensor) -> Any:
-        sent.append(local.numel())
-        return plain(found, local)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dist, "all_gather", counted)
-        train_step(components, next(tiny.batches(components.config, 1)), Progress(0, 1, 0, 1))
-    return sent
-
-
-def test_ranks_exchange_all_of_a_kind_at_once(gloo: Gloo) -> None:
-    rows, width = 4, tiny.E
-    # sizes, ids, labels and groups; images and texts; log-sum-exps of both directions over the batch of 8
-    expected = [4 * rows, rows * 2 * width, 2 * 8]
-    assert gloo.run(2, gathers_of_a_step) == [expected, expected]
 
 
 def exchange_small_values_with_nccl() -> tuple[float, list[int]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.faults import BadSampleCounter, BadSampleFile
@@ -18,7 +17,6 @@ from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Batch
 from tests.helpers.folder import add_bad_samples, write_shards
-from tests.helpers.gloo import Gloo
 from tests.helpers.loading import inputs, load, tokenize
 
 BATCH = 8
@@ -69,17 +67,6 @@ def test_three_epochs_are_the_same_for_any_number_of_ranks_and_workers(tmp_path:
     assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
     ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world_size=2) for rank in range(2)]
     assert content(joined(ranks)) == content(alone)
-
-
-def loaded_on_this_rank(config: DataConfig) -> list[Batch]:
-    return loaded(config, 3, dist.get_rank(), dist.get_world_size())
-
-
-@pytest.mark.long
-def test_two_processes_with_two_workers_each_load_the_same_batches_as_one(tmp_path: Path, gloo: Gloo) -> None:
-    write_shards(tmp_path / "train", samples=50)
-    ranks = gloo.run(2, loaded_on_this_rank, settings(tmp_path, 2))
-    assert content(joined(ranks)) == content(loaded(settings(tmp_path), epochs=3))
 
 
 def test_a_run_stopped_at_any_step_resumes_with_the_same_batches(tmp_path: Path) -> None:
