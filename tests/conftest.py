@@ -74,21 +74,23 @@ def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.utils.files._sync", lambda path: None)
 
 
-@pytest.fixture
-def pdf() -> None:
-    """Let the figures of reports have their PDF, see `no_pdf`."""
+SAVED = Drawing._saved
 
 
-@pytest.fixture(autouse=True)
-def no_pdf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def no_pdf() -> Iterator[None]:
     """Leave out the PDF of each figure, which takes half the time of a report, unless a test asks for `pdf`."""
-    if "pdf" not in request.fixturenames:
-        saved = Drawing._saved
-        monkeypatch.setattr(
-            Drawing,
-            "_saved",
-            lambda self, kind, *unwanted: b"%PDF" if kind == "pdf" else saved(self, kind, *unwanted),
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Drawing, "_saved", lambda self, kind, *more: b"%PDF" if kind == "pdf" else SAVED(self, kind, *more)
         )
+        yield
+
+
+@pytest.fixture
+def pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the figures of reports have their PDF, see `no_pdf`."""
+    monkeypatch.setattr(Drawing, "_saved", SAVED)
 
 
 @pytest.fixture(scope="session")

@@ -62,6 +62,7 @@ def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_font
     figure = line_plot("a", "", lines, "step", "loss")
     assert figure.data.columns == ["curve", "seed", "step", "loss", "low", "high"]
     assert figure.data.rows == [["a", 5, 1, 3, "", ""], ["a", 5, 2, 4, "", ""], ["b", "", 1, 0.5, 0, 1]]
+    assert figure.pdf == line_plot("a", "", lines, "step", "loss").pdf, "the same numbers give the same bytes"
     assert figure.pdf.startswith(b"%PDF") and b"/Type3" not in figure.pdf and b"/FontFile2" in figure.pdf
     assert "currentColor" in figure.body and "#000" not in figure.body and "black" not in figure.body
     assert dict(mpl.rcParams) == before, "matplotlib's options are restored"

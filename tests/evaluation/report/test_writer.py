@@ -33,7 +33,8 @@ def one_seed(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
 def two_seeds(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
     tmp_path = tmp_path_factory.mktemp("two")
     for seed in (0, 1):
-        write_run(tmp_path / "runs", seed=seed)
+        config = write_run(tmp_path / "runs", seed=seed) / "config.yaml"
+        config.write_text(config.read_text().replace("data:\n", f"data:\n  root: {tmp_path}/photos/of/me\n", 1))
     return write_report([tmp_path / "runs"], tmp_path / "out")
 
 
@@ -116,6 +117,10 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", name="evil", caption=HOSTILE)
     confusion = {"kind": "confusion", "classnames": [HOSTILE, "b\x00\x1b"], "matrix": [[1, 0], [0, 1]]}
     (folder / "artifacts" / "zeroshot-scenes_shape.json").write_text(json.dumps(confusion))
+    retrieval = folder / "artifacts" / "retrieval-scenes_captions.json"
+    shown = json.loads(retrieval.read_text())
+    shown["text_to_image"][0]["images"][0]["src"] = "https://example.org/track.png"
+    retrieval.write_text(json.dumps(shown))
     results = [row("pairs", HOSTILE, HOSTILE, 0.5, 0, model=HOSTILE, hashes={HOSTILE: HOSTILE})]
     write_lines(folder / "results.jsonl", results)
     report = write_report([tmp_path / "runs"], tmp_path / "out")
@@ -128,6 +133,7 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     markdown = report.markdown.read_text()
     assert "<script" not in markdown
     assert "<img" not in markdown
+    assert "example.org" not in html + markdown  # an image that is a link
     for line in markdown.splitlines():  # a bar in a caption must not open a column beyond the seven
         if line.startswith("| &lt;script") and "image-" in line:
             assert len(re.findall(r"(?<!\\)\|", line)) == 8
@@ -158,16 +164,13 @@ def test_the_page_loads_nothing_from_elsewhere(two_seeds: ReportFiles) -> None:
             assert value is None or value.startswith(("data:", "#")), value
 
 
-def test_a_report_is_passed_on_and_has_no_absolute_path(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "runs")
-    config = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(config.replace("data:\n", f"data:\n  root: {tmp_path}/photos/of/me\n", 1))
-    assert str(tmp_path) in (run / "config.yaml").read_text()
-    write_report([tmp_path / "runs"], tmp_path / "out")
-    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+def test_a_report_is_passed_on_and_has_no_absolute_path(two_seeds: ReportFiles) -> None:
+    out = two_seeds.html.parent
+    assert f"root: {out.parent}" in (out.parent / "runs/demo/s0/config.yaml").read_text()
+    written = [path for path in out.rglob("*") if path.is_file()]
     assert len(written) > 3
     for path in written:
-        assert str(tmp_path).encode() not in path.read_bytes(), path.name
+        assert str(out.parent).encode() not in path.read_bytes(), path.name
 
 
 def test_css_and_script_are_inlined_and_the_template_has_every_block(one_seed: ReportFiles) -> None:
@@ -177,16 +180,6 @@ def test_css_and_script_are_inlined_and_the_template_has_every_block(one_seed: R
     template = (folder / "report.html.j2").read_text()
     for block in get_args(Block):
         assert f'type == "{block.__name__}"' in template
-
-
-def test_an_image_that_is_a_link_is_left_out(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "runs")
-    file = folder / "artifacts" / "retrieval-scenes_captions.json"
-    artifact = json.loads(file.read_text())
-    artifact["text_to_image"][0]["images"][0]["src"] = "https://example.org/track.png"
-    file.write_text(json.dumps(artifact))
-    report = write_report([tmp_path / "runs"], tmp_path / "out")
-    assert "example.org" not in report.html.read_text() + report.markdown.read_text()
 
 
 def test_the_correct_image_is_ticked_at_its_rank(one_seed: ReportFiles) -> None:
@@ -212,13 +205,13 @@ def test_figures_of_the_markdown_page_exist_and_are_valid_xml(two_seeds: ReportF
         ElementTree.parse(svg)
 
 
-def test_same_runs_give_the_same_bytes(pdf: None, tmp_path: Path) -> None:
-    write_run(tmp_path / "runs")
-    reports = [write_report([tmp_path / "runs"], tmp_path / out) for out in ("a", "b")]
+def test_same_runs_give_the_same_bytes(one_seed: ReportFiles) -> None:
+    """tests/evaluation/report/test_figures.py compares PDFs, which the reports of tests lack."""
+    out = one_seed.html.parent
+    again = write_report([out.parent / "runs"], out.with_name("again"))
     for name in ("html", "markdown", "csv"):
-        first, second = (getattr(report, name).read_bytes() for report in reports)
-        assert first == second
-    assert [p.read_bytes() for p in reports[0].figures] == [p.read_bytes() for p in reports[1].figures]
+        assert getattr(one_seed, name).read_bytes() == getattr(again, name).read_bytes()
+    assert [p.read_bytes() for p in one_seed.figures] == [p.read_bytes() for p in again.figures]
 
 
 @pytest.mark.long
