@@ -18,8 +18,7 @@ from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
 def small_config(folder: Path, name: str) -> RunConfig:
     config = prepared(folder, samples=32, epochs=4, save_every=6)
     config.name, config.log.every = name, 1
-    for tower in (config.model.image, config.model.text):
-        tower.name = "open_clip:mini-vit-48"
+    config.model.image.name, config.model.text.name = "small:vit", "small:transformer"
     config.model.points.kernel, config.model.points.features_train = "imq", 128
     config.temperature.parameterisation, config.temperature.min_scale = "identity", 1.0
     config.schedule.warmup_steps = 2

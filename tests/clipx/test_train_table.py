@@ -80,9 +80,15 @@ def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, 
             assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name
 
 
-def test_the_log_has_quantiles_of_every_column(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "logged")
-    run = trained(config)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
+    """Return settings and folder of a finished run, for tests that only read it."""
+    config = small_config(tmp_path_factory.mktemp("finished"), "finished")
+    return config, trained(config)
+
+
+def test_the_log_has_quantiles_of_every_column(finished: tuple[RunConfig, Path]) -> None:
+    config, run = finished
     rows = log(run)
     assert set(rows[0]["columns"]) == set(objectives.build(config.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
@@ -103,9 +109,8 @@ def test_a_batch_with_wrong_ids_is_refused_and_changes_no_weights(tmp_path: Path
     assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
 
 
-def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "sized")
-    run = trained(config)
+def test_a_data_set_of_another_size_is_refused_on_resume(finished: tuple[RunConfig, Path]) -> None:
+    config, run = finished
     other = build_components(config, torch.device("cpu"), SAMPLES + 8, data_fingerprint=f"{SAMPLES + 8}:other")
     with pytest.raises(UserError, match="was trained on other data"):
         other.state.load(checkpoints(run)[-1])
@@ -114,9 +119,8 @@ def test_a_data_set_of_another_size_is_refused_on_resume(tmp_path: Path) -> None
         other.state.load(checkpoints(run)[-1])
 
 
-def test_a_checkpoint_with_a_corrupt_table_is_skipped(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "corrupt")
-    run = trained(config)
+def test_a_checkpoint_with_a_corrupt_table_is_skipped(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "corrupt")
     os.truncate(checkpoints(run)[-1] / TABLE, 40)
     components = build_components(config, torch.device("cpu"), SAMPLES, fingerprint(run))
     notes = resume(components.state, run)
@@ -127,10 +131,3 @@ def test_a_checkpoint_with_a_corrupt_table_is_skipped(tmp_path: Path) -> None:
 def fingerprint(run: Path) -> str:
     data: str = json.loads((checkpoints(run)[0] / "checkpoint.json").read_text())["data"]
     return data
-
-
-def test_an_unknown_table_device_is_refused(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "device")
-    config.train.table_device = "gpu"
-    with pytest.raises(UserError, match=r"train.table_device=gpu is not known"):
-        trained(config)

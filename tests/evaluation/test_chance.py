@@ -36,8 +36,8 @@ SETS: dict[str, Callable[[Path], object]] = {
     "countbench:ROOT": lambda folder: replicas.countbench(folder, [2, 3, 5, 7, 9, 10] * 40),
     "aro_relation:ROOT": lambda folder: replicas.aro(folder, ["riding", "above", "near"] * 60, []),
     "aro_coco_order:ROOT": lambda folder: replicas.aro_order(folder, 240),
-    "eccv_caption:ROOT": lambda folder: replicas.eccv_caption(folder, images=60),
-    "winogavil:ROOT": lambda folder: replicas.winogavil(folder, [(5, 2), (6, 3), (10, 2), (12, 4)] * 60),
+    "eccv_caption:ROOT": lambda folder: replicas.eccv_caption(folder, images=40),
+    "winogavil:ROOT": lambda folder: replicas.winogavil(folder, [(5, 2), (6, 3), (10, 2), (12, 4)] * 30),
     "imagenet_a:ROOT": imagenet_a,
 }
 
@@ -54,7 +54,6 @@ SETS: dict[str, Callable[[Path], object]] = {
         ("pairs", "winoground:ROOT", Settings()),
         ("zeroshot", "imagenet_a:ROOT", Settings(prompts="simple")),
         ("zeroshot", "clevr_count:ROOT", Settings()),
-        ("zeroshot", "clevr_count:ROOT", Settings(prompts="a photo of {c} objects.")),
         ("linear_probe", "clevr_count:ROOT", Settings()),
         ("retrieval", "captions:ROOT", Settings(pools=(40, 80))),
         ("retrieval", "captions:ROOT", Settings(pools=(40,), protocol="paper")),

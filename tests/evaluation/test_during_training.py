@@ -59,6 +59,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated_config(data: Path, root: Path) -> RunConfig:
     """Return the config of a run of four steps with batch norms, in root/runs."""
     config = settings(data, epochs=1)
+    config.model.image.name = "small:conv"
     config.runs, config.train.device = str(root / "runs"), "cpu"
     config.data.evaluation = ["wds:things", "captions:shots/test", "pairs:minimal", "sugar_crepe:sets"]
     config.log.evaluate_every = 3

@@ -277,9 +277,11 @@ def test_the_choice_of_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
 # 9. A checkpoint is selected on the validation set that is reported.
 
 
-def evaluated_twice(root: Path) -> Path:
+@pytest.fixture(scope="module")
+def evaluated_twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run with two checkpoints, of which the first scored better on the reported set."""
-    config = settings(root)
+    config = settings(tmp_path_factory.mktemp("twice"))
+    config.model.image.name = "small:conv"
     run = RunFolder.create(config).path
     model = clip.build_model(config)
     rows = []
@@ -309,11 +311,10 @@ def best_on_the_reported_set(run: Path) -> Encoder:
     )
 
 
-def test_the_checkpoint_is_not_chosen_by_the_reported_score(tmp_path: Path) -> None:
-    run = evaluated_twice(tmp_path)
-    check_selection(opened_by_us, run)
+def test_the_checkpoint_is_not_chosen_by_the_reported_score(evaluated_twice: Path) -> None:
+    check_selection(opened_by_us, evaluated_twice)
     with pytest.raises(AssertionError):
-        check_selection(best_on_the_reported_set, run)
+        check_selection(best_on_the_reported_set, evaluated_twice)
 
 
 def check_reported_row(reported: Callable[[Path], float], run: Path) -> None:
@@ -330,11 +331,10 @@ def best_row(run: Path) -> float:
     return max(row.value for row in results.read(run / "results.jsonl"))
 
 
-def test_the_report_does_not_show_the_best_of_several_evaluations(tmp_path: Path) -> None:
-    run = evaluated_twice(tmp_path)
-    check_reported_row(reported_by_us, run)
+def test_the_report_does_not_show_the_best_of_several_evaluations(evaluated_twice: Path) -> None:
+    check_reported_row(reported_by_us, evaluated_twice)
     with pytest.raises(AssertionError):
-        check_reported_row(best_row, run)
+        check_reported_row(best_row, evaluated_twice)
 
 
 def check_disjoint(known: Classes, root: Path) -> None:

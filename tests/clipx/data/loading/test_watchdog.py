@@ -31,9 +31,9 @@ def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, mon
 
     monkeypatch.setattr(ShardPairs, "pair", hanging)
     config = prepared(tmp_path, samples=32, epochs=1)
-    config.data.stall_seconds, config.data.workers = 2.0, workers
+    config.data.stall_seconds, config.data.workers = 1.0, workers
     run = RunFolder.create(config).path
-    message = r"no batch came for data.stall_seconds=2; worker 0 is reading 00001.tar:000020$"
+    message = r"no batch came for data.stall_seconds=1; worker 0 is reading 00001.tar:000020$"
     with pytest.raises(Fault, match=message):
         train.fit(config, run)
 
@@ -59,14 +59,14 @@ def test_a_timeout_is_not_reported_as_a_bad_sample(
 ) -> None:
     """Without loader processes, the timeout is raised within code that reports any Exception as a bad sample."""
     write_shards(tmp_path / "train", samples=8)
-    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=2.0)
+    config = DataConfig(name="t", source=source, root=str(tmp_path), workers=0, stall_seconds=1.0)
     config.max_bad_rate, config.num_samples = 1.0, 8
     if source == "webdataset":
         config.root = str(tmp_path / "train" / "00000.tar")
         monkeypatch.setattr("webdataset.tariterators.tarfile_samples", lambda urls: time.sleep(60))
     else:
         monkeypatch.setattr("PIL.Image.open", lambda *of, **formats: time.sleep(60))
-    with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=2; {reading}$"):
+    with pytest.raises(Fault, match=f"no batch came for data.stall_seconds=1; {reading}$"):
         load(config, TrainConfig(epochs=1, batch_size=4))
 
 

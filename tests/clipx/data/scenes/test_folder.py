@@ -19,7 +19,7 @@ from clipx.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
-CONFIG = ScenesConfig(num_train=50, omit=0.3, test_images=24)
+CONFIG = ScenesConfig(num_train=50, omit=0.3, test_images=24, test_pairs=2)
 # class set -> attribute, number of classes
 LABELLED = {"scenes_shape": ("shape", 8), "scenes_colour": ("colour", 8), "scenes_count": ("count", 6)}
 

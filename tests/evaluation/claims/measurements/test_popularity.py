@@ -61,7 +61,8 @@ def by_metric(rows: list[Result]) -> dict[str, Result]:
 
 def finished_run(tmp_path: Path, sign: float, skew: float) -> Path:
     """Return a run with zeta_text = sign * popularity, or sign * id if skew is 0; training never visited sample 0."""
-    config = settings(tmp_path, text="open_clip:mini-48")
+    config = settings(tmp_path, text="small:clip_bag")
+    config.model.image.name = "small:conv"
     config.data.name = config.data.source = "scenes"
     config.data.scenes.num_train, config.data.scenes.popularity_skew = SAMPLES, skew
     config.objective = {"nuclr": {}}
