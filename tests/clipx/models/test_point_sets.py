@@ -206,24 +206,6 @@ def test_penultimate_features_are_the_projections_input_for_every_pooling(poolin
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kernel": "rbf"}, r"model\.points\.kernel=rbf"),
-        ({"weights": "relu"}, r"model\.points\.weights=relu"),
-        ({"alpha": [0.5]}, r"model\.points\.alpha=\[0\.5\] is out of range; allowed: two numbers"),
-        ({"alpha": [0.0, 0.0]}, r"one above 0"),
-        ({"reduce": "max"}, r"model\.points\.reduce=max"),
-    ],
-)
-def test_invalid_kernel_settings_are_refused(change: dict[str, object], message: str) -> None:
-    settings = config()
-    for key, value in change.items():
-        setattr(settings.model.points, key, value)
-    with pytest.raises(UserError, match=message):
-        clip.build_model(settings)
-
-
 def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
     tower: Any = build_timm_tower(ImageTowerConfig(name="timm:test_efficientnet", size=64), 8, False).module.eval()
     image = torch.randn(2, 3, 64, 64)

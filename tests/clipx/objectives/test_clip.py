@@ -130,6 +130,12 @@ def test_losses_with_groups_match_the_papers_double_loop(name: str, group: list[
     assert abs(loss_of(terms, embeddings).total.item() - by_loops(s, group)) < 1e-9
 
 
+def test_a_tiny_sigmoid_loss_stays_precise_in_float32() -> None:
+    image = torch.eye(2)
+    found = loss_of({"siglip": {}}, embed(image, image, 60.0, bias=-30.0)).total.item()
+    assert found == pytest.approx(2 * math.exp(-30), rel=1e-5)
+
+
 @pytest.mark.parametrize("name", GROUPED)
 def test_pairs_alone_in_their_groups_give_the_usual_loss_and_gradients(name: str) -> None:
     usual: Terms = {"clip": {}} if name == "multi_positive" else {"siglip": {}}

@@ -18,7 +18,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.files import scan
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.labelled import IMAGENETV2, SHARES, prepare_imagenet, share
-from evaluation.datasets.named import NAMED, PULLED, Placed, pull
+from evaluation.datasets.named import NAMED, PULLED, Classes, Placed, pull
 from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.torchvision_sets import DOWNLOADS
 from evaluation.types import Settings
@@ -371,6 +371,20 @@ def test_a_listing_is_kept_until_a_folder_changes(tmp_path: Path, monkeypatch: p
     assert [name for name, _, _ in scan(folders)[1]] == ["1.png", "2.JPEG"]
     replicas.write(folders[1] / "0.png", b"1")  # at once: the time of the folder may be the same as before
     assert [name for name, _, _ in scan(folders)[1]] == ["0.png", "1.png", "2.JPEG"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "first"), [("ensemble", "a picture of {c} objects"), ("simple", "a photo of {c} objects.")]
+)
+def test_counting_has_clip_benchmarks_prompt_and_a_simple_one(choice: str, first: str) -> None:
+    assert prompts.select_templates(prompts.templates_of("clevr_count_all"), choice) == [first]
+
+
+def test_all_templates_of_named_sets_contain_c() -> None:
+    for known in NAMED.values():
+        if type(known) is Classes:
+            templates = prompts.templates_of(known.prompts)
+            assert all("{c}" in template for template in templates.ensemble + templates.simple)
 
 
 def test_the_tables_have_as_many_class_names_as_classes() -> None:

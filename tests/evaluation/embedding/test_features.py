@@ -38,8 +38,7 @@ def counting(encoder: Encoder) -> tuple[Encoder, list[int]]:
     return replace(encoder, image=image), counts
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("batch_size", [1, 5, 11, 64])
+@pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (5, 2), (11, 0), (64, 2)])
 def test_rows_are_in_order_at_any_batch_size_and_number_of_workers(
     tmp_path: Path, batch_size: int, workers: int
 ) -> None:

@@ -27,13 +27,6 @@ def test_the_output_of_the_class_token_is_projected(tmp_path: Path) -> None:
     assert module(text).shape == (3, 16)
 
 
-def test_padding_does_not_change_the_embedding(tmp_path: Path) -> None:
-    module = build(write_distilbert(tmp_path)).module.eval()
-    text = torch.randint(1, 100, (3, 8))
-    padded = torch.cat([text, torch.zeros(3, 6, dtype=torch.int64)], dim=1)
-    assert torch.allclose(module(text), module(padded), atol=1e-6)
-
-
 @pytest.mark.parametrize("pooling", ["class", "mean", "last"])
 def test_pooling_equals_a_loop_over_the_tokens_without_padding(tmp_path: Path, pooling: str) -> None:
     folder = write_distilbert(tmp_path)

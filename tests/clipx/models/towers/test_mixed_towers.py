@@ -98,7 +98,6 @@ def test_an_image_size_that_does_not_fit_is_refused() -> None:
             "model.text.name=timm:resnet18: unknown kind 'timm'; allowed: open_clip:NAME",
         ),
         ("hf:x", "hf:x", "model.image.name=hf:x: unknown kind 'hf'; allowed: open_clip:NAME or timm"),
-        ("resnet18", "hf:x", "has no kind; write open_clip:resnet18"),
     ],
 )
 def test_unknown_kinds_are_refused(image: str, text: str, message: str) -> None:
