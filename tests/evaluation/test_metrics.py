@@ -97,14 +97,6 @@ def test_invalid_arguments_are_refused() -> None:
         recall_at_k(image, image, torch.arange(2), 1)
 
 
-def test_accuracy_equals_a_count_by_hand() -> None:
-    scores = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    label = torch.tensor([0, 0, 1, 2])
-    assert accuracy(scores, label) == 0.75
-    assert accuracy(scores, label, k=2) == 1.0
-    assert mean_per_class(scores, label) == pytest.approx((1.0 + 0.0 + 1.0) / 3)
-
-
 def test_a_pair_counts_when_each_statement_finds_its_image() -> None:
     both = [[0.9, 0.1], [0.2, 0.8]]
     first_only = [[0.9, 0.9], [0.2, 0.8]]  # statement 1 is nearer to image 0: not matched
