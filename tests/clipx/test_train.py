@@ -34,7 +34,7 @@ from tests.helpers.runs import log, prepared, trained, weights
 
 def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path) -> None:
     config = prepared(tmp_path, samples=48, epochs=8)
-    config.log.every = 1
+    config.log.every, config.model.image.name = 1, "small:conv"
     run = trained(config)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
@@ -54,6 +54,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
 @pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "timm:adamw"])
 def test_timms_optimizers_learn_and_resume_with_their_state(tmp_path: Path, kind: str) -> None:
     config = prepared(tmp_path, samples=48, epochs=4, save_every=16)
+    config.model.image.name = "small:conv"
     config.optimizer.kind, config.optimizer.lr, config.log.every = kind, 3e-4, 1
     run = trained(config)
     losses = [row["loss"] for row in log(run)]
