@@ -140,8 +140,3 @@ def test_quantiles_of_few_and_of_many_rows() -> None:
     many = SampleTable({"a": 0.0}, 100_000)
     many.write(torch.arange(100_000), {"a": torch.arange(100_000.0)})
     assert many.quantiles()["a"] == pytest.approx([0, 5e3, 25e3, 5e4, 75e3, 95e3, 1e5], abs=50)
-
-
-def test_rows_have_the_dtype_of_the_table() -> None:
-    assert SampleTable(COLUMNS, N).read(torch.tensor([1]))["a"].dtype == torch.float32
-    assert SampleTable(COLUMNS, N, dtype=torch.float64).read(torch.tensor([1]))["a"].dtype == torch.float64

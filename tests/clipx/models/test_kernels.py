@@ -75,15 +75,6 @@ def test_the_error_of_random_features_falls_with_the_root_of_their_number(kernel
     assert all(-0.65 < slope < -0.35 for slope in slopes), (errors, slopes)
 
 
-def test_frequencies_have_the_spectrum_of_their_kernel() -> None:
-    """E cos(omega delta) equals the kernel at distance |delta|."""
-    for kernel, value in KERNELS.items():
-        omega, _ = sample_frequencies(kernel, 0.5, 3, 200_000, rng.generator(3))
-        for r in (0.3, 1.0):
-            mean = torch.cos(omega @ torch.tensor([r, 0.0, 0.0])).mean()
-            assert float(mean) == pytest.approx(float(value(torch.tensor(r * r), 0.5)), abs=0.01)
-
-
 def test_values_and_gradients_equal_those_without_chunks_for_every_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     omega, beta = sample_frequencies(kernel="gaussian", width=0.75, dim=6, count=32, generator=rng.generator(0))
     cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)

@@ -44,15 +44,6 @@ def test_loss_matches_the_papers_double_loop(tau_plus: float, shift: float, boun
     assert abs(loss - expected) < 1e-12
 
 
-def test_tau_plus_zero_gives_clip() -> None:
-    embeddings = embed(*random_pairs(6, 4), 10.0)
-    dcl, dcl_gradients = value_and_gradients({"dcl": {"tau_plus": 0.0}}, embeddings)
-    clip, clip_gradients = value_and_gradients({"clip": {}}, embeddings)
-    assert torch.allclose(dcl, clip, rtol=1e-12)
-    for key, gradient in dcl_gradients.items():
-        assert torch.allclose(gradient, clip_gradients[key], atol=1e-12), key
-
-
 def test_a_batch_of_one_pair_gives_zero() -> None:
     loss, gradients = value_and_gradients({"dcl": {}}, embed(*random_pairs(1, 3), 100.0))
     assert loss == 0

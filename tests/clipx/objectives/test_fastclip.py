@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clipx import objectives
-from clipx.objectives.fastclip import DrrhoTerm, decayed_gamma
+from clipx.objectives.fastclip import DrrhoTerm
 from tests.helpers.pairs import teacher_of
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
 
@@ -118,11 +118,6 @@ def test_six_epochs_match_plain_loops(name: str) -> None:
         for (side, k), u in loops.u.items():
             assert columns[f"{term}_log_u_{side}"][k].item() == pytest.approx(math.log(u), abs=1e-9)
     assert len(loops.u) < 2 * B * EPOCHS, "no sample was visited twice"
-
-
-def test_gamma_decays_from_one_to_its_final_value() -> None:
-    assert [decayed_gamma(0.2, epoch, 4) for epoch in (0, 2, 4, 9)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
-    assert decayed_gamma(0.2, 0, 0) == 0.2
 
 
 def test_drrho_takes_gamma_from_the_number_of_epochs() -> None:

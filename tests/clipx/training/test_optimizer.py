@@ -142,10 +142,6 @@ def test_cosine_after_warmup() -> None:
     assert 0.5 < lr_at(109, config) < 0.501
 
 
-def test_constant_does_not_change() -> None:
-    assert {lr_at(s, ScheduleConfig(kind="constant", warmup_steps=0)) for s in (0, 50, 109)} == {2.0}
-
-
 def test_a_warm_up_in_epochs_counts_full_epochs_even_if_the_last_one_is_shorter() -> None:
     """A run of 110 steps has epochs of 100 and 10 steps: half an epoch is 50 steps, not 110 / 2 / 2."""
     rate = build_lr_schedule(ScheduleConfig(warmup_epochs=0.5), lr=2.0, steps_per_epoch=100)
