@@ -64,7 +64,7 @@ def test_two_processes_end_in_the_weights_and_sample_table_of_one(term: str, glo
 
 @pytest.mark.parametrize("term", MOST)
 def test_four_processes_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
-    assert_same_as_alone(term, gloo.run(4, trained, term)[0], cases_of(term))
+    assert_same_as_alone(term, gloo.run(4, trained, term, 1, SOME)[0], SOME)
 
 
 @pytest.mark.long
