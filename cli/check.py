@@ -53,7 +53,9 @@ def check(config: RunConfig) -> None:
     components = build_components(share, device, num_samples=pairs, data_fingerprint="generated")
     for tower, module in (("image", components.state.model.image), ("text", components.state.model.text)):
         count = sum(p.numel() for p in module.parameters())
-        print(f"{tower} tower   {count / 1e6:.2f} M parameters, {getattr(config.model, tower).name}")
+        trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        part = f", {trained / 1e6:.2f} M trained" if trained < count else ""
+        print(f"{tower} tower   {count / 1e6:.2f} M parameters{part}, {getattr(config.model, tower).name}")
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):

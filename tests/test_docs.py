@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from cli import ls
 from cli.bench import BENCHMARKS
@@ -71,6 +72,21 @@ def test_settings_of_train_and_check_commands_exist() -> None:
             given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
         _, given = take_options(given, CheckOptions, "check")
         assert f"recipe={compose_run(given).recipe}" in given, words
+
+
+def test_the_class_for_mteb_embeds_texts_and_images(trained_run: Path) -> None:
+    """As its tasks call it, with batches of texts, of images, or of both."""
+    (code, _) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    model = names["Run"](str(trained_run))
+    texts, images = ["a red circle", "a blue square"], [Image.new("RGB", (50, 60), name) for name in ("red", "blue")]
+    of_texts = model.encode([{"text": texts}])
+    of_images = model.encode([{"image": [image]} for image in images], task_metadata=0)
+    torch.testing.assert_close(model.encode([{"text": texts, "image": images}]), of_texts + of_images)
+    assert model.similarity(of_texts, of_images).shape == (2, 2)
+    torch.testing.assert_close(model.similarity_pairwise(of_texts, of_texts), torch.ones(2))
+    assert not torch.allclose(of_texts[0], of_texts[1])
 
 
 def test_arguments_of_reproduce_commands_compose() -> None:
