@@ -46,8 +46,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector leave out the half a million objects of imported modules, which stay to the end."""
+    """Let the garbage collector leave out imported modules and run less often: it takes a tenth of the time else."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)  # new objects; by default 700
 
 
 @pytest.fixture(autouse=True)
