@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
+from clipx.training.cost import StepCost, count_step
 from clipx.utils.trust import PERMITTED
 from evaluation.embedding.features import forget_inputs
 from evaluation.report.figures import Drawing
@@ -66,6 +67,23 @@ def one_vocabulary() -> Iterator[None]:
     """Build open_clip's tokenizer once for all models. To read its vocabulary takes a fifth of the time of a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_clip.factory, "SimpleTokenizer", cached(open_clip.factory.SimpleTokenizer))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_count() -> Iterator[None]:
+    """Count the memory of a step once for all runs with the same settings, whatever their names, seeds and folders."""
+    counts: dict[str, StepCost] = {}
+
+    def count(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:
+        data = replace(config.data, root="")
+        key = repr((replace(config, name="", recipe="", arm="", runs="", seed=0, data=data), processes, on_gpu))
+        if key not in counts:
+            counts[key] = count_step(config, processes, on_gpu)
+        return counts[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clipx.training.forecast.count_step", count)
         yield
 
 
