@@ -43,17 +43,17 @@ class ClipModel(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
         self.head = head
-        self.frozen = tuple(frozen)  # modules of the towers that are not trained, but for adapters
+        # names of the modules that are not trained, but for adapters; train.sync_batchnorm replaces some modules
+        self.frozen = tuple(name for name, module in self.named_modules() if module in frozen)
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
-        for module in self.frozen:  # a new model is in training mode, and nothing needs to call `train` before a step
-            module.eval()
+        self.train()  # nothing needs to call it before a step
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""
         super().train(mode)
-        for module in self.frozen:
-            module.eval()
+        for name in self.frozen:
+            self.get_submodule(name).eval()
         return self
 
     def input_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -12,6 +12,7 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.frozen import frozen_towers
+from clipx.models.parallel import CpuSyncBatchNorm, CpuSyncBatchNormAct, enable_sync_batchnorm
 from clipx.models.towers.blocks import Before, after, freeze
 from clipx.models.towers.build import build_image_tower, build_text_tower
 from clipx.training.optimizer import build_optimizer
@@ -96,6 +97,17 @@ def test_frozen_modules_stay_in_evaluation_mode(tmp_path: Path, new: bool) -> No
 
 
 @pytest.mark.usefixtures("empty_cache")
+def test_frozen_batch_norms_stay_in_evaluation_mode_if_they_are_synchronised() -> None:
+    image = ImageTowerConfig(name="timm:test_resnet", frozen=True, trainable_blocks=1)
+    model = ModelConfig(image=image, text=TextTowerConfig(name="small:bag"), embed_dim=8)
+    built = clip.build_model(RunConfig(model=model, objective={"clip": {}}))
+    enable_sync_batchnorm(built, torch.device("cpu"))
+    norms = [module for module in built.train().modules() if isinstance(module, CpuSyncBatchNormAct | CpuSyncBatchNorm)]
+    assert norms
+    for module in norms:
+        assert module.training == any(parameter.requires_grad for parameter in module.parameters())
+
+
 def test_learning_rates_by_layer_are_those_of_a_run_without_features(tmp_path: Path) -> None:
     found = []
     for features in (True, False):
