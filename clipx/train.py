@@ -137,6 +137,7 @@ Statistics = dict[str, tuple[Tensor, Tensor]]  # "image", "text" -> mean and sta
 def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | Stream, Statistics]:
     """Open the training pairs. With data.features, embed what is missing, and return the statistics of the features."""
     pairs = open_source(config.data)
+    build_sampler(config, pairs)  # refuses a batch larger than the data, before anything is embedded
     statistics = embed_pairs(config.data, pairs, frozen_towers(config), device)
     return pairs, statistics | embed_pairs(config.data, pairs, whole_towers(config), device)
 

@@ -131,7 +131,8 @@ class Sampler:
     def __post_init__(self) -> None:
         batch_size, samples = self.train.batch_size, self.train.samples
         if self.steps_per_epoch == 0:
-            raise UserError(f"train.batch_size={batch_size} is larger than the {self.num_train} samples to train on")
+            largest = f"the {self.num_train} samples to train on, the largest allowed"
+            raise UserError(f"train.batch_size={batch_size} is larger than {largest}")
         if self.total_steps == 0 and samples:  # samples=0: untrained model
             raise UserError(f"train.samples={samples} is less than one step of train.batch_size={batch_size}")
 
