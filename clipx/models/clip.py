@@ -43,7 +43,7 @@ class ClipModel(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
         self.head = head
-        # names of the modules that are not trained, but for adapters; train.sync_batchnorm replaces some modules
+        # names of the modules that are not trained; train.sync_batchnorm replaces some modules
         self.frozen = tuple(name for name, module in self.named_modules() if module in frozen)
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
@@ -128,7 +128,7 @@ def _frozen_modules(config: RunConfig, side: str, tower: Tower[Any]) -> list[nn.
     settings, body = getattr(config.model, side), tower.body
     if settings.lora:
         lora.adapt(body, settings.lora, f"model.{side}.lora")
-        return [body]
+        return []
     if n := settings.trainable_blocks:
         # on stored features, the model has only what is trained
         return [] if config.data.features else blocks.freeze(body, n, f"model.{side}.trainable_blocks")
