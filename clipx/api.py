@@ -19,7 +19,7 @@ import io
 import multiprocessing
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from statistics import fmean
@@ -57,7 +57,11 @@ class Runs(_Shown):
 
     @property
     def table(self) -> DataFrame:
-        """One row per run: its name, seed, last step and loss, and its mean scores in per cent."""
+        """One row per run: its name, seed, last step and loss, and its mean scores in per cent.
+
+        Scores on held-out pairs stand apart: one may choose settings by them.
+        """
+        from evaluation.claims.measures import CANONICAL_HELD_OUT
         from evaluation.compare.methods import SCORES
         from evaluation.runs import reader
         from evaluation.runs.description import last
@@ -65,6 +69,8 @@ class Runs(_Shown):
         rows: list[dict[str, object]] = []
         for run in reader.find(self.folders):
             found = {task: score.read(run) for task, score in SCORES.items()}
+            for task, score in SCORES.items():
+                found[f"{task} held_out"] = replace(score, datasets=(CANONICAL_HELD_OUT,)).read(run)
             scores = {f"{task} (%)": 100 * fmean(of.values()) for task, of in found.items() if of}
             ended = {"step": int(last(run, "step") or 0), "loss": last(run, "loss")}
             rows.append({"run": run.name, "seed": run.seed, **ended, **scores})

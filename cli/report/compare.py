@@ -71,8 +71,9 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
     _check_sets(on, {row.dataset for run in runs for row in run.results})
     found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
-    if reference:
-        one_of(reference, {method.label for one in found for method in one.ranked}, "reference")
+    labels = {method.label for one in found for method in one.ranked}
+    if reference and labels:  # without a score there is no method, and the notes say what to do
+        one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     remarks = [group.line() for group in left_out]
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from clipx.errors import UserError
 
+UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(UMASK)
+
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
@@ -47,6 +50,7 @@ def new_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     try:
         yield temporary
+        temporary.chmod(0o666 & ~UMASK)  # safetensors makes files private
         _sync(temporary)
         temporary.replace(path)
     finally:

@@ -199,11 +199,17 @@ class MethodComparison:
         return seed_mean(paired(a.values[self.by], b.values[self.by]))
 
     def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
-        """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items."""
-        if (reader := SCORES.get(self.by)) is None:
+        """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items.
+
+        It contains the interval over seeds: a bootstrap of few seeds is too narrow.
+        """
+        difference = self.difference(a, b)
+        if (reader := SCORES.get(self.by)) is None or difference is None:
             return None
         of_a, of_b = ({run.seed: run.path for run in method.runs} for method in (a, b))
-        return over_seeds_and_items(of_a, of_b, self.by, reader.metrics)
+        if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics)) is None:
+            return None
+        return min(found[0], difference.span[0]), max(found[1], difference.span[1])
 
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.

@@ -187,7 +187,7 @@ def _few_items(comparison: MethodComparison) -> str:
     counts = [row.n for run in runs for row in run.results if value_title(row) in comparison.scored]
     if min(counts, default=FEW) >= FEW:
         return ""
-    return f"A score is of {min(counts)} test items: one of them is {100 / min(counts):.1f} points."
+    return f"There are {min(counts)} test items: one of them changes a score by up to {100 / min(counts):.1f} points."
 
 
 def chance(comparison: MethodComparison) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Literal
 
 from clipx.run.folder import default_name
-from evaluation.runs.description import MISSING, flat, last, objective, settings_of_method
+from evaluation.runs.description import flat, last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
 from evaluation.statistics import t_interval
@@ -107,7 +107,7 @@ def method_labels(groups: list[RunGroup]) -> list[str]:
     for name, own, run in zip(names, settings, runs, strict=True):
         keys = _telling([other for other, of in zip(settings, names, strict=True) if of == name])
         is_plain = plain[name] == 1 and _has_no_overrides(run)
-        labels.append(" ".join([name, *(f"{key}={own.get(key, MISSING)}" for key in keys if not is_plain)]))
+        labels.append(" ".join([name, *(f"{key}={own[key]}" for key in keys if key in own and not is_plain)]))
     return labels
 
 

@@ -52,7 +52,8 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
     body.requires_grad_(False)
     layers = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
     if not layers:
-        raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: 0")
+        allowed = "0, or a tower that is a transformer"
+        raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: {allowed}")
     for layer in layers:
         for name in WEIGHTS:
             if isinstance(weight := getattr(layer, name, None), Tensor):

@@ -233,6 +233,15 @@ def lead_of(one: MethodComparison) -> str:
     return comparison.build_comparison([one], [], []).lead
 
 
+def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluation.compare.methods.over_seeds_and_items", lambda *_: (0.09, 0.3))
+    compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6)], by="zeroshot")
+    b, a = compared.ranked
+    difference = compared.difference(b, a)
+    assert difference and difference.low
+    assert compared.over_items(b, a) == (min(0.09, difference.low), 0.3)
+
+
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     lucky = runs_of("lucky", 0.9, seeds=1)
     compared = compare_all([*lucky, *runs_of("a", 0.5), *runs_of("b", 0.6)])
@@ -379,8 +388,12 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
             [named(f"mine-{w}", objective={"clip": {}, "positive": {"weight": w}}) for w in (0.1, 0.5)],
             ["clip+positive objective.positive.weight=0.1", "clip+positive objective.positive.weight=0.5"],
         ),
+        (
+            [named("mine-d", objective={"dcl": {}}), named("mine-t", objective={"dcl": {"tau_plus": 0.2}})],
+            ["dcl", "dcl objective.dcl.tau_plus=0.2"],
+        ),
     ],
-    ids=["arms", "objectives", "chosen", "no overrides", "one setting", "two settings", "parameters"],
+    ids=["arms", "objectives", "chosen", "no overrides", "one setting", "two settings", "parameters", "a default"],
 )
 def test_labels_are_the_settings_that_differ(groups: list[RunGroup], expected: list[str]) -> None:
     assert method_labels(groups) == expected
