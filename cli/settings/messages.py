@@ -2,7 +2,7 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from clipx.config.schema import RunConfig
 from clipx.config.setting import settings_of, suggest_key, wrong_type
 from clipx.errors import UserError
-from clipx.utils.registry import suggest
+from clipx.utils.registry import lookup, suggest
 
 OPTIONS = {  # of Hydra
     *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
@@ -53,11 +53,13 @@ def refuse_unknown_recipe(recipe: str, known: Iterable[str]) -> NoReturn:
     raise UserError(f"recipe={recipe} is not known; {suggest(recipe, known)}; recipes of your own: --config-dir FOLDER")
 
 
-def check_choice(known: Iterable[str], name: str, group: str) -> None:
+def check_choice(known: Mapping[str, Any], name: str, group: str) -> None:
     """Raise UserError if there is no such data set or objective; the message tells how to use a term of one's own."""
-    if name not in (names := list(known)):
+    try:
+        lookup(known, name, group)
+    except UserError as error:
         own = "; a term of your own: plugins=[MODULE]" if group == "objective" else ""
-        raise UserError(f"{group}={name} is not known; {suggest(name, names)}{own}")
+        raise UserError(f"{error}{own}") from error
 
 
 def refuse_missing(composed: DictConfig, recipe: str) -> None:

@@ -177,6 +177,8 @@ def _check_frozen(config: RunConfig) -> None:
     is_tower = config.data.source != "embeddings" and config.model.points.kernel == "none"
     for key, tower in (("image", config.model.image), ("text", config.model.text)):
         blocks, adapters = f"model.{key}.trainable_blocks={tower.trainable_blocks}", f"model.{key}.lora={tower.lora}"
+        if tower.lora and tower.trainable_blocks:
+            raise UserError(f"{adapters} and {blocks} are both set; allowed: one of them")
         if tower.trainable_blocks and not tower.frozen:
             raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
         if tower.trainable_blocks and config.data.features and not is_tower:

@@ -283,10 +283,12 @@ def suggest_key(schema: type, key: str) -> str:
             return "" if getattr(node, "__origin__", None) is dict else f"{prefix.rstrip('.')} has no parts"
         types = get_type_hints(node)
         if part not in types:
-            last = key.rpartition(".")[2]
-            if ends := [name for name in settings_of(schema) if name.endswith((f".{key}", f".{last}"))]:
+            known = settings_of(schema)
+            if ends := [name for name in known if name.endswith(f".{key}")]:
                 return f"did you mean {' or '.join(map(repr, ends))}?"
-            if node is schema and "." in key and (near := did_you_mean(key, settings_of(schema))):
+            if prefix + part == key and (ends := [name for name in known if name.endswith(f".{part}")]):
+                return f"did you mean {' or '.join(map(repr, ends))}?"  # train.lr: the name of another part's setting
+            if "." in key and (near := did_you_mean(key, known)):
                 return near.strip()
             return suggest(prefix + part, [prefix + name for name in types])
         node = types[part]

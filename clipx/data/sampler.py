@@ -131,8 +131,8 @@ class Sampler:
     def __post_init__(self) -> None:
         batch_size, samples = self.train.batch_size, self.train.samples
         if self.steps_per_epoch == 0:
-            largest = f"the {self.num_train} samples to train on, the largest allowed"
-            raise UserError(f"train.batch_size={batch_size} is larger than {largest}")
+            samples_to_train = f"the {self.num_train} samples to train on; allowed: at most {self.num_train}"
+            raise UserError(f"train.batch_size={batch_size} is larger than {samples_to_train}")
         if self.total_steps == 0 and samples:  # samples=0: untrained model
             raise UserError(f"train.samples={samples} is less than one step of train.batch_size={batch_size}")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler, pairs_of
-from clipx.errors import Fault, UserError, one_line
+from clipx.errors import Fault, UserError, one_line, prefixed
 from clipx.types import Progress
 from clipx.utils.trust import load_json
 
@@ -171,15 +171,15 @@ def chosen_weights(path: Path, averaged: bool) -> str:
 def load_weights(model: "ClipModel", path: Path, name: str = WEIGHTS) -> None:
     """Load weights of a checkpoint folder into a model: `WEIGHTS`, those of its step, or `AVERAGED`.
 
-    A model without adapters (model.SIDE.lora) gets weights that include those of the checkpoint.
+    A model without adapters (model.SIDE.lora) gets weights with which those of the checkpoint are merged.
 
     Raises UserError: the file is missing, unreadable or of another model, or frozen towers have changed.
     """
     from clipx.models.towers import lora
 
     check_towers(model, path)
-    weights = _read(path / name)
-    set_weights(model, weights if lora.has_adapters(model.state_dict()) else lora.merged(weights), path / name)
+    has_adapters = any(map(lora.is_original, model.state_dict()))
+    set_weights(model, _read(path / name) if has_adapters else read_weights(path, name), path / name)
 
 
 def check_towers(model: "ClipModel", path: Path) -> None:
@@ -194,10 +194,11 @@ def check_towers(model: "ClipModel", path: Path) -> None:
 
 
 def read_weights(path: Path, name: str = WEIGHTS) -> dict[str, "Tensor"]:
-    """Read weights of a checkpoint folder, adapters included. Raises UserError: the file is missing or unreadable."""
+    """Read weights of a checkpoint folder, with adapters merged. Raises UserError: no file, or an unreadable one."""
     from clipx.models.towers import lora
 
-    return lora.merged(_read(path / name))
+    with prefixed(f"{path / name} cannot be read"):
+        return lora.merged(_read(path / name))
 
 
 def _read(file: Path) -> dict[str, "Tensor"]:

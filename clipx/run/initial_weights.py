@@ -103,7 +103,7 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     if (plain := lora.without(config)) != config:  # adapters are new, those of the other run are in its weights
         adapted, given = clip.build_model(config, pretrained=False), _from_run(plain, name).state_dict()
         own = adapted.state_dict().items()
-        adapted.load_state_dict({key: given.get(lora.name_without(key), value) for key, value in own})
+        adapted.load_state_dict({key: given.get(lora.merged_name(key), value) for key, value in own})
         return adapted
     model = clip.build_model(config, pretrained=False)
     path = other_checkpoint(config, KEY, name)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clipx.config.schema import PUBLISHED_PREFIXES, RunConfig
 from clipx.models import clip
-from clipx.models.towers import open_clip_towers
+from clipx.models.towers import lora, open_clip_towers
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder, other_checkpoint
 from clipx.run.initial_weights import check_same_inputs
@@ -78,7 +78,7 @@ def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[T
 
 def _load_run(path: Path, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:
     checkpoint.verify(path, checkpoint.WEIGHTS)
-    config = RunFolder.of_checkpoint(path).load_config()
+    config = lora.without(RunFolder.of_checkpoint(path).load_config())
     config.model.normalise = "always" if normalise and config.model.normalise != "never" else "never"
     model = clip.build_model(config, pretrained=False)
     checkpoint.load_weights(model, path)

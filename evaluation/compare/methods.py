@@ -275,7 +275,8 @@ def compare(
     for key, members in by_conditions.items():
         if len(members) == 1:
             differs = differing(dict(key), compared)
-            values = ", ".join(f"{dict(key).get(k, '-')}, not {compared.get(k, '-')}" for k in differs[:1])
+            first, more = differs[0], len(differs) > 1
+            values = f"{f'{first}: ' * more}{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out

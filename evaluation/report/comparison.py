@@ -160,7 +160,8 @@ def lead(comparison: MethodComparison, title: str) -> str:
         single = [method.label for method in others if len(method.values[comparison.by]) == 1]
         last = f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score" if single else ""
         several = len(best.values[comparison.by]) > 1
-        return f"{first}{last * several}; no two methods share {MIN_SEEDS} seeds, so other seeds may change it."
+        few = f"no other method shares {MIN_SEEDS} seeds with it"
+        return f"{first}{last * several}; {few}, so other seeds may change that."
     if not tied:
         return f"{first}, significantly ahead of all others."
     return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
@@ -183,8 +184,11 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
 
 def _few_items(comparison: MethodComparison) -> str:
     """Return a sentence if the score comes from few test items; "" else."""
+    if not comparison.is_share() or comparison.by == MEAN:  # a mean also over sets: of no single number of items
+        return ""
     runs = [run for method in comparison.ranked for run in method.runs]
-    counts = [row.n for run in runs for row in run.results if value_title(row) in comparison.scored]
+    rows = [row for run in runs for row in run.results if value_title(row) in comparison.scored]
+    counts = [row.n for row in rows if row.task == SCORES[comparison.by].task] if comparison.by in SCORES else []
     if min(counts, default=FEW) >= FEW:
         return ""
     return f"There are {min(counts)} test items: one of them changes a score by up to {100 / min(counts):.1f} points."

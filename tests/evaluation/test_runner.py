@@ -129,6 +129,8 @@ def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, mon
     assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == artifacts
     rows = results.read(tmp_path / "out" / "results.jsonl")
     assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
+    templates = {row.split: row.hashes["templates/test"] for row in rows if row.task == "zeroshot"}
+    assert templates["test"] != templates["test, prompts a bad/worse {c}"]
 
 
 def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 """Low-rank adapters of a tower (model.SIDE.lora=RANK): LoRA, Hu et al. 2021, arXiv 2106.09685.
 
 A weight W [m, n] becomes W + 2 B A with B [m, RANK] and A [RANK, n]; only A and B are trained, and B starts at zero.
-All weight matrices of the numbered blocks have adapters, those of attention and of the MLP: this is as good as training
-all weights more often than attention alone, and so is the factor 2 (Biderman et al. 2024, arXiv 2405.09673).
+All weight matrices of the numbered blocks have adapters, those of attention and of the MLP, and alpha is 2 RANK, as
+Biderman et al. 2024 (arXiv 2405.09673) recommend.
 
 The adapters are torch's parametrizations, so whatever reads `weight` gets the sum. (peft 0.21 adds the adapter of the
 output layer of nn.MultiheadAttention twice.)
 """
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -21,10 +20,10 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.models.towers.blocks import BLOCK
 
-FACTOR = 2.0
+SCALING = 2.0  # alpha / RANK
 LAYERS = nn.Linear | nn.MultiheadAttention  # query, key and value of attention are one matrix, in_proj_weight
 WEIGHTS = ("weight", "in_proj_weight")
-IS_ADAPTER = re.compile(r"\.parametrizations\.\w+\.0\.[AB]$")  # names of A and B
+PARAMETRIZED = ".parametrizations."  # in torch's names of weights with adapters
 
 
 class Adapter(nn.Module):
@@ -39,7 +38,7 @@ class Adapter(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Float [m, n] -> [m, n]."""
-        return weight + FACTOR * self.B @ self.A
+        return weight + SCALING * self.B @ self.A
 
 
 def adapt(body: nn.Module, rank: int, setting: str) -> None:
@@ -50,7 +49,8 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
     Raises UserError: the tower has no linear layers in numbered blocks.
     """
     body.requires_grad_(False)
-    layers = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
+    found = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
+    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]
     if not layers:
         allowed = "0, or a tower that is a transformer"
         raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: {allowed}")
@@ -61,25 +61,29 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
 
 
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a model with adapters as those of the same model without: W + 2 B A under W's name."""
-    found = {}
-    for name, value in weights.items():
-        at = name.removesuffix("original")
-        if f"{at}0.B" in weights:
-            value = value + FACTOR * weights[f"{at}0.B"] @ weights[f"{at}0.A"]
-        if not IS_ADAPTER.search(name):
-            found[name_without(name)] = value
+    """Return the weights of a model with adapters as those of the same model without: W + 2 B A under W's name.
+
+    Raises UserError: an adapter does not fit its weight.
+    """
+    found = dict(weights)
+    for name in filter(is_original, weights):
+        stem = name.removesuffix("original")
+        W, A, B = found.pop(name), found.pop(f"{stem}0.A", None), found.pop(f"{stem}0.B", None)
+        fit = A is not None and B is not None and (len(B), *A.shape[1:]) == W.shape and A.shape[:1] == B.shape[1:]
+        if A is None or B is None or not fit or not A.dtype == B.dtype == W.dtype:
+            raise UserError(f"the weight {name} has an adapter of another shape or type")
+        found[merged_name(name)] = W + SCALING * B @ A
     return found
 
 
-def name_without(name: str) -> str:
+def merged_name(name: str) -> str:
     """Return the name that a weight of a model with adapters has in the same model without."""
-    return name.replace(".parametrizations.", ".").removesuffix(".original")
+    return name.replace(PARAMETRIZED, ".").removesuffix(".original") if is_original(name) else name
 
 
-def has_adapters(names: Iterable[str]) -> bool:
-    """Return True if adapters are among the weights with these names."""
-    return any(map(IS_ADAPTER.search, names))
+def is_original(name: str) -> bool:
+    """Return True for the name of a weight W that has an adapter."""
+    return name.endswith(tuple(f"{PARAMETRIZED}{weight}.original" for weight in WEIGHTS))
 
 
 def without(config: RunConfig) -> RunConfig:

@@ -152,7 +152,7 @@ def test_a_warm_up_of_more_than_half_of_the_run_is_shortened_to_a_fifth() -> Non
     config = ScheduleConfig(kind="constant", warmup_steps=100)
     rate = build_lr_schedule(config, 2.0, steps_per_epoch=10)
     assert [rate(Progress(step, 200, 0, 1)) for step in (49, 99)] == pytest.approx([1.0, 2.0])
-    assert [rate(Progress(step, 50, 0, 1)) for step in (4, 9, 10)] == pytest.approx([1.0, 2.0, 2.0])
+    assert [rate(Progress(step, 50, 0, 1)) for step in (4, 9, 10, 49)] == pytest.approx([1.0, 2.0, 2.0, 2.0])
     assert "of 100 steps is shortened to 10, a fifth of this run of 50 steps" in notes(config, 10, 50)[0]
     assert not notes(config, 10, 200) and not notes(config, 10, 0)
 

@@ -109,7 +109,7 @@ def test_failed_starts_are_no_methods_and_results_without_a_chance_level_are_not
     failed = write_run(tmp_path / "runs", "failed", results=[], with_artifacts=False)
     (failed / "log.jsonl").unlink()
     text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
-    assert "Left out, because they have no training step: .../s0." in text
+    assert "Left out, because they have no training step yet: .../s0." in text
     assert "1 run." in text and "better than chance" not in text
 
 

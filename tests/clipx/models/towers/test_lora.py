@@ -8,6 +8,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cli.export.command import export
@@ -18,7 +19,7 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.parallel import gather_shards
 from clipx.models.towers import lora
-from clipx.run.checkpoint import checkpoints, load_weights, resolve
+from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_weights, resolve
 from clipx.run.folder import RunFolder
 from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
@@ -131,8 +132,8 @@ def test_the_gradient_of_adapters_of_attention_is_that_of_the_merged_weights() -
         (attention.out_proj.parametrizations.weight[0], merged.out_proj.weight.grad),
     ):
         A, B = adapter.A, adapter.B
-        torch.testing.assert_close(A.grad, lora.FACTOR * B.T @ gradient, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(B.grad, lora.FACTOR * gradient @ A.T, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(A.grad, lora.SCALING * B.T @ gradient, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(B.grad, lora.SCALING * gradient @ A.T, rtol=1e-4, atol=1e-6)
 
 
 def steps(parallel: str) -> dict[str, Tensor]:
@@ -245,6 +246,25 @@ def test_the_forecast_counts_adapters_as_trained_and_all_as_saved() -> None:
 def test_a_tower_that_cannot_be_adapted_is_refused(image: str, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         clip.build_model(run(image, text))
+
+
+@pytest.mark.parametrize("change", ["missing", "another rank", "half"])
+def test_an_adapter_of_somebody_else_that_does_not_fit_is_refused(tmp_path: Path, change: str) -> None:
+    config = run(*SMALL)
+    config.runs = str(tmp_path)
+    place = resolve(saved(config))
+    kept = load_file(place / WEIGHTS)
+    name = next(name for name in kept if name.endswith(".0.B"))
+    kept[name] = kept[name].half() if change == "half" else kept[name][:, :2].contiguous()
+    save_file({key: value for key, value in kept.items() if (key, change) != (name, "missing")}, place / WEIGHTS)
+    with pytest.raises(UserError, match="has an adapter of another shape or type"):
+        read_weights(place)
+
+
+def test_other_parametrizations_keep_their_names() -> None:
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 3))
+    weights = {f"image.blocks.0.{name}": value for name, value in layer.state_dict().items()}
+    assert lora.merged(weights).keys() == weights.keys()
 
 
 def test_a_frozen_tower_has_no_adapters() -> None:
