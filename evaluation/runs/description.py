@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
+from clipx.config.schema import TowerConfig
 from clipx.data.sampler import num_train, pairs_of
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, identity_keys
@@ -36,8 +37,8 @@ def describe(run: Run) -> dict[str, str]:
     settings = {
         "Recipe": config.recipe,
         "Data": config.data.name,
-        "Image tower": config.model.image.name,
-        "Text tower": config.model.text.name,
+        "Image tower": _tower(config.model.image),
+        "Text tower": _tower(config.model.text),
         "Objective": objective(run),
         "Temperature": _temperature(run) if run.has_config else None,
         "Steps": _count(last(run, "step")),
@@ -48,6 +49,15 @@ def describe(run: Run) -> dict[str, str]:
         "Claims": config.claims,
     }
     return {label: _text(value) for label, value in settings.items()}
+
+
+def _tower(tower: TowerConfig) -> str:
+    """Return a tower's name, with what is trained of it if that is not the whole tower."""
+    if tower.lora:
+        return f"{tower.name}, adapters of rank {tower.lora}"
+    if tower.trainable_blocks:
+        return f"{tower.name}, frozen but for the last {tower.trainable_blocks} blocks"
+    return f"{tower.name}, frozen" if tower.frozen else tower.name
 
 
 def training_seconds(run: Run) -> float | None:
