@@ -183,15 +183,15 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
 
 
 def _few_items(comparison: MethodComparison) -> str:
-    """Return a sentence if the score comes from few test items; "" else."""
-    if not comparison.is_share() or comparison.by == MEAN:  # a mean also over sets: of no single number of items
+    """Return a sentence if the score comes from few test items; "" else, and if it is a mean over several sets."""
+    scored = {title for title in comparison.scored if comparison.by in (MEAN, title.split()[0])}
+    if len(scored) != 1 or not comparison.is_share():
         return ""
     runs = [run for method in comparison.ranked for run in method.runs]
-    rows = [row for run in runs for row in run.results if value_title(row) in comparison.scored]
-    counts = [row.n for row in rows if row.task == SCORES[comparison.by].task] if comparison.by in SCORES else []
-    if min(counts, default=FEW) >= FEW:
+    items = min(row.n for run in runs for row in run.results if value_title(row) in scored)
+    if items >= FEW:
         return ""
-    return f"There are {min(counts)} test items: one of them changes a score by up to {100 / min(counts):.1f} points."
+    return f"There are {items} test items: one of them changes a score by up to {100 / items:.1f} points."
 
 
 def chance(comparison: MethodComparison) -> str:
