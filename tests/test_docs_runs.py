@@ -104,7 +104,7 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
 @pytest.mark.parametrize(
     ("archive", "seeds", "places"),  # seeds of each arm; page -> heading of the section with the table
     [
-        ("objectives_photos.tar.xz", 5, {"docs/results.md": "## Photographs", "README.md": "# clipx"}),
+        ("objectives_photos.tar.xz", 20, {"docs/results.md": "## Photographs", "README.md": "# clipx"}),
         ("objectives_photos_class.tar.xz", 20, {"docs/results.md": "### The pooling of the text tower"}),
     ],
 )
