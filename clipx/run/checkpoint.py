@@ -178,8 +178,8 @@ def load_weights(model: "ClipModel", path: Path, name: str = WEIGHTS) -> None:
     from clipx.models.towers import lora
 
     check_towers(model, path)
-    has_adapters = any(map(lora.is_original, model.state_dict()))
-    set_weights(model, _read(path / name) if has_adapters else read_weights(path, name), path / name)
+    weights = _read(path / name) if lora.adapted(model.state_dict()) else read_weights(path, name)
+    set_weights(model, weights, path / name)
 
 
 def check_towers(model: "ClipModel", path: Path) -> None:

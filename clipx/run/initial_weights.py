@@ -102,8 +102,9 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     """Build the model with the weights of another run; position embeddings are fitted to this run's sizes."""
     if (plain := lora.without(config)) != config:  # adapters are new, those of the other run are in its weights
         adapted, given = clip.build_model(config, pretrained=False), _from_run(plain, name).state_dict()
-        own = adapted.state_dict().items()
-        adapted.load_state_dict({key: given.get(lora.merged_name(key), value) for key, value in own})
+        own = adapted.state_dict()
+        given |= {name: given[lora.merged_name(name)] for name in lora.adapted(own)}
+        adapted.load_state_dict({name: given.get(name, value) for name, value in own.items()})
         return adapted
     model = clip.build_model(config, pretrained=False)
     path = other_checkpoint(config, KEY, name)

@@ -9,7 +9,7 @@ output layer of nn.MultiheadAttention twice.)
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -66,7 +66,7 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises UserError: an adapter does not fit its weight.
     """
     found = dict(weights)
-    for name in filter(is_original, weights):
+    for name in adapted(weights):
         stem = name.removesuffix("original")
         W, A, B = found.pop(name), found.pop(f"{stem}0.A", None), found.pop(f"{stem}0.B", None)
         fit = A is not None and B is not None and (len(B), *A.shape[1:]) == W.shape and A.shape[:1] == B.shape[1:]
@@ -77,13 +77,14 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def merged_name(name: str) -> str:
-    """Return the name that a weight of a model with adapters has in the same model without."""
-    return name.replace(PARAMETRIZED, ".").removesuffix(".original") if is_original(name) else name
+    """Return the name that a weight with an adapter has in the same model without."""
+    return name.replace(PARAMETRIZED, ".").removesuffix(".original")
 
 
-def is_original(name: str) -> bool:
-    """Return True for the name of a weight W that has an adapter."""
-    return name.endswith(tuple(f"{PARAMETRIZED}{weight}.original" for weight in WEIGHTS))
+def adapted(names: Collection[str]) -> list[str]:
+    """Return the names of the weights W with an adapter; other parametrizations have no A and no B."""
+    stems = [name.removesuffix("original") for name in names if PARAMETRIZED in name and name.endswith(".original")]
+    return [f"{stem}original" for stem in stems if f"{stem}0.A" in names or f"{stem}0.B" in names]
 
 
 def without(config: RunConfig) -> RunConfig:

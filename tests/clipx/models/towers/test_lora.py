@@ -262,9 +262,10 @@ def test_an_adapter_of_somebody_else_that_does_not_fit_is_refused(tmp_path: Path
 
 
 def test_other_parametrizations_keep_their_names() -> None:
-    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 3))
-    weights = {f"image.blocks.0.{name}": value for name, value in layer.state_dict().items()}
-    assert lora.merged(weights).keys() == weights.keys()
+    for parametrize in (torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.parametrizations.spectral_norm):
+        layer = parametrize(torch.nn.Linear(2, 3))
+        weights = {f"image.blocks.0.{name}": value for name, value in layer.state_dict().items()}
+        assert lora.merged(weights).keys() == weights.keys()
 
 
 def test_a_frozen_tower_has_no_adapters() -> None:
