@@ -25,7 +25,7 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
 def ls(arguments: list[str]) -> None:
-    """Print the lists given as arguments; without arguments: the recipes, and the names of the other lists."""
+    """Print the lists with these names. Without a name, print the recipes, and say which other lists there are."""
     if arguments[:1] in (["settings"], ["runs"]):
         (_print_settings if arguments[0] == "settings" else _print_runs)(arguments[1:])
         return

@@ -134,22 +134,24 @@ class _Session:
 Statistics = dict[str, tuple[Tensor, Tensor]]  # "image", "text" -> mean and standard deviation of the features
 
 
-def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | Stream, Statistics]:
-    """Open the training pairs. With data.features, embed what is missing, and return the statistics of the features."""
+def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | Stream, Sampler, Statistics]:
+    """Open the training pairs and their order. With data.features, embed what is missing.
+
+    Return also the statistics of the features.
+    """
     pairs = open_source(config.data)
-    build_sampler(config, pairs)  # refuses a batch larger than the data, before anything is embedded
+    sampler = build_sampler(config, pairs)  # refuses a batch larger than the data, before anything is embedded
     statistics = embed_pairs(config.data, pairs, frozen_towers(config), device)
-    return pairs, statistics | embed_pairs(config.data, pairs, whole_towers(config), device)
+    return pairs, sampler, statistics | embed_pairs(config.data, pairs, whole_towers(config), device)
 
 
 @contextmanager
 def _open_session(
-    config: RunConfig, run: Path, device: torch.device, data: tuple[PairSource | Stream, Statistics]
+    config: RunConfig, run: Path, device: torch.device, data: tuple[PairSource | Stream, Sampler, Statistics]
 ) -> Iterator[_Session]:
     """Build the model and load the last good checkpoint; on exit, complete the checkpoint being written and the log."""
     reset_peak_memory(device)
-    pairs, statistics = data
-    sampler = build_sampler(config, pairs)
+    pairs, sampler, statistics = data
     resuming = distributed.broadcast_object(bool(checkpoints(run)))
     build_model = partial(build_initial_model, resuming=resuming, statistics=statistics)
     components = build_components(config, device, len(pairs), pairs.fingerprint, build_model)

@@ -180,7 +180,7 @@ def light_tower(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def own_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return tmp_path, in which recipes are found by their names, as with --config-dir."""
+    """Return a folder for recipes of a test, which commands then find by name, as with --config-dir."""
     monkeypatch.setattr("sys.argv", ["clipx", "--config-dir", str(tmp_path)])
     return tmp_path
 

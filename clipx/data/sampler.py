@@ -77,7 +77,7 @@ def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generat
 
 
 def pairs_of(fingerprint: object) -> int | None:
-    """Return the number of pairs in a fingerprint, PAIRS:DIGEST, of a data set; None for streams and unknown ones."""
+    """Read the number of pairs from the fingerprint PAIRS:DIGEST of a data set. None: a stream, or no fingerprint."""
     pairs = str(fingerprint).partition(":")[0]
     return int(pairs) if pairs.isdigit() and len(pairs) < 20 else None
 

@@ -130,7 +130,7 @@ def _frozen_modules(config: RunConfig, side: str, tower: Tower[Any]) -> list[nn.
         lora.adapt(body, settings.lora, f"model.{side}.lora")
         return []
     if n := settings.trainable_blocks:
-        # on stored features, the model has only what is trained
+        # with stored features, the model holds only the part that is trained
         return [] if config.data.features else blocks.freeze(body, n, f"model.{side}.trainable_blocks")
     return [body.requires_grad_(False)] if settings.frozen else []
 

@@ -201,7 +201,7 @@ class MethodComparison:
     def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
         """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items.
 
-        It contains the interval over seeds: a bootstrap of few seeds is too narrow.
+        It is at least as wide as the interval over seeds, because a bootstrap of few seeds is too narrow.
         """
         difference = self.difference(a, b)
         if (reader := SCORES.get(self.by)) is None or difference is None:
@@ -275,8 +275,10 @@ def compare(
     for key, members in by_conditions.items():
         if len(members) == 1:
             differs = differing(dict(key), compared)
-            first, more = differs[0], len(differs) > 1
-            values = f"{f'{first}: ' * more}{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
+            first = differs[0]
+            values = f"{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
+            if len(differs) > 1:
+                values = f"{first}: {values}"
             alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out

@@ -158,10 +158,9 @@ def lead(comparison: MethodComparison, title: str) -> str:
     differences = [comparison.difference(best, other) for other in others]
     if not any(found and found.interval() for found in differences):
         single = [method.label for method in others if len(method.values[comparison.by]) == 1]
-        last = f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score" if single else ""
-        several = len(best.values[comparison.by]) > 1
-        few = f"no other method shares {MIN_SEEDS} seeds with it"
-        return f"{first}{last * several}; {few}, so other seeds may change that."
+        if single and len(best.values[comparison.by]) > 1:
+            first += f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score"
+        return f"{first}; no other method shares {MIN_SEEDS} seeds with it, so other seeds may change that."
     if not tied:
         return f"{first}, significantly ahead of all others."
     return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."

@@ -78,7 +78,7 @@ class MlpHead(nn.Module):
 
 
 def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
-    """Add head and standardisation to a tower, in place, as `config` says; `embed_dim` is model.embed_dim."""
+    """Give a tower the head and the standardisation of its settings, in place. `embed_dim`: model.embed_dim."""
     if config.head == "tower" and not config.standardise:
         return
     if not isinstance(tower.module, Projected):  # a tower that has its own projection

@@ -1,4 +1,4 @@
-"""Low-rank adapters of a tower (model.SIDE.lora=RANK): LoRA, Hu et al. 2021, arXiv 2106.09685.
+"""Train low-rank adapters instead of the weights of a tower (LoRA, Hu et al. 2021): model.SIDE.lora=RANK.
 
 A weight W [m, n] becomes W + 2 B A with B [m, RANK] and A [RANK, n]; only A and B are trained, and B starts at zero.
 All weight matrices of the numbered blocks have adapters, those of attention and of the MLP, and alpha is 2 RANK, as
