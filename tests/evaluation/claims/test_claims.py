@@ -24,7 +24,7 @@ NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 def test_every_claim_is_listed_once_and_can_be_tested() -> None:
     assert [c.id for c in CLAIMS] == [f"{p}.{n}" for p, most in NUMBER_OF_CLAIMS.items() for n in range(1, most + 1)]
     pages = [(Path(__file__).parents[3] / name).read_text() for name in ("README.md", "docs/claims.md")]
-    numbers = [re.findall(r"judges (\d+) of their claims|Of the (\d+) claims", page) for page in pages]
+    numbers = [re.findall(r"tests (\d+) of the papers' claims|Of the (\d+) claims", page) for page in pages]
     assert numbers == [[(str(len(CLAIMS)), "")], [("", str(len(CLAIMS)))]]
     for one in CLAIMS:
         assert bool(one.program) != bool(one.comparisons and one.recipes), one.id
