@@ -28,7 +28,7 @@ from evaluation.claims.measures import (
 )
 from evaluation.compare.methods import SeedMean, seed_mean
 from evaluation.runs import results
-from evaluation.runs.groups import RunGroup, short_names
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 from evaluation.types import Result
 
@@ -128,7 +128,7 @@ def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) ->
             starts[run.path] = scores
     every = [*starts.values(), *(scores_of(run) for run in runs if run.path in starts)]
     new, kept = (sorted(set.intersection(*(set(of[side]) for of in every))) if every else [] for side in (0, 1))
-    labels = short_names([group.label for group in groups])
+    labels = [group.label.removeprefix(f"{recipe}-") for group in groups]
     arms = []
     for label, group in zip(labels, groups, strict=True):
         scored = [run for run in group.runs if run.path in starts]

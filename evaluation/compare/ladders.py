@@ -90,7 +90,7 @@ def _by_settings(comparison: MethodComparison) -> dict[Same, Method]:
     So a rate may be chosen for each point. Among equals, the shortest name has the fewest changes to the recipe.
     """
     found: dict[Same, Method] = {}
-    for method in sorted(comparison.ranked, key=lambda one: (len(one.values[comparison.by]), -len(one.name))):
+    for method in sorted(comparison.ranked, key=lambda one: (len(one.values[comparison.by]), -len(one.runs[0].name))):
         run = method.runs[0]
         objective, settings = settings_of_method(run)
         others = tuple((key, value) for key, value in settings.items() if key != "optimizer.lr")

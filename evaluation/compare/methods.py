@@ -287,11 +287,11 @@ def compare(
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     """Drop runs without settings or all training steps, merge groups with equal settings, keep one run per seed."""
     unknown, failed, early, repeated = list[str](), list[str](), list[str](), list[str]()
-    merged: dict[str, dict[int, tuple[str, Run]]] = {}  # settings -> seed -> name and run
+    merged: dict[str, dict[int, tuple[str, Run]]] = {}  # settings -> seed -> folder and run
     labels: dict[str, str] = {}
     for group in groups:
         for run in group.runs:
-            name = f"{group.label}/s{run.seed}"
+            name = str(run.path)
             if not run.has_config:
                 unknown.append(name)
             elif run.failed_to_start:

@@ -301,7 +301,7 @@ def rank(comparison: MethodComparison, method: Method, place: int) -> Cell:
 
 
 def _description(method: Method) -> str:
-    others = sorted({run.name for run in method.runs} - {method.name})
+    others = sorted({run.name for run in method.runs} - {method.runs[0].name})
     notes = [method.settings, *([f"also named {', '.join(others)}"] if others else [])]
     return "; ".join([*notes, *([f"diverged seeds: {method.diverged}"] if method.diverged else [])])
 

@@ -99,7 +99,7 @@ SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
     "Learned popularity": lambda c: popularity(c.groups),
     "Point weights": lambda c: point_weights(c.groups),
     "Retrieval examples": lambda c: _detailed(c.groups, retrieval_examples(c.groups[:MAX_DETAILED])),
-    "All results": lambda c: all_results(c.runs, c.metrics, c.published, c.many_results),
+    "All results": lambda c: all_results(c.groups, c.metrics, c.published, c.many_results),
     "Provenance": lambda c: provenance(c.groups, with_hashes=not c.many_results),
 }
 OF_A_STUDY = ("Claims", "Gain and forgetting", "Settings", "Results")  # first sections if many methods test claims
@@ -138,9 +138,10 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
 
 def title(groups: list[RunGroup]) -> str:
     """Return the names of the methods, or else of the recipes, if there are at most MAX_NAMES; otherwise counts."""
-    if len(groups) <= MAX_NAMES:
-        return ", ".join(group.label for group in groups)
     recipes = list(dict.fromkeys(group.runs[0].config.recipe or group.label for group in groups))
+    if len(groups) <= MAX_NAMES:
+        names = ", ".join(group.label for group in groups)
+        return f"{recipes[0]}: {names}" if len(recipes) == 1 < len(groups) else names
     if len(recipes) <= MAX_NAMES:
         return ", ".join(recipes)
     return f"{sum(len(group.runs) for group in groups)} runs: {len(groups)} arms of {len(recipes)} recipes"

@@ -1,14 +1,13 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from clipx.run.folder import default_name
-from evaluation.runs.description import flat, last, objective, settings_of_method
+from clipx.run.folder import default_name, identity_keys
+from evaluation.runs.description import all_settings, last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
 from evaluation.statistics import t_interval
@@ -66,55 +65,65 @@ class MetricSummary:
 
 
 def group_runs(runs: list[Run]) -> list[RunGroup]:
-    """Group the runs that have the same name and parent folder; every label is unique."""
+    """Group the runs that have the same name and parent folder; every label is unique.
+
+    A label is that of `method_labels`. The name of the run is the label of a single group, and of those that
+    `method_labels` does not tell apart.
+    """
     members: dict[tuple[Path, str], list[Run]] = {}
     for run in runs:
         members.setdefault((run.path.resolve().parent, run.name), []).append(run)
     names = [name for _, name in members]
-    return [
+    groups = [
         RunGroup(label=name if names.count(name) == 1 else f"{name} ({runs[0].path.parent})", runs=runs)
         for (_, name), runs in members.items()
     ]
+    labels = _labels_with_recipe(groups)
+    unique = [label for label, count in Counter(labels).items() if count == 1 and len(labels) > 1]
+    return [
+        replace(group, label=label) if label in unique else group for group, label in zip(groups, labels, strict=True)
+    ]
 
 
-def short_names(names: list[str]) -> list[str]:
-    """Remove the parts (between dashes) that all names share, unless two names would become equal.
-
-    A name without other parts keeps its first part.
-    """
-    parts = [re.split(r"-(?=[^\W\d])", name) for name in names]  # not before a digit: the dash may belong to 4e-2
-    if len(names) < 2:
-        return names
-    shared = set.intersection(*map(set, parts))
-    short = ["-".join(part for part in of_name if part not in shared) or of_name[0] for of_name in parts]
-    return short if len(set(short)) == len(names) else names
+def _labels_with_recipe(groups: list[RunGroup]) -> list[str]:
+    """Return the labels of the methods of each recipe, which start with the recipe if there are several."""
+    by_recipe: dict[str, list[RunGroup]] = {}
+    for group in groups:
+        by_recipe.setdefault(group.runs[0].config.recipe, []).append(group)
+    found = {}
+    for recipe, of_recipe in by_recipe.items():
+        for group, label in zip(of_recipe, method_labels(of_recipe), strict=True):
+            is_clear = len(by_recipe) == 1 or label.startswith(group.runs[0].config.name)
+            found[group.label] = label if is_clear else default_name(recipe, label)
+    return [found[group.label] for group in groups]
 
 
 def method_labels(groups: list[RunGroup]) -> list[str]:
     """Return a label of each method: the name that the user chose, else its arm, else the terms of its objective.
 
     Methods with the same one of these, but for one without overrides, also get settings that tell them apart:
-    `clip optimizer.lr=0.004`.
+    `clip optimizer.lr=0.004`. Results without settings have the name of their folder.
     """
     runs = [group.runs[0] for group in groups]
     names = [_own_name(run) for run in runs]
+    keys = {*identity_keys()} - {"name", "arm", "seed"}
     settings = [
-        {"recipe": run.config.recipe, **dict(flat(run.config.objective, "objective")), **settings_of_method(run)[1]}
+        {key: value for key, value in all_settings(run).items() if key in keys or key.startswith("objective.")}
         for run in runs
     ]
     plain = Counter(name for name, run in zip(names, runs, strict=True) if _has_no_overrides(run))
     labels = []
     for name, own, run in zip(names, settings, runs, strict=True):
-        keys = _telling([other for other, of in zip(settings, names, strict=True) if of == name])
+        telling = _telling([other for other, of in zip(settings, names, strict=True) if of == name])
         is_plain = plain[name] == 1 and _has_no_overrides(run)
-        labels.append(" ".join([name, *(f"{key}={own[key]}" for key in keys if key in own and not is_plain)]))
+        labels.append(" ".join([name, *(f"{key}={own[key]}" for key in telling if key in own and not is_plain)]))
     return labels
 
 
 def _own_name(run: Run) -> str:
     config = run.config
     chosen = config.name != config.recipe and not config.name.startswith(f"{config.recipe}-")
-    return config.name if chosen else config.arm or "+".join(config.objective)
+    return config.name if chosen else config.arm or "+".join(config.objective) or run.name
 
 
 def _has_no_overrides(run: Run) -> bool:

@@ -68,16 +68,19 @@ def tone(metric: MetricSummary) -> Tone:
     return "good" if (metric.standing == "above chance") == metric.row.higher_is_better else "bad"
 
 
-def all_results(runs: list[Run], metrics: list[MetricSummary], published: Nearest, only_means: bool) -> list[Block]:
+def all_results(
+    groups: list[RunGroup], metrics: list[MetricSummary], published: Nearest, only_means: bool
+) -> list[Block]:
     """Return every result row, folded; with `only_means`, a row for all seeds of a metric."""
     if only_means:
         title, columns = "Every metric, mean over the seeds; report.csv has all seeds and hashes", ["Method", "Seeds"]
         of_metrics = [(m.group.runs[0], m.row, [Cell(m.group.label), Cell(str(m.seeds), m.seeds)]) for m in metrics]
     else:
-        title, columns = "Every metric of every seed", ["Run", "Seed", "Model"]
+        title, columns = "Every metric of every seed", ["Method", "Seed", "Model"]
         of_metrics = [
-            (run, row, [Cell(run.name), Cell(str(row.seed), row.seed), Cell(row.model)])
-            for run in runs
+            (run, row, [Cell(group.label), Cell(str(row.seed), row.seed), Cell(row.model)])
+            for group in groups
+            for run in group.runs
             for row in run.results
         ]
     rows = [

@@ -49,7 +49,6 @@ def conditions(runs: list[Run]) -> list[Block]:
 
 def provenance(groups: list[RunGroup], with_hashes: bool = True) -> list[Block]:
     """Return a folded block: environments with their runs, hashes of the results, folders of the runs."""
-    runs = [run for group in groups for run in group.runs]
     environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:
@@ -59,22 +58,24 @@ def provenance(groups: list[RunGroup], with_hashes: bool = True) -> list[Block]:
     for environment, names in environments.items():
         blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
     if with_hashes:
-        blocks += _hashes(runs)
-    blocks.append(KeyValues([(f"{run.name} seed {run.seed}", str(run.path)) for run in runs]))
+        blocks += _hashes(groups)
+    blocks.append(
+        KeyValues([(f"{group.label} seed {run.seed}", str(run.path)) for group in groups for run in group.runs])
+    )
     return [Details("Versions, git commit, hashes, folders", blocks)]
 
 
-def _hashes(runs: list[Run]) -> list[Block]:
-    metrics: dict[tuple[str, ...], list[str]] = {}  # run, seed, data set, model, hashes -> metrics with these hashes
-    names = list(dict.fromkeys(key for run in runs for row in run.results for key in row.hashes))
-    for run in runs:
-        for row in run.results:
-            hashes = [row.hashes.get(name, MISSING) for name in names]
-            key = run.name, str(row.seed), row.dataset, row.model, *hashes
-            metrics.setdefault(key, []).append(row.metric)
+def _hashes(groups: list[RunGroup]) -> list[Block]:
+    metrics: dict[tuple[str, ...], list[str]] = {}  # method, seed, data set, model, hashes -> metrics with these hashes
+    results = [(group.label, row) for group in groups for run in group.runs for row in run.results]
+    names = list(dict.fromkeys(key for _, row in results for key in row.hashes))
+    for label, row in results:
+        hashes = [row.hashes.get(name, MISSING) for name in names]
+        key = label, str(row.seed), row.dataset, row.model, *hashes
+        metrics.setdefault(key, []).append(row.metric)
     rows = [
         [Cell(name), Cell(seed, int(seed)), Cell(dataset), Cell(", ".join(of_key)), *map(Cell, rest)]
         for (name, seed, dataset, *rest), of_key in metrics.items()
     ]
-    columns = ["Run", "Seed", "Data set", "Metrics", "Model", *names]
+    columns = ["Method", "Seed", "Data set", "Metrics", "Model", *names]
     return [Text("Hashes of the results"), Table(columns, rows)] if rows else []

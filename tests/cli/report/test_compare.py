@@ -55,8 +55,8 @@ def test_differences_are_those_to_the_chosen_reference(tmp_path: Path, capsys: p
     assert "Difference to low" in page and "Blue: better than low" in page
     with (out / "compare.csv").open() as file:
         rows = {row["method"]: row for row in csv.DictReader(file) if row["measure"] == "mean"}
-    assert {row["reference"] for row in rows.values()} == {"mine-low"}
-    assert float(rows["mine-high"]["difference"]) == pytest.approx(0.02) and float(rows["mine-low"]["difference"]) == 0
+    assert {row["reference"] for row in rows.values()} == {"low"}
+    assert float(rows["high"]["difference"]) == pytest.approx(0.02) and float(rows["low"]["difference"]) == 0
 
 
 def test_runs_at_three_lengths_are_also_printed_as_gains_over_clip(

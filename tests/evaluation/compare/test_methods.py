@@ -15,7 +15,7 @@ from evaluation.compare.methods import SCORES, LeftOut, Method, MethodComparison
 from evaluation.report import comparison
 from evaluation.report.comparison import write_comparison
 from evaluation.runs.description import digits, four_decimals, percent
-from evaluation.runs.groups import RunGroup, group_runs, method_labels, short_names
+from evaluation.runs.groups import RunGroup, group_runs, method_labels
 from evaluation.runs.reader import Run, no_config
 from evaluation.statistics import t_interval
 from tests.helpers.method_runs import compare_all, runs_of
@@ -147,7 +147,7 @@ def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     ],
 )
 def test_runs_with_different_towers_data_or_length_are_refused(changes: dict[str, Any], differs: str) -> None:
-    with pytest.raises(UserError, match=f"no two of mine-a, mine-b share towers, data and length .{differs}.$"):
+    with pytest.raises(UserError, match=f"no two of a, b share towers, data and length .{differs}.$"):
         compare(group_runs(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
 
 
@@ -171,16 +171,14 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
     assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
-    assert [one.line() for one in left_out] == [
-        "left out, no other run with the same train.samples: mine-e (64, not 640)"
-    ]
+    assert [one.line() for one in left_out] == ["left out, no other run with the same train.samples: e (64, not 640)"]
 
 
 def test_published_weights_are_left_out_because_they_have_no_settings() -> None:
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
     published = replace(runs[0], path=Path("published"), name="published", config=no_config())
     comparisons, left_out = compare(group_runs([*runs, published]))
-    assert len(comparisons) == 1 and left_out == [LeftOut("no config.yaml", ["published/s0"])]
+    assert len(comparisons) == 1 and left_out == [LeftOut("no config.yaml", ["published"])]
 
 
 def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart() -> None:
@@ -215,7 +213,7 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
         assert "on d, 640 samples: b is first of 3 by mean of tasks" in text
     assert "<script>" not in page.replace("<script>\n", "")
     rows = list(csv.DictReader(io.StringIO(written.csv.read_text())))
-    (best,) = [row for row in rows if row["method"] == "mine-b" and row["measure"] == "mean"]
+    (best,) = [row for row in rows if row["method"] == "b" and row["measure"] == "mean"]
     assert (best["first_rank"], best["last_rank"], best["seeds"]) == ("1", "1", "3")
     names = ["compare-1-matrix", "compare-1-sets", "compare-1-lr", "compare-1-gap"]
     assert list(dict.fromkeys(figure.stem for figure in written.figures)) == names
@@ -283,13 +281,13 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
     (compared,), left_out = compare(group_runs(runs))
     assert [(m.label, sorted(m.values["mean"])) for m in compared.ranked] == [("c", [0, 1, 2]), ("a", [0, 1, 2, 3])]
     assert [one.line() for one in left_out] == [
-        "left out, same settings and seed as another run: mine-b/s0 (mine-a/s0), mine-b/s1 (mine-a/s1), "
-        "mine-b/s2 (mine-a/s2)"
+        "left out, same settings and seed as another run: "
+        "runs/mine-b/s0 (runs/mine-a/s0), runs/mine-b/s1 (runs/mine-a/s1), runs/mine-b/s2 (runs/mine-a/s2)"
     ]
     assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
     runs[0] = replace(runs[0], results=[], log=[{"step": 10}])  # then the second run of the seed counts
     (compared,), left_out = compare(group_runs(runs))
-    assert "mine-a/s0 (mine-b/s0), mine-b/s1 (mine-a/s1)" in left_out[0].line()
+    assert "runs/mine-a/s0 (runs/mine-b/s0), runs/mine-b/s1 (runs/mine-a/s1)" in left_out[0].line()
     assert sorted(compared.ranked[1].values["mean"]) == [0, 1, 2, 3]
 
 
@@ -298,7 +296,7 @@ def test_all_failed_starts_share_one_line() -> None:
     compared, left_out = compare(group_runs([*runs_of("a", 0.5), *failed, *runs_of("b", 0.6)]))
     assert len(compared[0].ranked) == 2 and compared[0].unranked == []
     assert [one.line().split(": ")[1] for one in left_out] == [
-        "mine-x0/s0, mine-x1/s0, mine-x2/s0, mine-x3/s0 and 3 more"
+        "runs/mine-x0/s0, runs/mine-x1/s0, runs/mine-x2/s0, runs/mine-x3/s0 and 3 more"
     ]
 
 
@@ -307,7 +305,7 @@ def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
     runs[0] = replace(runs[0], log=[{"step": 4}])
     (compared,), left_out = compare(group_runs(runs))
     assert sorted(compared.ranked[1].values["mean"]) == [1, 2]
-    assert [one.line() for one in left_out] == ["left out, not trained to the last step: mine-a/s0 (step 4 of 10)"]
+    assert [one.line() for one in left_out] == ["left out, not trained to the last step: runs/mine-a/s0 (step 4 of 10)"]
 
 
 def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:
@@ -328,7 +326,7 @@ def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Pat
     assert {"compare-1-loss", "compare-1-temperature"} <= {figure.stem for figure in written.figures}
     markdown = written.markdown.read_text()
     assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 40.00 | 40.00 |" in markdown
-    assert "Environment of mine-b seed 0" in markdown and "abc" in markdown
+    assert "Environment of b seed 0" in markdown and "abc" in markdown
 
 
 def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
@@ -339,21 +337,6 @@ def test_the_ranking_is_also_written_as_a_latex_table(tmp_path: Path) -> None:
     assert r"2 & 50\%\_\& & 50.00 & {[" in table and r"$\downarrow$ -10.00 [-10.00, -10.00]" in table
     rows = [line for line in table.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 3 and len({row.count(" & ") for row in rows}) == 1
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["mine-high", "mine-low"], ["high", "low"]),
-        (["demo", "demo-tau_0.1"], ["demo", "tau_0.1"]),
-        (["m-tau_4e-2-lr_1", "m-tau_1e-2-lr_1"], ["tau_4e-2", "tau_1e-2"]),
-        (["demo-n_1-lr_2", "demo-siglip-n_1-lr_2-tau_3"], ["demo", "siglip-tau_3"]),
-        (["a", "a (runs/b)"], ["a", "a (runs/b)"]),
-        (["only-one"], ["only-one"]),
-    ],
-)
-def test_labels_omit_the_common_part_of_the_names(names: list[str], expected: list[str]) -> None:
-    assert short_names(names) == expected
 
 
 def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
@@ -397,6 +380,20 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
 )
 def test_labels_are_the_settings_that_differ(groups: list[RunGroup], expected: list[str]) -> None:
     assert method_labels(groups) == expected
+
+
+def test_labels_of_a_report_also_tell_recipes_and_conditions_apart() -> None:
+    """A report, unlike a comparison, holds runs of several recipes and batch sizes, and copies of a run."""
+    batch = {"train": {"samples": 640, "batch_size": 128}}
+    runs = [one.runs[0] for one in (named("mine-a", "a"), named(f"mine-{'x' * 80}", "a", **batch), named("chosen"))]
+    apart = [replace(run, name=run.config.name) for run in runs]
+    assert [group.label for group in group_runs(apart)] == ["a", "a train.batch_size=128", "chosen"]
+    other = replace(apart[0], config=replace(apart[0].config, recipe="other", name="other-a"))
+    labels = ["mine-a", "mine-a train.batch_size=128", "chosen", "other-a"]
+    assert [group.label for group in group_runs([*apart, replace(other, name="other-a")])] == labels
+    copies = [replace(apart[0], path=Path(folder) / "mine-a" / "s0") for folder in ("x", "y")]
+    assert [group.label for group in group_runs(copies)] == ["mine-a (x/mine-a)", "mine-a (y/mine-a)"]
+    assert [group.label for group in group_runs(apart[1:2])] == [apart[1].name]
 
 
 MOVING = {"nuclr_seen": [1.0] * 7, "nuclr_zeta_text": [-0.1, *[0.0] * 5, 0.2]}

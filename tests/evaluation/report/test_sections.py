@@ -89,12 +89,12 @@ def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: p
         runs.append(replace(one, environment={"device": "NVIDIA H100", "processes": 8}))
     drawn = error_against_cost(headline_metrics(summarise_metrics(group_runs(runs))))
     assert {figure.name: figure.data.rows for figure in drawn} == {
-        "cost-samples": [["r-a", 100.0, pytest.approx(0.4)], ["r-b", 400.0, pytest.approx(0.3)]],
+        "cost-samples": [["a", 100.0, pytest.approx(0.4)], ["b", 400.0, pytest.approx(0.3)]],
         "cost-GPU-hours": [
-            ["r-a", pytest.approx(80 / 3600), pytest.approx(0.4)],
-            ["r-b", pytest.approx(320 / 3600), pytest.approx(0.3)],
+            ["a", pytest.approx(80 / 3600), pytest.approx(0.4)],
+            ["b", pytest.approx(320 / 3600), pytest.approx(0.3)],
         ],
-        "cost-FLOPs": [["r-a", 200e9, pytest.approx(0.4)], ["r-b", 800e9, pytest.approx(0.3)]],
+        "cost-FLOPs": [["a", 200e9, pytest.approx(0.4)], ["b", 800e9, pytest.approx(0.3)]],
     }
 
 
