@@ -97,7 +97,7 @@ def run_command(
             print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
             return
 
-    failures, system_errors = list[UserError | Fault](), list[OSError]()
+    failures, system_errors = list[tuple[str, UserError | Fault]](), list[OSError]()
     parent = os.getpid()
 
     def job(config: DictConfig) -> None:
@@ -110,10 +110,10 @@ def run_command(
                 print(f"run {HydraConfig.get().job.num + 1}: {of_run.name}/s{of_run.seed}", file=sys.stderr, flush=True)
             task(of_run)
         except (UserError, Fault) as error:
-            error.args = (f"{where}{error}", *error.args[1:])
             if os.getpid() != parent:
+                error.args = (f"{where}{error}", *error.args[1:])
                 raise  # Hydra's launcher sends it to the parent process
-            failures.append(error)
+            failures.append((where, error))
         except OSError as error:
             if os.getpid() != parent:
                 raise
@@ -125,7 +125,16 @@ def run_command(
     if system_errors:
         raise system_errors[0]
     if failures:
-        raise most_severe(failures)("; ".join(map(str, failures)))
+        raise most_severe([error for _, error in failures])(_of_all_runs(failures))
+
+
+def _of_all_runs(failures: list[tuple[str, UserError | Fault]]) -> str:
+    """Return each message once, after the first run with it: the runs of a sweep often fail for the same reason."""
+    runs: dict[str, list[str]] = {}
+    for where, error in failures:
+        runs.setdefault(str(error), []).append(where)
+    more = {message: f" (the same for {len(of) - 1} more)" for message, of in runs.items() if len(of) > 1}
+    return "; ".join(f"{of[0]}{message}{more.get(message, '')}" for message, of in runs.items())
 
 
 def submitted_runs(arguments: list[str]) -> list[list[str]]:

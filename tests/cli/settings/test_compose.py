@@ -7,6 +7,7 @@ import pytest
 
 from cli.settings.compose import compose_eval, compose_run, run_command
 from clipx.config.schema import RunConfig
+from clipx.errors import UserError
 from clipx.run.folder import earlier_runs
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.runs import log
@@ -74,6 +75,15 @@ def test_a_sweep_names_each_run_as_it_starts(tmp_path: Path, monkeypatch: pytest
     assert [line for line in done.stderr.splitlines() if "demo/s" in line] == ["run 1: demo/s0", "run 2: demo/s1"]
 
 
+def test_a_sweep_prints_an_error_that_runs_share_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: RunConfig) -> None:
+        raise UserError("no data" if config.seed < 3 else "no disk")
+
+    monkeypatch.setattr("cli.train.train", fail)
+    done = clipx_here("train", "-m", "recipe=demo", "seed=0,1,2,3", cwd=tmp_path, code=2)
+    assert done.stderr.splitlines()[-1] == "clipx: demo/s0: no data (the same for 2 more); demo/s3: no disk"
+
+
 def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(shards: Path, tmp_path: Path) -> None:
     arguments = [*tiny(shards), "name=mine"]
     clipx_here("train", *arguments, "model.init=nowhere", cwd=tmp_path, code=2)
@@ -87,7 +97,7 @@ def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(shards: 
 def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(shards: Path, tmp_path: Path) -> None:
     sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]
     done = clipx_here("train", "-m", *tiny(shards), *sweep, cwd=tmp_path, code=2)
-    assert done.stderr.count("/s3: model.init=nowhere is missing") == 2
+    assert done.stderr.count("/s3: model.init=nowhere is missing") == 1
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     swept = [[f"temperature.tau={tau}", "model.init=null"] for tau in (0.1, 0.2)]
     assert finished == {compose_run([*tiny(shards), *values]).name for values in swept}
