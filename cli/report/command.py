@@ -1,6 +1,7 @@
 """`clipx report`: write a report on run directories; `clipx report missing-objects`: test claim 1.12 on COCO."""
 
 import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from cli.report.compare import CompareOptions, DiffOptions, compare, diff
 from cli.settings.arguments import NoOptions, parse_arguments
 from clipx.config.setting import setting
 from clipx.errors import UserError
+from clipx.run.folder import RunFolder, runs_below
 from clipx.utils.registry import did_you_mean
 from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
@@ -42,6 +44,21 @@ def report(arguments: list[str]) -> None:
     command = shlex.join(["clipx", "report", *arguments])
     written = write_report(paths, Path(options.out or runs[0]), limited, command)
     print(written.html, written.markdown, written.csv, sep="\n")
+    _print_next(runs_below(paths))
+
+
+def _print_next(runs: list[Path]) -> None:
+    """After the report of one trained run, print how to get a second one to compare it with."""
+    if len(runs) != 1 or not (folder := RunFolder(runs[0])).has_config:
+        return
+    config = folder.config
+    other = "arm=NAME" if config.arm else "objective=clip" if config.objective != {"clip": {}} else "objective=clip_reg"
+    # a name other than the recipe's stands for settings that the second run needs too
+    command = (
+        f"clipx train recipe={config.recipe}" if config.name == config.recipe else "the same clipx train command with"
+    )
+    after = f"then clipx eval, and clipx report compare {folder.path.parent.parent}"
+    print(f"to compare: {command} {other} seed={config.seed}, {after}", file=sys.stderr)
 
 
 def _missing_objects(arguments: list[str]) -> None:

@@ -1,0 +1,38 @@
+"""What `clipx report` prints beside the report."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cli.report.command import report
+from cli.settings.compose import compose_run
+from tests.helpers import synthetic
+
+
+def printed(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    report([str(root / "runs"), f"out={root / 'out'}"])
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("objective", ["clip", "siglip"])
+def test_a_report_of_one_run_ends_with_the_command_of_one_to_compare(
+    objective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"objective": {objective: {}}}
+    synthetic.write(tmp_path / "runs", synthetic.run("demo", "", 4, {}, [{"step": 1, "loss": 1.0}], settings))
+    line = printed(tmp_path, capsys)
+    command = line.removeprefix("to compare: ").partition(",")[0]
+    other = compose_run(shlex.split(command.removeprefix("clipx train ")))
+    assert (other.recipe, other.seed) == ("demo", 4) and other.objective != settings["objective"]
+    assert line.strip().endswith(f"clipx report compare {tmp_path / 'runs'}")
+
+
+def test_a_run_with_settings_of_its_own_is_repeated_with_them_and_several_runs_need_no_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = [{"step": 1, "loss": 1.0}]
+    synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 0, {}, log))
+    assert "the same clipx train command with arm=" in printed(tmp_path, capsys)
+    synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 1, {}, log))
+    assert printed(tmp_path, capsys) == ""
