@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clipx import distributed
-from clipx.config.schema import DataConfig, RunConfig
+from clipx.config.schema import DataConfig, ModelConfig, RunConfig
 from clipx.data.loading.cache import embed_pairs
 from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, listed_bad_samples
 from clipx.data.loading.loader import BatchLoader, open_loader, source_notes
@@ -184,13 +184,22 @@ def _summary(config: RunConfig, run: Path, device: torch.device, sampler: Sample
     """Return the first line of a run: its folder, device, towers and data."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     world = distributed.world_size()
-    towers = " and ".join(dict.fromkeys((config.model.image.name, config.model.text.name)))
     held_out = sampler.num_samples - sampler.num_train
     sizes = [f"{sampler.num_train:,} pairs{' per epoch' if streaming else ''}"]
     sizes += [f"{held_out:,} held out"] if held_out else []
     sizes += [f"{sampler.total_epochs:,} epochs"] if sampler.total_epochs > 1 else []
     data = f"{config.data.name} ({', '.join(sizes)})"
-    return f"{run}: {towers} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
+    return f"{run}: {_towers(config.model)} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
+
+
+def _towers(model: ModelConfig) -> str:
+    """Return the towers with their start weights and what is trained, each if it is not the usual."""
+    described = []
+    for tower in (model.image, model.text):
+        weights = tower.pretrained or "random weights" * bool(tower.trained_part)
+        details = ", ".join(filter(None, ("" if model.init else weights, tower.trained_part)))
+        described.append(f"{tower.name} ({details})" if details else tower.name)
+    return " and ".join(dict.fromkeys(described)) + (f" from {model.init}" if model.init else "")
 
 
 def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:

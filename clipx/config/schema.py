@@ -212,6 +212,15 @@ class TowerConfig:
         False, "features: subtract the training set's mean from each output, and divide by its standard deviation"
     )
 
+    @property
+    def trained_part(self) -> str:
+        """What is trained, as "adapters of rank 8"; "" for the whole tower."""
+        if self.lora:
+            return f"adapters of rank {self.lora}"
+        if self.trainable_blocks:
+            return f"frozen but for the last {self.trainable_blocks} blocks"
+        return "frozen" if self.frozen else ""
+
 
 @dataclass(kw_only=True)
 class ImageTowerConfig(TowerConfig):

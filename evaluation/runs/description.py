@@ -53,11 +53,7 @@ def describe(run: Run) -> dict[str, str]:
 
 def _tower(tower: TowerConfig) -> str:
     """Return a tower's name, with what is trained of it if that is not the whole tower."""
-    if tower.lora:
-        return f"{tower.name}, adapters of rank {tower.lora}"
-    if tower.trainable_blocks:
-        return f"{tower.name}, frozen but for the last {tower.trainable_blocks} blocks"
-    return f"{tower.name}, frozen" if tower.frozen else tower.name
+    return ", ".join(filter(None, (tower.name, tower.trained_part)))
 
 
 def training_seconds(run: Run) -> float | None:

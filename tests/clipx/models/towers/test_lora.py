@@ -172,7 +172,9 @@ def run_on_disk(root: Path, name: str) -> RunConfig:
     return config
 
 
-def test_runs_continue_bit_for_bit_and_start_from_each_other_with_or_without_adapters(tmp_path: Path) -> None:
+def test_runs_continue_bit_for_bit_and_start_from_each_other_with_or_without_adapters(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     config = run_on_disk(tmp_path, "first")
     config.train.ema = 0.5
     first = trained(config)
@@ -191,7 +193,11 @@ def test_runs_continue_bit_for_bit_and_start_from_each_other_with_or_without_ada
         second = build_initial_model(config).eval()
         torch.testing.assert_close(embed(second, *batch), own, rtol=0, atol=1e-5)
         assert any("image" in name and name.endswith(".B") for name, _ in second.named_parameters()) is bool(rank)
+    assert capfd.readouterr().err.count("(random weights, adapters of rank 4)") == 4  # two towers, two starts
     last, start = trained(config), build_initial_model(lora.without(config))
+    assert (
+        f"{SMALL[0]} (adapters of rank 2) and {SMALL[1]} (adapters of rank 4) from {first} on" in capfd.readouterr().err
+    )
     end = clip.build_model(config)
     load_weights(end, resolve(last))
     final = lora.merged(end.state_dict())
