@@ -15,6 +15,7 @@ from clipx.errors import UserError
 
 UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(UMASK)
+HIDDEN = ("__MACOSX", "@eaDir", "lost+found")  # folders that macOS, network drives and Linux add
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from PIL.Image import Image
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode, to_rgb
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
-from clipx.data.sources.files import HIDDEN, SUFFIXES
+from clipx.data.sources.files import SUFFIXES
 from clipx.errors import UserError, prefixed
-from clipx.utils.files import cache_home, content_hash, write_text
+from clipx.utils.files import HIDDEN, cache_home, content_hash, write_text
 from clipx.utils.trust import load_json
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
@@ -216,7 +216,9 @@ class FileImages(Images):
             try:
                 stats = [Path(path).stat() for path in paths]
             except OSError as error:
-                raise UserError(f"{error.filename} is missing") from None
+                missing = isinstance(error, FileNotFoundError)
+                problem = "is missing" if missing else f"cannot be read ({error.strerror})"
+                raise UserError(f"{error.filename} {problem}") from None
             names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
             files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
@@ -231,6 +233,8 @@ class FileImages(Images):
                     return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
         except BadSample as error:
             raise UserError(f"{path}: {error}") from error
+        except PermissionError as error:
+            raise UserError(f"{path} cannot be read ({error.strerror})") from error
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
             raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
         raise UserError(f"{path}: more than {MAX_PIXELS} pixels")

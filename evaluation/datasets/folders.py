@@ -33,7 +33,7 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
         raise UserError(f"no folder {folder}")
     splits = {name: folder / name for name in SPLIT_NAMES if (folder / name).is_dir()} or {TEST: folder}
     scored = TEST if TEST in splits else next(reversed(splits))
-    if any(map(files.text_beside, files.images_below(splits[scored]))):
+    if any(map(files.text_beside, files.files_below(splits[scored]))):
         pairs = files.folder(splits[scored], source_config(settings, "folder"))
         if pairs.problems:
             raise UserError(f"{splits[scored]}: {pairs.problems[0]}")
@@ -64,10 +64,10 @@ def _plain(name: str) -> str:
 def _split(folder: Path, classes: list[str]) -> Split:
     if others := [path for path in class_folders(folder) if path.name not in classes]:
         raise UserError(f"{min(others)} is no class of the scored split")
-    if unread := [path for path in files.images_below(folder, files.UNREAD) if path.parent != folder]:
+    if unread := [path for path in files.files_below(folder, files.UNREAD) if path.parent != folder]:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
-    found = [files.images_below(folder / name) for name in classes]
+    found = [files.files_below(folder / name) for name in classes]
     if [] in found:
         raise UserError(f"{folder / classes[found.index([])]} holds no images")
     labels = [label for label, paths in enumerate(found) for _ in paths]

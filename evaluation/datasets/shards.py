@@ -49,7 +49,7 @@ def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> L
     Raises UserError: a file of the layout is missing or empty, or two files contradict each other.
     """
     _require_folder(spec, folder)
-    splits = {path.parent.name: path.parent for path in sorted(folder.glob("*/nshards.txt"))}
+    splits = {path.name: path for path in sorted(folder.iterdir()) if (path / "nshards.txt").is_file()}
     if not splits:
         raise UserError(f"no split in {folder}; expected test/nshards.txt and test/0.tar")
     type_file = folder / "dataset_type.txt"

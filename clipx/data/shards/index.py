@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from clipx.data.shards import tar
 from clipx.data.shards.tar import BLOCK, Member
 from clipx.errors import UserError, printable_line
-from clipx.utils.files import cache_home, content_hash, lock, new_folder
+from clipx.utils.files import HIDDEN, cache_home, content_hash, lock, new_folder
 from clipx.utils.trust import load_json
 
 COLUMN_OF = {
@@ -230,7 +230,8 @@ def _shard_paths(folder: Path) -> list[Path]:
                 f"(zcat {entry.name} > NEW.tar, or zstd -d), or move it to another folder"
             )
     names = [entry.name for entry in entries if is_shard(entry.name)]
-    below = next((e.path for e in entries if e.is_dir() and any(is_shard(p.name) for p in Path(e).iterdir())), None)
+    folders = [entry for entry in entries if entry.is_dir() and entry.name not in HIDDEN]
+    below = next((one.path for one in folders if any(is_shard(path.name) for path in Path(one).iterdir())), None)
     if below or not names:
         also = "also" if names else "does"
         where = f"; {below} {also}: name one folder, or put all shards into one" if below else ""
@@ -290,6 +291,9 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     key_bytes = sum(map(len, keys))
     in_damage = (NAME_IN_DAMAGE.match(line) for line in damage)
     named = sorted({key for name in in_damage if name and (key := _key_of(Member(name[1], 0, 0))) in groups})
+    in_part = {_key_of(Member(line.partition(tar.CUT[0])[2], 0, 0)) for line in damage}
+    whole = len(keys) - len(in_part & groups.keys())
+    damage = [f"{line} after {whole} samples" if any(cut in line for cut in tar.CUT) else line for line in damage]
     unused = dict(sorted(others.items()))
     return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=damage, named=named, others=unused), arrays
 

@@ -14,6 +14,7 @@ from pathlib import Path
 BLOCK = tarfile.BLOCKSIZE
 LONG_NAME = tarfile.GNUTYPE_LONGNAME
 OCTAL = re.compile(rb" *[0-7]+[ \0]*")
+CUT = (": cut in the middle of ", ": has no end marker, so it may be cut")  # in lines about a shard's end
 PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)  # types of pax records about the next member
 
 
@@ -51,7 +52,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
             skipping = False
             data = position + BLOCK
             if data + header.size > end:
-                damage.append(f"{path.name}: cut in the middle of {long_name or header.name}")
+                damage.append(f"{path.name}{CUT[0]}{long_name or header.name}")
                 break
             if header.type == LONG_NAME or header.type in PAX:
                 long_name = _long_name(header.type, os.pread(file.fileno(), header.size, data)) or long_name
@@ -64,7 +65,7 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
             position = data + -(-header.size // BLOCK) * BLOCK
         else:
             if not zeros:
-                damage.append(f"{path.name}: has no end marker, so it may be cut")
+                damage.append(path.name + CUT[1])
     return members, damage
 
 

@@ -21,6 +21,7 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import read_image
 from clipx.data.sources.base import PairSource, evenly_spaced, stamp_of
 from clipx.errors import UserError, prefixed
+from clipx.utils.files import HIDDEN
 from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
@@ -29,7 +30,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
 # images of a folder that are named as left out
 UNREAD = (".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".jfif", ".jpe", ".jp2", ".jxl")
-HIDDEN = ("__MACOSX", "@eaDir", "lost+found")  # folders that macOS, network drives and Linux add
 NO_CLASSES = {  # folders that hold images, but are no classes
     *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
     *("train", "training", "test", "testing", "val", "valid", "validation", "dev"),
@@ -227,13 +227,13 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     """
     if not images.is_dir():
         raise UserError(f"data.root={config.root}: no folder {images}")
-    paths = images_below(images)
+    paths = files_below(images)
     if not paths:
         raise UserError(f"{images} has no images ({', '.join(SUFFIXES)})")
     texts = {path: text for path in paths if (text := text_beside(path))}
     if not texts:
         _refuse_other_folders(images, paths)
-    unread = images_below(images, UNREAD)
+    unread = files_below(images, UNREAD)
     rows, problems = list[Row](), [f"{path.relative_to(images)}: {path.suffix} is not read" for path in unread]
     for path in paths:
         name = path.relative_to(images)
@@ -249,8 +249,8 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     return _file_pairs(images, images, rows, config.captions, problems)
 
 
-def images_below(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """Return the image files below a folder in sorted order, without hidden files and those of HIDDEN folders.
+def files_below(folder: Path, endings: tuple[str, ...] = SUFFIXES) -> list[Path]:
+    """Return the images, or other files, below a folder in sorted order, without hidden files and HIDDEN folders.
 
     Linked folders are read. Raises UserError: a folder cannot be read, or a link leads to nothing or in a circle.
     """
@@ -263,7 +263,7 @@ def images_below(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]
                 raise UserError(f"{link} leads to nothing")
             if link.resolve() in (Path(place).resolve(), *Path(place).resolve().parents):
                 raise UserError(f"{link} leads to a folder that holds it")
-        found += [Path(place, name) for name in names if name[0] != "." and Path(name).suffix.lower() in suffixes]
+        found += [Path(place, name) for name in names if name[0] != "." and name.lower().endswith(endings)]
     return sorted(found)
 
 

@@ -15,8 +15,9 @@ from typing import Any, Literal, Protocol
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards.index import COLUMN_OF, COMPRESSED, is_shard
+from clipx.data.shards.index import COLUMN_OF
 from clipx.data.sources import hf
+from clipx.data.sources.files import files_below
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
@@ -24,6 +25,7 @@ from clipx.utils.trust import is_permitted, scheme_of, starts_program
 
 UNSAFE = re.compile(r"""[\s'"\\`\x00-\x1f]""")
 RANGE = re.compile(r"\{(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])")  # the ends of {00..99} or {a..z}
+SHARDS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")  # endings of their names
 MOST_SHARDS = 10_000_000  # of one URL
 ATTEMPTS = 5  # reads in a row without a sample before the run ends: an outage of 15 seconds
 
@@ -103,7 +105,8 @@ class ShardStream(Stream):
             if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 self.failures = _pause(self.failures, error)
             lost = max(1, self.shard_size - found)
-            yield StreamedPair(name, error=f"{_unreadable(error)}; about {lost} samples are lost", lost=lost - 1)
+            ends = f"it ends after {found} samples, about {lost} samples are lost"
+            yield StreamedPair(name, error=f"{_unreadable(error)}; {ends}", lost=lost - 1)
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
@@ -137,9 +140,7 @@ def _expanded(url: str) -> list[str]:
     url = str(Path(url).expanduser()) if url.startswith("~") else url
     is_path = scheme_of(url) == ""
     if is_path and Path(url).is_dir():
-        expanded = sorted(
-            str(path) for path in Path(url).rglob("*") if is_shard(path.name) or COMPRESSED.search(path.name)
-        )
+        expanded = sorted(map(str, files_below(Path(url), SHARDS)))
     elif is_path and any(sign in url for sign in "*?["):
         root = Path(Path(url).anchor)
         expanded = sorted(map(str, root.glob(str(Path(url).relative_to(root)))))

@@ -23,6 +23,7 @@ from clipx.data.sources.hf import image_bytes
 from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.data.sources.streams import ShardStream
 from clipx.errors import UserError
+from evaluation.datasets.files import FileImages
 from evaluation.datasets.opening import open_dataset
 from tests.helpers.folder import add, jpeg
 
@@ -344,22 +345,60 @@ def test_linked_class_folders_are_read_and_unreadable_ones_named(
             with pytest.raises(UserError, match=rf"root/bad {problem}"):
                 read()
         (root / "bad").unlink()
-    scandir = os.scandir
-
-    def refused(path: Any) -> Any:
-        if str(path).endswith("root/cat"):  # the administrator who runs the tests may read everything
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refused)
+    forbid(monkeypatch, os, "scandir", "root/cat")
     for read in (lambda: opened(root, "folder"), lambda: open_dataset(f"folder:{root}")):
         with pytest.raises(UserError, match=r"root/cat cannot be read \(Permission denied\)"):
             read()
 
 
+def forbid(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, end: str) -> None:
+    """Let a function raise PermissionError for paths with this end: who runs the tests may be allowed to read all."""
+    allowed = getattr(owner, function)
+
+    def refused(path: Any, *rest: Any, **named: Any) -> Any:
+        if str(path).endswith(end):
+            raise PermissionError(13, "Permission denied", str(path))
+        return allowed(path, *rest, **named)
+
+    monkeypatch.setattr(owner, function, refused)
+
+
+def test_a_stream_leaves_out_no_folder_that_is_linked_or_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard(tmp_path / "root" / "a", pairs())
+    shard(tmp_path / "elsewhere", pairs())
+    (tmp_path / "root" / "b").symlink_to(tmp_path / "elsewhere")
+    config = DataConfig(name="t", source="webdataset", urls=[str(tmp_path / "root")], num_samples=1)
+    stream = open_source(config)
+    assert isinstance(stream, ShardStream)
+    assert stream.shards == [[f"{tmp_path}/root/a/0.tar", f"{tmp_path}/root/b/0.tar"]]
+    forbid(monkeypatch, os, "scandir", "root/b")
+    with pytest.raises(UserError, match=r"root/b cannot be read \(Permission denied\)"):
+        open_source(config)
+
+
+def test_an_evaluation_says_that_a_file_is_forbidden_and_not_that_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photographs(tmp_path, ["images/1.jpg", "sets/test/nshards.txt"])
+    paths = [tmp_path / "images" / "1.jpg"]
+    images = FileImages(tmp_path, paths)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"1\.jpg cannot be read \(Permission denied"):
+        forbid(patch, Image, "open", "1.jpg")
+        images.at(0)
+    forbid(monkeypatch, Path, "stat", "1.jpg")
+    with pytest.raises(UserError, match=r"1\.jpg cannot be read \(Permission denied"):
+        FileImages(tmp_path, paths)
+    forbid(monkeypatch, Path, "stat", "nshards.txt")
+    with pytest.raises(PermissionError, match=r"test/nshards\.txt"):  # commands print it in one line
+        open_dataset(f"wds:{tmp_path}/sets")
+
+
 def test_shards_in_capitals_are_read_and_those_in_sub_folders_beside_others_named(tmp_path: Path) -> None:
     shard(tmp_path, pairs())
     (tmp_path / "0.tar").rename(tmp_path / "1.TAR")
+    shard(tmp_path / "lost+found", pairs())  # of Linux: no folder of the user
     assert len(opened(tmp_path)) == N
     shard(tmp_path / "more", pairs())
     with pytest.raises(UserError, match=r"holds \.tar shards; .*more also"):
@@ -387,13 +426,13 @@ def test_a_source_names_each_sample_that_a_cut_shard_has_lost_and_a_stream_their
     cut(tmp_path / "0.tar", "002.jpg")
     source = opened(tmp_path)
     lost = [f"0.tar: {i:03d} is lost, because the shard is cut" for i in range(3, N)]
-    assert (len(source), list(source.problems)) == (2, ["0.tar: cut in the middle of 002.jpg", *lost])
+    assert (len(source), list(source.problems)) == (2, ["0.tar: cut in the middle of 002.jpg after 2 samples", *lost])
     stream = open_source(DataConfig(name="t", source="webdataset", urls=[str(tmp_path / "0.tar")], num_samples=N))
     assert isinstance(stream, ShardStream)
     found = stream._shard(str(tmp_path / "0.tar"), random.Random(0))
     (problem,) = [one for one in found if one.error]
     assert (problem.where, problem.lost) == ("0.tar", N - 2)  # the sample before the cut is not complete for webdataset
-    assert problem.error.endswith("about 5 samples are lost")
+    assert problem.error.endswith("it ends after 1 samples, about 5 samples are lost")
 
 
 @pytest.mark.parametrize("sign", [";", "|", "\t", ","])
