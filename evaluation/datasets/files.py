@@ -224,20 +224,20 @@ class FileImages(Images):
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:
-        path = Path(self.paths[index])
-        if not path.is_file():  # a pipe would be waited for
-            raise UserError(f"{path} is missing, or is no file")
+        path, problem = Path(self.paths[index]), "is missing, or is no file"
         try:
-            with Pillow.open(path) as image:
-                if image.width * image.height <= MAX_PIXELS:
-                    return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
+            if path.is_file():  # a pipe would be waited for
+                problem = f"has more than {MAX_PIXELS} pixels"
+                with Pillow.open(path) as image:
+                    if image.width * image.height <= MAX_PIXELS:
+                        return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
         except BadSample as error:
             raise UserError(f"{path}: {error}") from error
         except PermissionError as error:
             raise UserError(f"{path} cannot be read ({error.strerror})") from error
         except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
             raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
-        raise UserError(f"{path}: more than {MAX_PIXELS} pixels")
+        raise UserError(f"{path} {problem}")
 
 
 class ArrayImages(Images):

@@ -62,11 +62,11 @@ def _plain(name: str) -> str:
 
 
 def _split(folder: Path, classes: list[str]) -> Split:
-    if others := [path for path in class_folders(folder) if path.name not in classes]:
-        raise UserError(f"{min(others)} is no class of the scored split")
     if unread := [path for path in files.files_below(folder, files.UNREAD) if path.parent != folder]:
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
+    if others := [path for path in class_folders(folder) if path.name not in classes]:
+        raise UserError(f"{min(others)} is no class of the scored split")
     found = [files.files_below(folder / name) for name in classes]
     if [] in found:
         raise UserError(f"{folder / classes[found.index([])]} holds no images")

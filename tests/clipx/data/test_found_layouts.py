@@ -388,8 +388,9 @@ def test_an_evaluation_says_that_a_file_is_forbidden_and_not_that_it_is_missing(
         forbid(patch, Image, "open", "1.jpg")
         images.at(0)
     forbid(monkeypatch, Path, "stat", "1.jpg")
-    with pytest.raises(UserError, match=r"1\.jpg cannot be read \(Permission denied"):
-        FileImages(tmp_path, paths)
+    for read in (lambda: images.at(0), lambda: FileImages(tmp_path, paths)):
+        with pytest.raises(UserError, match=r"1\.jpg cannot be read \(Permission denied"):
+            read()
     forbid(monkeypatch, Path, "stat", "nshards.txt")
     with pytest.raises(PermissionError, match=r"test/nshards\.txt"):  # commands print it in one line
         open_dataset(f"wds:{tmp_path}/sets")
