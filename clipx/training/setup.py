@@ -69,7 +69,7 @@ def build_components(
     model = build_model(config).to(device).to(memory_format=torch.channels_last)
     ema = None
     if config.train.ema is not None:  # this copies the model, so it must precede the sharding
-        ema = ModelEmaV3(model, config.train.ema, foreach=config.train.parallel != "fsdp")  # no foreach on shards
+        ema = ModelEmaV3(model, config.train.ema)
     parallel = _parallelise(model, ema, config, device)
     teacher = None
     if "teacher" in objective.needs:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from clipx import distributed
 from clipx.objectives.base import Rows
@@ -71,7 +72,11 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
         return state.objective(components.mix(embeddings, progress.step), rows, progress)
 
     restore_buffers = _snapshot_buffers(state.model)
-    loss, scale = _backward(components, batch, progress, loss_fn)
+    if components.config.train.accumulation == 1:
+        loss, scale = _one_pass(components, batch, progress, loss_fn)
+    else:  # bad samples may leave a rank fewer pairs, and all ranks need the same number of micro-batches
+        count = min(components.config.train.accumulation, *sizes)
+        loss, scale = _two_passes(components, batch, progress, loss_fn, count)
     grad_norm = _update(components, loss, sample_id, rows, restore_buffers)
     components.timer.end_phase("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": grad_norm}
@@ -142,7 +147,7 @@ def _step_unless(bad: Tensor, optimizer: torch.optim.Optimizer) -> None:
 @torch.no_grad()
 def _update_averages(averages: ModelEmaV3, model: nn.Module, bad: Tensor) -> None:
     """Move the averaged weights towards the model's, ema += (1 - decay) (model - ema), unless `bad` []."""
-    pairs = list(zip(averages.module.state_dict().values(), model.state_dict().values(), strict=True))
+    pairs = list(zip(_own_values(averages.module), _own_values(model), strict=True))
     old, new = (list(side) for side in zip(*[pair for pair in pairs if pair[0].is_floating_point()], strict=True))
     moves = torch._foreach_sub(new, old)
     torch._foreach_mul_(moves, (1 - averages.decay) * (~bad).float())
@@ -152,13 +157,9 @@ def _update_averages(averages: ModelEmaV3, model: nn.Module, bad: Tensor) -> Non
             average.copy_(torch.where(bad, average, value))
 
 
-def _backward(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
-    """Add the gradient of the global batch's loss to the parameters; in fp16 it is multiplied by the scaler's factor.
-
-    Returns the loss, and the scale 1/tau [] used in it.
-    """
-    passes = _one_pass if components.config.train.accumulation == 1 else _two_passes
-    return passes(components, batch, progress, loss_fn)
+def _own_values(model: nn.Module) -> list[Tensor]:
+    """Return weights and buffers, of sharded weights this process's part: torch cannot mix both kinds of tensors."""
+    return [value.to_local() if isinstance(value, DTensor) else value for value in model.state_dict().values()]
 
 
 def _snapshot_buffers(model: nn.Module) -> Callable[..., None]:
@@ -187,6 +188,10 @@ def _flat(tensors: list[Tensor]) -> Tensor:
 
 
 def _one_pass(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
+    """Add the gradient of the global batch's loss to the parameters; in fp16 it is multiplied by the scaler's factor.
+
+    Returns the loss, and the scale 1/tau [] used in it.
+    """
     outputs = _embed(components, batch.image, batch.text, progress, 0)
     components.timer.end_phase("forward")
     loss, gradients = _loss_and_gradients(components, outputs, loss_fn)
@@ -200,10 +205,11 @@ def _one_pass(components: TrainComponents, batch: Batch, progress: Progress, los
     return loss, outputs[2].detach()
 
 
-def _two_passes(components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn) -> tuple[Loss, Tensor]:
+def _two_passes(
+    components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn, count: int
+) -> tuple[Loss, Tensor]:
+    """Do the same as `_one_pass` with `count` micro-batches on each rank."""
     config, parallel = components.config.train, components.parallel
-    # bad samples may leave a rank fewer than N pairs; all ranks need the same number of micro-batches
-    count = min(config.accumulation, int(-distributed.max_over_ranks(-len(batch.image))[0]))
     micro_batches = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code rounds and draws differently with and without gradients, so both passes use the same mode
     with torch.set_grad_enabled(config.compile), parallel.no_sync():

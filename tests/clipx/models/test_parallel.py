@@ -176,12 +176,12 @@ CASES: dict[str, dict[str, Any]] = {  # case -> changed settings
     "both frozen": {"image.frozen": True, "text.frozen": True},
     "bf16": {"grad_checkpointing": True, "precision": "bf16"},
     "points": {"points.kernel": "imq"},
-    "batch norm": {"image.name": "open_clip:mini-48", "sync_batchnorm": True},
+    "batch norm": {"image.name": "open_clip:mini-48", "sync_batchnorm": True, "ema": 0.5},
 }
 
 
 def trained_tower(case: str, parallel: str) -> dict[str, Tensor]:
-    """Train real towers for two steps; return the weights."""
+    """Train real towers for two steps; return the weights and their averages."""
     config = mini_settings(Path())
     model, train = config.model, config.train
     model.image.name, model.text.name = "open_clip:mini-vit-48", "small:transformer"
@@ -199,7 +199,8 @@ def trained_tower(case: str, parallel: str) -> dict[str, Tensor]:
         own = slice(distributed.rank() * size, (distributed.rank() + 1) * size)
         batch = Batch(torch.arange(4)[own], image[own], text[own], torch.zeros(size).long())
         train_step(run, batch, Progress(step, 2, 0, 1))
-    return gather_shards(run.state.model.state_dict())
+    averages = {} if run.state.ema is None else run.state.ema.module.state_dict()
+    return gather_shards(run.state.model.state_dict() | {f"ema.{name}": value for name, value in averages.items()})
 
 
 @pytest.mark.slow
