@@ -142,6 +142,19 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
     text_tokens = point_sets.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
     for tower, tokens in ((image, image_tokens), (text, text_tokens)):
         tower.module, tower.body = point_sets.PointTower(tokens, points), tokens.body
+    if isinstance(image.body, point_sets.FeatureMap):
+        _freeze_unused(image)
+
+
+@torch.enable_grad()
+def _freeze_unused(image: ImageTower) -> None:
+    """Freeze the parameters on which the tokens do not depend, such as a norm of pooled features: DDP waits for all."""
+    size, parameters = image.inputs.image_size, [p for p in image.module.parameters() if p.requires_grad]
+    tokens = image.module.eval()(torch.zeros(1, 3, size, size))
+    gradients = torch.autograd.grad(tokens.points.sum() + tokens.weights.sum(), parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.requires_grad_(gradient is not None)
+    image.module.train()
 
 
 def _without_projection(tower: VisionTransformer, image: Tensor) -> Tensor:

@@ -215,6 +215,20 @@ def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
     torch.testing.assert_close(tokens.mean(dim=1), pooled)
 
 
+@torch.no_grad()  # as in an evaluation
+def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
+    """timm normalises the pooled features of this tower, and there are none."""
+    settings = config(kernel="linear")
+    settings.model.image.name, settings.model.embed_dim = "timm:test_convnext", 128
+    model = build(settings)
+    with torch.enable_grad():
+        image, text, scale, _ = model(pixels(), texts(), at(0))
+        (image.sum() + text.sum() + scale).backward()  # type: ignore[no-untyped-call]
+    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert without == {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert without == {f"image.body.trunk.head.norm.{name}" for name in ("weight", "bias")}
+
+
 def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     settings = config()
     settings.model.embed_dim = 128
