@@ -12,14 +12,11 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.config.schema import RunConfig
-from clipx.errors import UserError
 from clipx.run.checkpoint import TABLE, checkpoints
 from clipx.run.folder import RunFolder
 from clipx.run.saving import resume
 from clipx.train import fit
 from clipx.training.setup import build_components
-from clipx.training.step import train_step
-from clipx.types import Batch, Progress
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
 
@@ -95,28 +92,6 @@ def test_the_log_has_quantiles_of_every_column(finished: tuple[RunConfig, Path])
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
     assert spread[-1] > spread[0] == 0
     assert rows[1]["columns"]["nuclr_seen"][3] == 1  # two of three batches are seen, so the median is 1
-
-
-def test_a_batch_with_wrong_ids_is_refused_and_changes_no_weights(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "ids")
-    components = build_components(config, torch.device("cpu"), num_samples=4, data_fingerprint="x")
-    before = {k: v.clone() for k, v in components.state.model.state_dict().items()}
-    text = torch.ones(2, components.state.model.inputs.context_length).long()
-    for ids, message in (([0, 4], "sample_id=4 is out of range"), ([1, 1], "sample_id=1 is more than once")):
-        batch = Batch(torch.tensor(ids), torch.randn(2, 3, 48, 48), text, torch.zeros(2).long())
-        with pytest.raises(UserError, match=message):
-            train_step(components, batch, Progress(0, 1, 0, 1))
-    assert all(torch.equal(before[k], v) for k, v in components.state.model.state_dict().items())
-
-
-def test_a_data_set_of_another_size_is_refused_on_resume(finished: tuple[RunConfig, Path]) -> None:
-    config, run = finished
-    other = build_components(config, torch.device("cpu"), SAMPLES + 8, data_fingerprint=f"{SAMPLES + 8}:other")
-    with pytest.raises(UserError, match="was trained on other data"):
-        other.state.load(checkpoints(run)[-1])
-    other.state.data_fingerprint = fingerprint(run)
-    with pytest.raises(UserError, match=rf"has {SAMPLES} rows, the data set has {SAMPLES + 8} samples"):
-        other.state.load(checkpoints(run)[-1])
 
 
 def test_a_checkpoint_with_a_corrupt_table_is_skipped(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:

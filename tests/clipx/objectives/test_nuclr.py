@@ -235,7 +235,7 @@ def test_inputs_are_not_modified_and_the_value_is_logged() -> None:
     loss = objective(embeddings(image, text, ids, 0.1), rows, progress())
     assert rows.keys() == before.keys() == loss.rows.keys()
     assert all(torch.equal(rows[name], before[name]) for name in rows)
-    assert not any(row.requires_grad for row in loss.rows.values())
+    assert not any(value.requires_grad for value in (*loss.rows.values(), *loss.terms.values()))
     assert torch.allclose(loss.total, 0.5 * loss.terms["nuclr"] + loss.terms["sogclr"])
     log_u = loss.rows["sogclr_log_u_image"] + loss.rows["sogclr_log_u_text"]
     assert torch.allclose(loss.terms["sogclr"], 0.1 * log_u.mean())

@@ -16,7 +16,6 @@ from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gra
 
 Matrix = list[list[float]]
 SCALE, STEP = 6.0, 3
-TEACHER_SCALE = 4.0  # of tests.helpers.pairs.teacher_of
 
 
 def batch(B: int) -> Embeddings:
@@ -34,17 +33,6 @@ def softmax(row: list[float]) -> list[float]:
 
 def transposed(s: Matrix) -> Matrix:
     return [list(column) for column in zip(*s, strict=True)]
-
-
-def distill(e: Embeddings) -> float:
-    """DistillClipLoss of open_clip, src/open_clip/loss.py at b01786f069955d797150852e55405a27cc928cc7."""
-    assert e.teacher is not None
-    s, t, total = products(e.image, e.text), products(e.teacher.image, e.teacher.text), 0.0
-    for student, teacher in ((s, t), (transposed(s), transposed(t))):
-        for row, target in zip(student, teacher, strict=True):
-            p, q = softmax([SCALE * x for x in row]), softmax([TEACHER_SCALE * x for x in target])
-            total -= sum(b * math.log(a) for a, b in zip(p, q, strict=True)) / len(s) / 2
-    return total
 
 
 def clip_refine(e: Embeddings, alpha: float = 0.5, T: float = 1.0) -> float:
@@ -82,7 +70,6 @@ def align_clip(e: Embeddings, images: bool = True, texts: bool = True) -> float:
 
 
 CASES: dict[str, tuple[Terms, Callable[[Embeddings], float]]] = {
-    "distill": ({"distill": {}}, distill),
     "clip_refine": ({"clip_refine": {}}, clip_refine),
     "clip_refine alpha": ({"clip_refine": {"alpha": 1.0, "T": 0.5}}, lambda e: clip_refine(e, 1.0, 0.5)),
     "align_clip": ({"align_clip": {}}, align_clip),

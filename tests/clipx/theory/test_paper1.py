@@ -13,7 +13,6 @@ from clipx.theory.paper1 import (
     MarginSettings,
     bayes_optimum,
     claims,
-    clip_embedding,
     equiangular,
     failure_rate_checks,
     failure_rates,
@@ -94,11 +93,6 @@ def test_error_of_the_square_loss_equals_the_error_in_the_proof(K: int, score: s
     """With one close pair the error is exactly 2/K * 1/3 * 2/3, which is above 1/(3K)."""
     v = one_close_pair(K, 0.3)
     assert top1_error(bayes_optimum(v), v, SCORES[score]) == pytest.approx(4 / (9 * K), abs=1e-12)
-
-
-def test_clip_makes_no_error_on_the_same_data() -> None:
-    v = one_close_pair(4, 0.3)
-    assert top1_error(clip_embedding(v, tau=0.05, steps=400), v, SCORES["inner product"]) == 0
 
 
 def test_both_rates_equal_the_shares_in_a_random_sample() -> None:

@@ -63,14 +63,6 @@ def test_with_a_learned_temperature_the_gap_closes_no_faster_than_one_over_log_s
     assert 0.95 < scaled[-1] < 1
 
 
-def test_identity_parameterisation_closes_the_gap_like_t_to_the_minus_log_t() -> None:
-    t = np.concatenate([[0], np.logspace(0, 8, 50)])
-    log_gamma, beta = paper4.identity_flow(1e-3, 5.0, t)
-    assert beta == pytest.approx(paper4.identity_beta(log_gamma, 1e-3, 5.0), rel=1e-6)
-    assert log_gamma == pytest.approx(paper4.identity_small_gamma(1e-3, 5.0, t), abs=1e-4)
-    assert beta == pytest.approx(np.log(t + np.exp(5.0)), abs=1e-5)
-
-
 def test_a_constant_temperature_closes_the_gap_exponentially() -> None:
     t = np.linspace(0, 200, 50)
     gamma = paper4.integrate(0.5, lambda *_: 5.0, t)
@@ -83,14 +75,3 @@ def test_a_constant_temperature_closes_the_gap_exponentially() -> None:
 def test_linear_schedule_has_the_rate_of_appendix_c(beta0: float, beta1: float) -> None:
     end = paper4.linear_end(1e-4, beta0, beta1, 20.0)
     assert -np.log(end / 1e-4) / 20 == pytest.approx(2 * paper4.linear_rate(beta0, beta1), rel=1e-5)
-
-
-def test_growth_rate_in_three_dimensions_equals_the_closed_form_and_the_mean_of_draws() -> None:
-    beta0, gamma0 = 1 / 0.07, 0.5
-    limit = paper4.growth_rate_3d(beta0, gamma0)
-    assert paper4.growth_rate(beta0, gamma0, 3) == pytest.approx(limit, rel=1e-12)
-    growth = paper4.sample_growth(beta0, gamma0, 400, 3, 60, np.random.default_rng(2))
-    rates = growth.gamma_rates
-    error = 3 * rates.std(ddof=1) / np.sqrt(60) + 5 / 400 * limit  # three standard errors, and a bias of order 1/n
-    assert rates.mean() == pytest.approx(limit, abs=error)
-    assert (growth.gap_rates > 0).all()

@@ -241,19 +241,3 @@ def test_a_collective_that_one_rank_leaves_out_is_found() -> None:
         calls[rank] = recorder.calls
     assert calls[0] == calls[1] != calls[63]
     assert [call[0] for call in calls[63]] == ["c10d.barrier.default"]
-
-
-@pytest.mark.parametrize("rank", RANKS)
-def test_the_part_and_the_gradient_of_a_rank_are_its_own_rows(rank: int) -> None:
-    with fake_rank(WORLD, rank, SAMPLE_ID):
-        local = torch.full((SIZE,), float(rank), requires_grad=True)
-        factors = torch.arange(SIZE * WORLD)
-        sizes = distributed.all_gather_sizes(SIZE)
-        assert sizes == [SIZE] * WORLD
-        own = distributed.part(sizes).rows
-        assert own == slice(rank * SIZE, (rank + 1) * SIZE)
-        found, (everyone,) = distributed.gather_on_host([SAMPLE_ID[own]], SIZE)
-        assert found == sizes and torch.equal(everyone, SAMPLE_ID)
-        (distributed.gather(local, sizes) * factors).sum().backward()  # type: ignore[no-untyped-call]
-        assert local.grad is not None
-        assert local.grad.tolist() == (WORLD * factors[own]).tolist()  # DDP divides by the number of ranks
