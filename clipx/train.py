@@ -63,7 +63,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
     Raises UserError: unusable settings, data or checkpoints, too many bad samples, no disk space for a checkpoint.
     Raises Fault: no batch came for data.stall_seconds, a loader process was killed, or a drive failed.
     """
-    _check_evaluation(config, evaluate)
+    if (every := config.log.evaluate_every) and evaluate is None:
+        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
     device = choose_device(config.train.device)
     with (
         distributed.group(device, timeout=max(1800.0, 2 * config.data.stall_seconds)),
@@ -93,7 +94,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 state.objective.end_epoch(state.table)
 
             # Check and log
-            geometry = _measure_geometry(session, progress)
+            with session.meter.paused():
+                geometry = session.probe(state.step, progress)
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason(state.step)
             save = finished or bool(stop_reason) or manager.due(state.step, geometry)
@@ -202,12 +204,6 @@ def _towers(model: ModelConfig) -> str:
     return " and ".join(dict.fromkeys(described)) + (f" from {model.init}" if model.init else "")
 
 
-def _check_evaluation(config: RunConfig, evaluate: Evaluate | None) -> None:
-    every = config.log.evaluate_every
-    if every and evaluate is None:
-        raise UserError(f"log.evaluate_every={every} needs fit(..., evaluate=...); `clipx train` sets it")
-
-
 def build_sampler(config: RunConfig, pairs: PairSource | Stream) -> Sampler:
     """Return the order of this rank's samples, without the held-out pairs."""
     rank, world, held_out = distributed.rank(), distributed.world_size(), config.data.held_out
@@ -265,11 +261,6 @@ def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:
             f"{before['checkpoint']}, the teacher of {run} so far: restore that one, or give the new run another name="
         )
     return {}
-
-
-def _measure_geometry(session: _Session, progress: Progress) -> dict[str, float]:
-    with session.meter.paused():
-        return session.probe(session.components.state.step, progress)
 
 
 def _check_and_log(

@@ -36,8 +36,8 @@ from clipx.utils.matmul import loss_precision
 STREAM = 0x544F57  # separates the towers' random draws from other draws seeded by (seed, step)
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # image [b, E], text [b, E], scale [], bias []
-Gradients = tuple[Tensor | None, ...]  # with respect to all outputs, or to image and text only
-LossFn = Callable[[Tensor, Tensor, Tensor, Tensor | None], Loss]  # local outputs -> loss of the global batch
+Gradients = tuple[Tensor, ...]  # with respect to the outputs, or to the first ones only
+LossFn = Callable[..., Loss]  # outputs that are not None -> loss of the global batch
 
 
 def train_step(components: TrainComponents, batch: Batch, progress: Progress) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     if batch.negative_text is not None:  # the text tower embeds captions and negative captions in one call
         batch = replace(batch, text=torch.cat([batch.text, batch.negative_text]))
 
-    def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Loss:
+    def loss_fn(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None = None) -> Loss:
         """Gather this rank's embeddings and return the loss over the global batch."""
         sides = [image.float(), *torch.split(text.float(), len(batch.sample_id))]
         image, text, *negatives = _gather_sides(sides, sizes)
@@ -221,7 +221,6 @@ def _two_passes(
     components.timer.end_phase("forward")
     outputs = torch.cat(images), torch.cat(texts), scales[0], biases[0]
     loss, (d_image, d_text, *d_others) = _loss_and_gradients(components, outputs, loss_fn)
-    assert d_image is not None and d_text is not None
     components.timer.end_phase("loss")
     restore_buffers = _snapshot_buffers(components.state.model)
     d_pairs = zip(d_image.tensor_split(count), d_text.tensor_split(count), strict=True)
@@ -251,17 +250,11 @@ def _loss_and_gradients(components: TrainComponents, outputs: Outputs, loss_fn: 
 
     Separate from the towers' backward pass, because the objective has its own precision.
     """
-    leaves = [None if output is None else output.detach().requires_grad_() for output in outputs]
-    image, text, scale, bias = leaves
-    assert image is not None and text is not None and scale is not None
+    leaves = [output.detach().requires_grad_() for output in outputs if output is not None]
     with loss_precision(components.config.train.loss_precision):
-        loss = loss_fn(image, text, scale, bias)
-        components.state.scaler.scale(loss.total).backward()  # type: ignore[no-untyped-call]
-    return loss, tuple(leaf if leaf is None else _gradient(leaf) for leaf in leaves)
-
-
-def _gradient(leaf: Tensor) -> Tensor:
-    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        loss = loss_fn(*leaves)
+        scaled = components.state.scaler.scale(loss.total)
+        return loss, torch.autograd.grad(scaled, leaves, materialize_grads=True)
 
 
 def _backward_towers(components: TrainComponents, outputs: Outputs, gradients: Gradients) -> None:
