@@ -238,15 +238,8 @@ def _memory(model: ModelConfig, side: str) -> Path:
     # an empty path would be the current folder
     local = [path for path in (tower.name.partition(":")[2], tower.pretrained) if path and Path(path).exists()]
     versions = [version("clipx"), _versions()]  # a new version of clipx may build a tower in another way
-    key = [
-        FORMAT,
-        side,
-        *settings,
-        model.embed_dim,
-        model.points.kernel != "none",
-        versions,
-        [_stamps(p) for p in local],
-    ]
+    settings += [model.embed_dim, model.points.kernel != "none"]
+    key = [FORMAT, side, *settings, versions, [_stamps(path) for path in local]]
     return cache_home() / "frozen" / "towers" / f"{content_hash(key)}.json"
 
 

@@ -227,18 +227,7 @@ def _trace_objective(config: RunConfig, width: int, pairs: int, on_gpu: bool) ->
         teacher = TeacherEmbeddings(torch.empty_like(image), torch.empty_like(text), torch.ones(()))
     part = Part()  # of rank 0, without communication
     part.rows = slice(0, pairs)
-    embeddings = Embeddings(
-        image,
-        text,
-        scale,
-        sample_id=ids,
-        label=ids,
-        bias=bias,
-        part=part,
-        group=ids,
-        teacher=teacher,
-        negative_text=text,
-    )
+    embeddings = Embeddings(image, text, scale, ids, ids, bias, part, group=ids, teacher=teacher, negative_text=text)
     on_cuda, on_cpu = (min(TILE_BYTES[kind], pairs * batch_size * FLOAT32_BYTES) for kind in ("cuda", "cpu"))
     tiles = torch.empty(TILES * (on_cuda - on_cpu) if on_gpu else 0, dtype=torch.uint8)
     for name, settings in config.objective.items():

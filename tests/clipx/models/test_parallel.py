@@ -176,6 +176,7 @@ CASES: dict[str, dict[str, Any]] = {  # case -> changed settings
     "both frozen": {"image.frozen": True, "text.frozen": True},
     "bf16": {"grad_checkpointing": True, "precision": "bf16"},
     "points": {"points.kernel": "imq"},
+    "adapters": {"image.lora": 4, "text.lora": 4, "ema": 0.5},
     "batch norm": {"image.name": "open_clip:mini-48", "sync_batchnorm": True, "ema": 0.5},
 }
 

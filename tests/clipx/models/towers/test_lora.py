@@ -12,12 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cli.export.command import export
-from clipx import distributed
 from clipx.config.presets import check_combinations
 from clipx.config.schema import DataConfig, ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.parallel import gather_shards
 from clipx.models.towers import lora
 from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_weights, resolve
 from clipx.run.folder import RunFolder
@@ -25,11 +23,8 @@ from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
 from clipx.train import fit
 from clipx.training.cost import count_step
-from clipx.training.setup import build_components
-from clipx.training.step import train_step
-from clipx.types import Batch, Progress
+from clipx.types import Progress
 from evaluation.embedding.encoder import from_checkpoint, from_file
-from tests.helpers.gloo import Gloo
 from tests.helpers.hub import write_bert, write_distilbert
 from tests.helpers.runs import prepared, trained, weights
 
@@ -134,36 +129,6 @@ def test_the_gradient_of_adapters_of_attention_is_that_of_the_merged_weights() -
         A, B = adapter.A, adapter.B
         torch.testing.assert_close(A.grad, lora.SCALING * B.T @ gradient, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(B.grad, lora.SCALING * gradient @ A.T, rtol=1e-4, atol=1e-6)
-
-
-def steps(parallel: str) -> dict[str, Tensor]:
-    """Train three steps on this rank's part of the batches; return weights and averages."""
-    config = run(*SMALL)
-    config.train = replace(config.train, ema=0.9, parallel=parallel)
-    config.optimizer.eps, config.schedule.warmup_steps = 1e-3, 0
-    components = build_components(config, torch.device("cpu"), 40, "generated")
-    rank, world = distributed.rank(), distributed.world_size()
-    own = slice(rank * 8 // world, (rank + 1) * 8 // world)
-    images, texts = pairs(components.state.model, 8)
-    for step in range(3):
-        batch = Batch(torch.arange(8)[own], images[own] + step, texts[own], torch.zeros(8, dtype=torch.int64)[own])
-        train_step(components, batch, Progress(step, 3, 0, 1))
-    assert components.state.ema is not None
-    found = components.state.model.state_dict()
-    found |= {f"ema.{name}": value for name, value in components.state.ema.module.state_dict().items()}
-    return {name: value.clone() for name, value in gather_shards(found).items()}
-
-
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_processes_train_the_adapters_of_one(gloo: Gloo, parallel: str) -> None:
-    alone, found = steps("ddp"), gloo.run(2, steps, parallel)[0]
-    start = build_initial_model(run(*SMALL)).state_dict()
-    for name, value in alone.items():
-        if name.endswith(".original"):
-            assert torch.equal(found[name], value)
-        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-5, msg=name)
-    name = "image.transformer.resblocks.0.attn.parametrizations.in_proj_weight.0.B"
-    assert not torch.equal(alone[name], start[name])
 
 
 def run_on_disk(root: Path, name: str) -> RunConfig:
