@@ -1,4 +1,4 @@
-"""FastCLIP v1 to v3 and DRRho-CLIP against plain loops over floats, step by step."""
+"""SogCLR, FastCLIP v1 to v3 and DRRho-CLIP against plain loops over floats, step by step."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -75,6 +75,8 @@ class Loops:
 
 # name -> term, its settings, loops, (final gamma, number of epochs in which gamma decays)
 CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
+    "sogclr": ("sogclr", {"gamma": 0.7}, Loops(eps=0.0), (0.7, 0)),
+    "sogclr own_pair": ("sogclr", {"gamma": 0.7, "own_pair": True}, Loops(eps=1 / (N - 1)), (0.7, 0)),
     "v1": ("fastclip_v1", {}, Loops(eps=1e-14), (0.2, EPOCHS // 2)),
     "v1 gamma": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 5}, Loops(eps=1e-14), (0.6, 5)),
     "v1 no decay": ("fastclip_v1", {"gamma": 0.6, "gamma_decay_epochs": 0}, Loops(eps=1e-14), (0.6, 0)),
