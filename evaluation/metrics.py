@@ -174,11 +174,12 @@ def macro_f1(predicted: Tensor, label: Tensor) -> tuple[float, float, float]:
     """
     classes = torch.unique(label)
     is_label, is_predicted = label[:, None] == classes, predicted[:, None] == classes
-    summed = torch.cat([2 * (is_label & is_predicted).double(), is_label.double() + is_predicted.double()], dim=1)
+    summed = torch.cat([is_label & is_predicted, is_label, is_predicted], dim=1).double()
 
     def mean_f1(sums: Tensor) -> Tensor:
-        hits, total = sums.chunk(2, dim=1)
-        return (hits / total.clamp(min=1)).mean(dim=1)
+        """Return [resamples]; a class that a resample lacks is left out of its mean."""
+        right, labels, predictions = sums.chunk(3, dim=1)
+        return (2 * right / (labels + predictions).clamp(min=1)).sum(dim=1) / (labels > 0).sum(dim=1)
 
     draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label), seed=0)])
     return float(mean_f1(summed.sum(dim=0, keepdim=True))), *percentile_interval(mean_f1(draws))

@@ -58,8 +58,9 @@ class Pool:
         from clipx.utils.device import JOBS  # imports torch
 
         cores = len(os.sched_getaffinity(0))
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // len(gpus))))  # inherited by the processes
-        os.environ[JOBS] = str(len(gpus))
+        added = {"OMP_NUM_THREADS": str(max(1, cores // len(gpus))), JOBS: str(len(gpus))}
+        self._added = {name: value for name, value in added.items() if name not in os.environ}
+        os.environ |= self._added  # inherited by the processes
         self._threads = ThreadPoolExecutor(len(gpus))
         self._slots = [WorkerSlot(gpu) for gpu in gpus]
         self._free: SimpleQueue[WorkerSlot] = SimpleQueue()
@@ -109,9 +110,8 @@ class Pool:
         for slot in self._slots:
             if slot.executor is not None:
                 slot.executor.shutdown()
-        from clipx.utils.device import JOBS
-
-        os.environ.pop(JOBS, None)
+        for name in self._added:
+            os.environ.pop(name, None)
 
 
 def append_output_to(file: Path) -> None:

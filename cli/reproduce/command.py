@@ -106,6 +106,8 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     for design in designs:
         store(plan.runs, design)
     tried, ending = (_of_other_processes(runs), "") if plan.options.report else _run(plan, runs, designs, gpus)
+    if plan.options.report and plan.options.until:
+        tried.failures.clear()  # decided claims need no further runs
     benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = tried.finished if plan.options.until else [run.folder for run in runs]

@@ -103,15 +103,15 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> li
 
 def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[ControlCheck, ...]:
     """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
-    checks = []
+    checks, usual = [], evidence.runs.get(recipe, {})
     for control in claim.controls:
         arms: dict[str, Seeds] = {}
         for run in evidence.others.get(recipe, ()):
-            if control.fits(run) and (run.config.arm in evidence.runs.get(recipe, {}) or not run.config.arm):
+            if control.fits(run, next(iter(usual.get(run.config.arm, {}).values()), None)):
                 arms.setdefault(run.config.arm, {})[run.seed] = run
         seeds = min((_first_missing(set(of_arm)) for of_arm in arms.values()), default=0)
         if seeds >= LOOKS[0]:
-            runs = evidence.runs | {recipe: evidence.runs.get(recipe, {}) | arms}
+            runs = evidence.runs | {recipe: usual | arms}
             found = _findings(claim, recipe, replace(evidence, runs=runs, _known={}), {seeds: ERROR})
             under = overall([finding.verdict for finding in found])
             checks.append(ControlCheck(control, tuple(filter(None, arms)), under, _reverses(findings, found)))

@@ -73,8 +73,10 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
         # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
         controls = [control for claim in CLAIMS if recipe in claim.recipes for control in claim.controls]
+        usual = {run.config.arm: run for run in by_overrides.get(chosen, ())}
         for overrides, same in by_overrides.items():
-            if overrides != chosen and any(control.fits(run) for control in controls for run in same):
+            fits = (control.fits(run, usual.get(run.config.arm)) for control in controls for run in same)
+            if overrides != chosen and any(fits):
                 others.setdefault(recipe, []).extend(_comparable(recipe, same, designs.get(recipe), left_out))
                 continue
             for run in _comparable(recipe, same, designs.get(recipe), left_out) if overrides == chosen else ():

@@ -10,6 +10,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Literal, Protocol
 
+from clipx.run.folder import identity_keys
 from clipx.verdict import Verdict
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
@@ -72,9 +73,14 @@ class Control:
         """The settings as one types them."""
         return " ".join(f"{key}={value}" for key, value in self.settings)
 
-    def fits(self, run: Run) -> bool:
-        """Return True if a run has these settings."""
-        return all(attrgetter(key)(run.config) == value for key, value in self.settings)
+    def fits(self, run: Run, usual: Run | None) -> bool:
+        """Return True if a run has these settings, and otherwise those of a `usual` run of its arm."""
+        given = dict(self.settings)
+        return usual is not None and all(
+            attrgetter(key)(run.config) == given.get(key, attrgetter(key)(usual.config))
+            for key in identity_keys()
+            if key not in ("name", "seed")
+        )
 
 
 @dataclass(frozen=True)

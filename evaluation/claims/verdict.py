@@ -53,6 +53,7 @@ MOST_SEEDS = 1_000
 FEWEST_OF_TWO_GROUPS = 8  # effects
 GAP_OF_TWO_GROUPS = 4.5  # standard deviations within the groups; `make bench-rule` shows what this costs and gains
 FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
+EQUAL = 1e-9  # relative difference of deviations that are equal up to rounding
 
 
 def judge(
@@ -296,7 +297,9 @@ def spread_estimate(comparison: Comparison, values: Array, error: float) -> Esti
 
     deviations = np.sort(np.abs(values - np.median(values, axis=1, keepdims=True)), axis=1)[:, values.shape[1] % 2 :]
     n, (first, second) = deviations.shape[1], deviations.mean(axis=1)
-    variances = deviations.var(axis=1, ddof=1) / n
+    effect, variances = 2 * math.log(second / first), deviations.var(axis=1, ddof=1) / n
+    if np.ptp(deviations, axis=1).max() <= EQUAL * deviations.max():  # three equidistant seeds: no spread to test with
+        return Estimate(effect, -math.inf, math.inf, 1.0, 1.0)
 
     def p_at_most(bound: float) -> float:
         """Return the p-value of "the true effect is at most `bound`"."""
@@ -313,5 +316,4 @@ def spread_estimate(comparison: Comparison, values: Array, error: float) -> Esti
         return float(optimize.brentq(lambda bound: p_at_most(bound) - p, -FARTHEST, FARTHEST))
 
     p_above = p_at_most(comparison.least)
-    effect = 2 * math.log(second / first)
     return Estimate(effect, bound_at(error), bound_at(1 - error), p_above, 1 - p_above)

@@ -348,15 +348,12 @@ def _image_batches(
 
 
 def _read(path: Path) -> Tensor | None:
-    if not path.is_file():
-        return None
     try:
         embeddings = load_file(path)["embeddings"]
-        with suppress(FileNotFoundError):
-            os.utime(path)  # recently used
-        return embeddings
-    except (SafetensorError, KeyError):
+        os.utime(path)  # recently used
+    except (FileNotFoundError, SafetensorError, KeyError):  # another process may remove the file at any time
         return None
+    return embeddings
 
 
 def _write(path: Path, embeddings: Tensor) -> None:

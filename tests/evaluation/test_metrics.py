@@ -12,6 +12,7 @@ from evaluation.metrics import (
     MISS,
     accuracy,
     bootstrap_interval,
+    macro_f1,
     mean_per_class,
     pair_accuracy,
     recall_at_k,
@@ -112,6 +113,16 @@ def test_the_bootstrap_interval_covers_the_truth_about_95_times_in_100() -> None
         low, high = bootstrap_interval(torch.rand(200, generator=generator) < 0.3)
         covered += low <= 0.3 <= high
     assert 270 <= covered <= 297  # 285 are expected
+
+
+def test_the_interval_of_macro_f1_contains_it_also_with_rare_classes() -> None:
+    """Half of the resamples lack a class with a single image: they must not count it as 0."""
+    generator, label = torch.Generator().manual_seed(0), torch.arange(300) % 150
+    wrong = torch.randint(150, (300,), generator=generator)
+    predicted = torch.where(torch.rand(300, generator=generator) < 0.7, label, wrong)
+    value, low, high = macro_f1(predicted, label)
+    assert low < value < high
+    assert macro_f1(label, label) == (1.0, 1.0, 1.0)
 
 
 def test_the_bootstrap_is_repeatable_and_uses_the_weights() -> None:

@@ -57,10 +57,11 @@ def test_the_processes_of_a_pool_share_the_cores(monkeypatch: pytest.MonkeyPatch
     from clipx.utils.device import loader_processes  # here, because the processes above import this file: torch is slow
 
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(16))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert loader_processes("auto") == 15
     with Pool([""] * 4):
-        assert loader_processes("auto") == 3
-    assert loader_processes("auto") == 15
+        assert loader_processes("auto") == 3 and os.environ["OMP_NUM_THREADS"] == "4"
+    assert loader_processes("auto") == 15 and "OMP_NUM_THREADS" not in os.environ
 
 
 def test_a_stopped_pool_ends_its_own_processes_only() -> None:

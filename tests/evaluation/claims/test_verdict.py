@@ -35,7 +35,7 @@ from evaluation.claims.verdict import (
     survives_holm,
 )
 from evaluation.runs.reader import Run
-from tests.helpers.synthetic import claim, evidence, run
+from tests.helpers.synthetic import changed, claim, evidence, run
 
 EACH = 0.005  # error rate of each of five looks
 
@@ -240,9 +240,16 @@ def test_spreads_between_seeds_are_compared_by_brown_and_forsythe(n: int) -> Non
         assert stats.ttest_ind(deviations[1], scaled, equal_var=False, alternative=side).pvalue == pytest.approx(EACH)
 
 
-def test_three_seeds_exclude_no_large_ratio_of_spreads() -> None:
-    values = np.array([[0.0, 1.0, 3.0], [0.0, 0.1, 0.5]])
-    found = spread_estimate(less_variable("a", "b", GAP, "v"), values, EACH)
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[0.0, 1.0, 3.0], [0.0, 0.1, 0.5]],
+        [[0.25, 0.5, 0.75], [0.5, 0.625, 0.75]],  # equidistant in both arms, as accuracies on a few images can be
+        [[0.3, 0.32, 0.34], [0.3, 0.4, 0.5]],  # the same, up to rounding
+    ],
+)
+def test_three_seeds_exclude_no_large_ratio_of_spreads(values: list[list[float]]) -> None:
+    found = spread_estimate(less_variable("a", "b", GAP, "v"), np.array(values), EACH)
     assert found.low == -np.inf and found.high == np.inf and found.p_above > EACH and found.p_below > EACH
 
 
@@ -339,6 +346,10 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     assert outcome.checked_by[0].text.startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
     assert not any("other settings" in text for text in found.left_out)
     assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
+    shorter = [changed(one, train={"samples": 640}) for one in runs[-3:]]
+    found = collect_evidence([*runs[:-3], *shorter], [tmp_path], {})
+    assert assess(tested, "gap_mini", found).checked_by == (), "not only the rate differs"
+    assert any("other settings" in text for text in found.left_out)
 
 
 @pytest.mark.parametrize(("again", "agreement"), [(0.05, "agrees"), (-0.02, "does not agree")])

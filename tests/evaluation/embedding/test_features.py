@@ -100,6 +100,23 @@ def test_split_view_content_and_provenance_change_the_cache_key(tmp_path: Path) 
     assert len(keys) == 4 + len(encoder.provenance)
 
 
+def test_a_cache_file_that_another_process_removes_while_it_is_read_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    (file,) = (tmp_path / "features").iterdir()
+    load_file = features.load_file
+
+    def removed(path: Path) -> dict[str, Tensor]:
+        path.unlink()
+        return load_file(path)
+
+    monkeypatch.setattr(features, "load_file", removed)
+    after = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    assert torch.equal(*(next(iter(found.values())) for found in (before, after))) and file.is_file()
+
+
 def test_a_truncated_cache_file_is_replaced(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
     before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
