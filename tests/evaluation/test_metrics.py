@@ -1,4 +1,4 @@
-"""Metrics against golden values, plain loops and chance levels; test_field_faults.py has more checks of recall."""
+"""Metrics against golden values, plain loops and chance levels; test_field_faults.py has faults of others."""
 
 from math import nan
 
