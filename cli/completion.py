@@ -100,7 +100,8 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
         return _starting(word, [*commands, "--help", "--version"])
     command = before[0]
     values = table["values"].get(" ".join(before[:2])) or table["values"].get(command, {})
-    arms = table["arms"] | _own_recipes(before)
+    own = [file for folder in split_config_dir(before)[0] for file in recipe_files(folder)]
+    arms = table["arms"] | {file.stem: _arms(file) for file in own if file.is_file()}
     if "recipe" in values:
         values = values | {"recipe": list(arms)}
     if "=" not in word:
@@ -124,11 +125,6 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
     keys = [key for key in values if key.startswith(word)]
     ends = (key.find(".", len(word)) for key in keys)
     return list(dict.fromkeys(f"{key}=" if end < 0 else key[: end + 1] for key, end in zip(keys, ends, strict=True)))
-
-
-def _own_recipes(words: list[str]) -> dict[str, list[str]]:
-    files = [file for folder in split_config_dir(words)[0] for file in recipe_files(folder)]
-    return {file.stem: _arms(file) for file in files if file.is_file()}
 
 
 def _arms(file: Path) -> list[str]:

@@ -157,7 +157,11 @@ def compare_all(
     """
     names = dict.fromkeys(name for values in published.values() for name, _ in values)
     specs = {name: spec for name in names if (spec := _find_dataset(name, root))}
-    missing = [f"{name}: {_fetch_command(name, root)}" for name in names if name not in specs]
+    missing = [
+        f"{name}: `hf download clip-benchmark/{copy} --repo-type dataset --local-dir {root / copy}`"
+        for name, copy in COPIES.items()
+        if name in names and name not in specs
+    ]
     numbers: list[ValidatedNumber] = []
     for model, values in published.items():
         if command := fetch_weights(model):
@@ -177,9 +181,10 @@ def _compare(model: str, values: Numbers, specs: Mapping[str, str], rows: list[R
     by_metric = {(row.dataset, row.metric): row for row in rows}
     numbers = []
     for (name, metric), value in values.items():
-        row = by_metric.get((_row_name(specs[name]), metric)) if name in specs else None
+        kind, _, folder = specs.get(name, "").partition(":")
+        row = by_metric.get((short_name(Path(folder)) if kind == "wds" else kind, metric))
         if row is not None:
-            other_split = name in OTHER_SPLIT and not specs[name].startswith("wds:")
+            other_split = name in OTHER_SPLIT and kind != "wds"
             agrees = abs(row.value - value) <= TOLERANCE + ROUNDING or (other_split and row.low <= value <= row.high)
             verdict = "agrees" if agrees else "differs"
             numbers.append(ValidatedNumber(model, name, metric, row.value, value, verdict))
@@ -191,16 +196,6 @@ def _find_dataset(name: str, root: Path) -> str:
     if (root / COPIES[name]).is_dir():
         return f"wds:{root / COPIES[name]}"
     return f"{name}:{root}" if present(name, root) else ""
-
-
-def _row_name(spec: str) -> str:
-    kind, _, folder = spec.partition(":")
-    return short_name(Path(folder)) if kind == "wds" else kind
-
-
-def _fetch_command(name: str, root: Path) -> str:
-    copy = COPIES[name]
-    return f"`hf download clip-benchmark/{copy} --repo-type dataset --local-dir {root / copy}`"
 
 
 def _show(numbers: list[ValidatedNumber], missing: list[str]) -> None:

@@ -49,15 +49,13 @@ def rank_of(scores: Tensor, own: Tensor) -> Tensor:
     return rank.masked_fill(own.isnan(), MISS)
 
 
-def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: int = CHUNK) -> Ranks:
+def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor) -> Ranks:
     """Return the ranks in both directions, without storing the whole similarity matrix.
 
     Each image's best caption is ranked among the captions of all other images. An image without a caption is not a
     query (its rank is `MISS`), but it is still a wrong answer for the texts.
 
-    Args:
-        image_of_text: int64 [T], the image of each caption. Captions may be in any order, any number per image.
-        chunk: number of texts whose similarities are held at once; it does not change the result.
+    `image_of_text`: int64 [T], the image of each caption. Captions may be in any order, any number per image.
     """
     shapes = Shapes()
     shapes.check("image", image, "N E")
@@ -66,7 +64,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor, chunk: i
     if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
     # With the scores of the right pairs known, one pass over the similarities gives the ranks in both directions.
-    chunks = _chunks(len(text), chunk)
+    chunks = _chunks(len(text), CHUNK)
     products = (text[rows].double() * image[image_of_text[rows]].double() for rows in chunks)
     own = torch.cat([one.sum(dim=1).float() for one in products])
     lowest = float("-inf")
@@ -181,7 +179,7 @@ def macro_f1(predicted: Tensor, label: Tensor) -> tuple[float, float, float]:
         right, labels, predictions = sums.chunk(3, dim=1)
         return (2 * right / (labels + predictions).clamp(min=1)).sum(dim=1) / (labels > 0).sum(dim=1)
 
-    draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label), seed=0)])
+    draws = torch.cat([counts.double() @ summed for counts in _resamples(len(label))])
     return float(mean_f1(summed.sum(dim=0, keepdim=True))), *percentile_interval(mean_f1(draws))
 
 
@@ -210,7 +208,7 @@ def weighted_mean(values: Tensor, weights: Tensor) -> float:
     return float((values * weights).sum() / weights.sum())
 
 
-def bootstrap_interval(values: Tensor, weights: Tensor | None = None, seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(values: Tensor, weights: Tensor | None = None) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of the (weighted) mean over examples.
 
     If all values are 0 or all are 1, a bootstrap interval would have no width: 0 hits of 1,000 would look clearly
@@ -228,25 +226,25 @@ def bootstrap_interval(values: Tensor, weights: Tensor | None = None, seed: int 
         return binomial_interval(n if float(values[0]) else 0, n)
     weights = torch.ones_like(values) if weights is None else weights.double()
     summed = torch.stack([values * weights, weights], dim=1)
-    sums = torch.cat([counts.double() @ summed for counts in _resamples(n, seed)])
+    sums = torch.cat([counts.double() @ summed for counts in _resamples(n)])
     return percentile_interval(sums[:, 0] / sums[:, 1])
 
 
-def _resamples(n: int, seed: int) -> Iterable[Tensor]:
-    return _kept_draws(n, seed) if n <= KEPT_EXAMPLES else _draws(n, seed)
+def _resamples(n: int) -> Iterable[Tensor]:
+    return _kept_draws(n) if n <= KEPT_EXAMPLES else _draws(n)
 
 
-def _draws(n: int, seed: int) -> Iterable[Tensor]:
+def _draws(n: int) -> Iterable[Tensor]:
     """Yield blocks of resamples, int16 [block, n]: how often each resample draws each of the n examples."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     for block in _chunks(RESAMPLES, max(1, DRAWS // n)):
         chosen = torch.randint(n, (block.stop - block.start, n), generator=generator)
         yield torch.zeros(chosen.shape, dtype=torch.int16).scatter_add_(1, chosen, torch.ones_like(chosen).short())
 
 
 @lru_cache(maxsize=8)
-def _kept_draws(n: int, seed: int) -> list[Tensor]:
-    return list(_draws(n, seed))
+def _kept_draws(n: int) -> list[Tensor]:
+    return list(_draws(n))
 
 
 def percentile_interval(resampled: Tensor) -> tuple[float, float]:

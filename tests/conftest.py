@@ -24,7 +24,7 @@ from clipx.config.schema import RunConfig, ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
 from clipx.training.cost import StepCost, count_step
 from clipx.utils.trust import PERMITTED
-from evaluation.embedding.features import forget_inputs
+from evaluation.embedding import features
 from evaluation.report.figures import Drawing
 from tests.helpers import replicas
 from tests.helpers.folder import write_shards
@@ -124,7 +124,7 @@ def cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     Scenes have 48 images instead of 2,000 for the linear probe of each class set, which take ten seconds to render.
     """
-    forget_inputs()
+    features._inputs.clear()
     monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)
     monkeypatch.setenv("CLIPX_CACHE", str(shared / "cache"))
     monkeypatch.setenv(PERMITTED, "{}")  # what the command line of another test has permitted

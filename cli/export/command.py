@@ -219,24 +219,16 @@ def _write_card(repository: str, licence: str, model: "OpenClipModel", run: Path
     rows = results.read((run / "ema" if averaged else run) / RESULTS)
     complete = [row for row in rows if results.LIMIT not in row.hashes]
     own = [row for row in complete if row.hashes.get("checkpoint") == model.digest[:DIGEST]]
-    parts = [_head(licence), f"# {repository.partition('/')[2]}", _introduction(model)]
+    parts = [
+        f"---\nlicense: {licence}\nlibrary_name: open_clip\npipeline_tag: zero-shot-image-classification\n"
+        "tags:\n- clip\n- clipx\n---",
+        f"# {repository.partition('/')[2]}",
+        f"A contrastive image-text model with the towers of `{model.name}`, trained with clipx and exported for "
+        f"open_clip. Images have {model.inputs.image_size} px, texts {model.inputs.context_length} tokens.",
+    ]
     parts += ["## Training", _training(model, run, averaged), "## Results", _table_of(own)]
     parts += ["## Use", _use(repository, model)]
     return "\n\n".join(parts) + "\n"
-
-
-def _head(licence: str) -> str:
-    return (
-        f"---\nlicense: {licence}\nlibrary_name: open_clip\npipeline_tag: zero-shot-image-classification\n"
-        "tags:\n- clip\n- clipx\n---"
-    )
-
-
-def _introduction(model: "OpenClipModel") -> str:
-    return (
-        f"A contrastive image-text model with the towers of `{model.name}`, trained with clipx and exported for "
-        f"open_clip. Images have {model.inputs.image_size} px, texts {model.inputs.context_length} tokens."
-    )
 
 
 def _training(model: "OpenClipModel", run: Path, averaged: bool) -> str:

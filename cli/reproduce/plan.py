@@ -257,7 +257,6 @@ def _check_until(options: Options, looks: dict[str, Looks]) -> None:
     if options.seeds:
         raise UserError(f"seeds={options.seeds} contradicts until=decided, which adds seeds: use max_seeds=N")
     for name, of_recipe in looks.items():
-        recipe(name)  # raises if it is unknown
         if not claims_of(name):
             raise UserError(f"until=decided: recipe={name} tests no claim; use seeds=N")
         if options.max_seeds is not None and options.max_seeds < min(of_recipe):

@@ -20,7 +20,7 @@ from evaluation.claims.assess import assess
 from evaluation.claims.design import Design
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.table import claims_of
-from evaluation.claims.types import ANY, Claim, Comparison, Outcome
+from evaluation.claims.types import ANY, Comparison, Outcome
 from evaluation.claims.verdict import open_parts, stuck_parts
 from evaluation.runs import reader
 
@@ -70,7 +70,8 @@ class Experiment:
         the same time, the longest run comes first; runs of unknown length are last.
         """
         of_claims = self._arms_of_claims(look)
-        arms = self._arms(look, of_claims)
+        first = {run.arm for run in self.runs if self.first_look(run.arm[0]) == look}  # a recipe's first look: all arms
+        arms = first.union(*of_claims)
         tried = {*self.done.finished, *self.done.failures}
         runs = [run for run in self.runs if run.arm in arms and run.config.seed < look and run.folder not in tried]
         by_arm = self.evidence().runs
@@ -79,11 +80,6 @@ class Experiment:
         costs = [(sum(left[arm] * seconds[arm] for arm in needed), needed) for needed in of_claims]
         cheapest = {arm: min((cost for cost, needed in costs if arm in needed), default=math.inf) for arm in arms}
         return sorted(runs, key=lambda run: (cheapest[run.arm], -seconds[run.arm]))
-
-    def _arms(self, look: int, of_claims: list[set[Arm]]) -> set[Arm]:
-        """Return the arms of a look: all arms at the first look of a recipe, then those of its undecided claims."""
-        first = {run.arm for run in self.runs if self.first_look(run.arm[0]) == look}
-        return first.union(*of_claims)
 
     def _arms_of_claims(self, look: int) -> list[set[Arm]]:
         """Return the arms that each claim with this look needs, with those that they start from or learn from.
@@ -94,14 +90,14 @@ class Experiment:
         found = []
         for (claim, recipe), looks in self.looks.items():
             if look in looks:
-                names = arms_of(claim, recipe) if look == looks[0] else self._undecided_arms(claim, recipe)
+                parts = claim.parts(recipe)
+                if look > looks[0]:
+                    of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]
+                    parts = [part for outcome in of_claim for part in self.open_parts(outcome)]
+                names = {arm for part in parts for arm in part.arms}  # ANY: all arms
                 chosen = [run for arm, run in planned.items() if arm[0] == recipe and {arm[1], ANY} & names]
                 found.append({run.arm for run in with_parents(chosen, list(planned.values())).values()})
         return found
-
-    def _undecided_arms(self, claim: Claim, recipe: str) -> set[str]:
-        of_claim = [o for o in self.outcomes if o.claim is claim and o.recipe == recipe]
-        return {arm for outcome in of_claim for part in self.open_parts(outcome) for arm in part.arms}
 
     def open_parts(self, outcome: Outcome) -> list[Comparison]:
         """Return the undecided parts of an undecided claim that more seeds can decide.
@@ -136,11 +132,6 @@ class Experiment:
     def undecided(self) -> list[Outcome]:
         """The outcomes that are undecided or not run."""
         return [outcome for outcome in self.outcomes if outcome.verdict not in DECIDED]
-
-
-def arms_of(claim: Claim, recipe: str) -> set[str]:
-    """Return the arms of all parts of a claim; they may contain ANY."""
-    return {arm for part in claim.parts(recipe) for arm in part.arms}
 
 
 def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None]) -> str:

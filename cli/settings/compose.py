@@ -416,8 +416,9 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
-        if (choice := messages.unknown_choice(error)) and (group := choice[0]) in GROUPS:
-            messages.check_choice(by_group([choice[1]])[group], choice[1], group)
+        unknown = re.search(r"Could not find '(\w+)/([^']+)'", str(error))  # for example in a recipe's defaults
+        if unknown and unknown[1] in GROUPS:
+            messages.check_choice(by_group([unknown[2]])[unknown[1]], unknown[2], unknown[1])
         refuse_wrong_types(error)
         raise UserError(messages.message_of(error, schema)) from error
 

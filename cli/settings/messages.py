@@ -74,24 +74,20 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
 def wrong_type_in_recipe(key: str, value: Any, reason: str) -> str:
     text = "null" if value is None else str(value)
     declared = settings_of(RunConfig).get(key)
+    if about_value := _about_value(key, text, reason, RunConfig):
+        return about_value
     if declared is None or key == "objective":
         by_name = f"; for one with a name, defaults: [override /{key}: NAME]" if key in ("data", "objective") else ""
-        return _about_value(key, text, reason, RunConfig) or f"{key}={text} must be settings, KEY: VALUE{by_name}"
+        return f"{key}={text} must be settings, KEY: VALUE{by_name}"
     allowed = f"; allowed: {declared.allowed()}" if declared.allowed() else ""
-    return _about_value(key, text, reason, RunConfig) or f"{key}={text} has the wrong type{allowed}"
-
-
-def unknown_choice(error: Exception) -> tuple[str, str] | None:
-    """Return group and name if Hydra's error is about an unknown choice, for example in a recipe's defaults."""
-    found = re.search(r"Could not find '(\w+)/([^']+)'", str(error))
-    return (found[1], found[2]) if found else None
+    return f"{key}={text} has the wrong type{allowed}"
 
 
 def message_of(error: Exception, schema: type) -> str:
     """Return one line for an error of Hydra or OmegaConf, with the nearest settings if it is about an unknown key."""
     message = plain_line(error) + (f": {plain_line(error.__cause__)}" if error.__cause__ else "")
-    about_value = of_value(message, schema)
-    if about_value != message:
+    value = re.match(r"Error merging override [+~]*(\S+?)=(.*?): (.*)", message, re.DOTALL)
+    if value and (about_value := _about_value(*value.groups(), schema)):
         return about_value
     key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
     near = suggest_key(schema, key[1]) if key else ""
@@ -102,15 +98,6 @@ def plain_line(error: BaseException) -> str:
     """Return the error's text in one line, without the lines in which OmegaConf names keys and types."""
     lines = [part.strip() for part in str(error).splitlines() if part.strip()]
     return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))
-
-
-def of_value(message: str, schema: type) -> str:
-    """Rewrite Hydra's message about a value of the wrong type as `key=value must be ...`; keep other messages."""
-    found = re.match(r"Error merging override (\S+?)=(.*?): (.*)", message, re.DOTALL)
-    if not found:
-        return message
-    key, value, reason = found.groups()
-    return _about_value(key.lstrip("+~"), value, reason, schema) or message
 
 
 def _about_value(key: str, value: str, reason: str, schema: type) -> str:

@@ -177,11 +177,9 @@ class SlowClosure(Measure):
     Negative if the line falls with 1/log^2 t, that is, if the gap grows with time.
     """
 
-    after: int = 100  # steps
-
     def read(self, run: Run) -> dict[str, float]:
         """Return {"R^2": value}; {} for a diverged run and with fewer than ten logged steps."""
-        points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > self.after]
+        points = [(1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > 100]
         return {"R^2": signed_r_squared(points)} if len(points) >= 10 and not run.diverged else {}
 
 
@@ -202,14 +200,12 @@ class FinalGap(Measure):
 
 @dataclass(frozen=True)
 class EarlyChange(Measure):
-    """The gap after `steps` steps minus the gap at initialisation."""
-
-    steps: int = 10
+    """The gap after ten steps minus the gap at initialisation."""
 
     def read(self, run: Run) -> dict[str, float]:
         """Return {"change": value}; {} if one of the two gaps was not logged."""
         gap = dict(logged_gaps(run))
-        return {"change": gap[self.steps] - gap[0]} if {0, self.steps} <= set(gap) else {}
+        return {"change": gap[10] - gap[0]} if {0, 10} <= set(gap) else {}
 
 
 def logged_gaps(run: Run) -> list[tuple[int, float]]:

@@ -91,7 +91,7 @@ def adjust(findings: list[Finding]) -> list[Finding]:
     """Return the findings of a claim; a refuted part whose p-value is too large after Holm's method is undecided."""
     parts = len(findings)
     found = []
-    for finding, p in zip(findings, holm([_p_below(finding) for finding in findings]), strict=True):
+    for finding, p in zip(findings, holm([_p_values(finding)[1] for finding in findings]), strict=True):
         if finding.verdict in REFUTED and p > ERROR:
             note = joined(finding.note, f"refuted alone, but not after Holm's adjustment for {parts} parts")
             finding = _with_power(replace(finding, verdict="undecided", note=note), parts)
@@ -109,7 +109,8 @@ def p_value(findings: list[Finding]) -> float | None:
     """
     if all(finding.estimate is None for finding in findings):
         return None
-    return min(max(map(_p_above, findings)), *holm([_p_below(finding) for finding in findings]))
+    above, below = zip(*map(_p_values, findings), strict=True)
+    return min(max(above), *holm([*below]))
 
 
 def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:
@@ -133,13 +134,12 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
-def _p_above(finding: Finding) -> float:
-    """Return the p-value over all looks of "the effect is at most s": times ERROR / error of the look, at most 1."""
-    return 1.0 if finding.estimate is None else min(1.0, finding.estimate.p_above * ERROR / finding.error)
-
-
-def _p_below(finding: Finding) -> float:
-    return 1.0 if finding.estimate is None else min(1.0, finding.estimate.p_below * ERROR / finding.error)
+def _p_values(finding: Finding) -> tuple[float, float]:
+    """Return `p_above` and `p_below` over all looks: times ERROR / error of the look, at most 1."""
+    if finding.estimate is None:
+        return 1.0, 1.0
+    of_look = finding.estimate.p_above, finding.estimate.p_below
+    return min(1.0, of_look[0] * ERROR / finding.error), min(1.0, of_look[1] * ERROR / finding.error)
 
 
 def _with_power(finding: Finding, parts: int = 1) -> Finding:

@@ -289,11 +289,6 @@ def cached_inputs(key: Hashable, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         _inputs[key] = new
 
 
-def forget_inputs() -> None:
-    """Empty the cache of inputs."""
-    _inputs.clear()
-
-
 def _check_finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -> None:
     bad = int((~embedded.isfinite()).any(dim=1).sum())
     if bad:

@@ -80,10 +80,12 @@ def test_a_nan_is_never_a_hit() -> None:
     assert pair_accuracy(torch.full((5, 2, 2), nan)) == 0.0
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
-def test_the_chunk_size_does_not_change_ranks(chunk: int) -> None:
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_the_chunk_size_does_not_change_ranks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     image, text, owner = embeddings(61, 3), embeddings(183, 4), torch.arange(183) // 3
-    whole, chunked = retrieval_ranks(image, text, owner), retrieval_ranks(image, text, owner, chunk)
+    whole = retrieval_ranks(image, text, owner)
+    monkeypatch.setattr("evaluation.metrics.CHUNK", chunk)
+    chunked = retrieval_ranks(image, text, owner)
     assert torch.equal(whole.image_to_text, chunked.image_to_text)
     assert torch.equal(whole.text_to_image, chunked.text_to_image)
 
@@ -128,8 +130,6 @@ def test_the_interval_of_macro_f1_contains_it_also_with_rare_classes() -> None:
 def test_the_bootstrap_is_repeatable_and_uses_the_weights() -> None:
     values = torch.tensor([1.0] * 50 + [0.0] * 50)
     assert bootstrap_interval(values) == bootstrap_interval(values)
-    spread = torch.arange(100) / 99
-    assert bootstrap_interval(spread) != bootstrap_interval(spread, seed=1)
     low, high = bootstrap_interval(values, torch.tensor([9.0] * 50 + [1.0] * 50))
     assert low < 0.9 < high and low > 0.8
 

@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding import features
-from evaluation.embedding.features import Loading, cache_key, cached_inputs, embed, extract, forget_inputs
+from evaluation.embedding.features import Loading, cache_key, cached_inputs, embed, extract
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
 
@@ -80,7 +80,7 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     first = found(whole, twice)
     assert len(decoded) == 4
     torch.testing.assert_close(first[twice], 2 * first[whole])
-    forget_inputs()
+    features._inputs.clear()
     second = found(whole, twice, half)
     assert len(decoded) == 8, "the 4 images must be decoded once more, for `half`"
     torch.testing.assert_close(second[half], first[whole] / 2)
