@@ -7,8 +7,8 @@ nothing was compared because weights or data are missing.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
@@ -19,10 +19,9 @@ from cli.settings.arguments import parse_options
 from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.utils.terminal import stdout_console
-from evaluation.claims.measures import canonical_name
 from evaluation.datasets.files import short_name
 from evaluation.datasets.named import present
-from evaluation.published import COLUMNS, models
+from evaluation.published import PublishedValue, models, published_value
 from evaluation.types import Result
 
 NOTHING_COMPARED = 3  # exit code
@@ -53,12 +52,8 @@ COPIES = {  # data set -> COPY: the published values were measured on clip-bench
     "stl10": "wds_stl10",
     "mscoco": "wds_mscoco_captions",
 }
-# Data sets whose original layout has no test split. Our random split differs from the published one, so a published
-# value anywhere in our 95% interval agrees.
-OTHER_SPLIT = ("caltech101", "eurosat", "sun397")
-
-Numbers = Mapping[tuple[str, str], float]  # (data set, metric) -> value
 Evaluate = Callable[[str, str, list[str]], list[Result]]  # model, task, data sets -> rows
+Compared = tuple[Result, PublishedValue]
 
 
 @dataclass(kw_only=True)
@@ -67,23 +62,6 @@ class Options:
 
     root: str = setting("data", "folder of the data sets")
     out: str = setting("runs/validation", "folder of the results")
-
-
-@dataclass(frozen=True)
-class ValidatedNumber:
-    """A measured number and the published one."""
-
-    model: str
-    dataset: str
-    metric: str
-    measured: float
-    published: float
-    verdict: str  # agrees | differs
-
-    @property
-    def difference(self) -> float:
-        """Measured minus published, in percentage points."""
-        return 100 * (self.measured - self.published)
 
 
 def validate(arguments: list[str]) -> None:
@@ -111,11 +89,10 @@ def validate(arguments: list[str]) -> None:
             encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
         )
 
-    published = {model: published_numbers(model) for model in MODELS}
-    lines = compare_all(published, Path(options.root), fetch_command, run)
-    if not lines:
+    compared = compare_all(MODELS, Path(options.root), fetch_command, run)
+    if not compared:
         sys.exit(NOTHING_COMPARED)
-    if any(line.verdict == "differs" for line in lines):
+    if not all(agrees(*one) for one in compared):
         sys.exit(1)
 
 
@@ -133,89 +110,70 @@ def fetch_command(model: str) -> str:
     return f"`hf download {repository}`"
 
 
-def published_numbers(model: str) -> Numbers:
-    """Return the published numbers of a model on the sets of COPIES: the main metric, or R@1 in both directions."""
-    values = models()[model.removeprefix("open_clip:")].values
-    return {
-        (name, column.metric): values[column.title]
-        for name in COPIES
-        for column in COLUMNS
-        if canonical_name(name) in column.names and not column.metric.endswith(("@5", "@10"))
-    }
+def agrees(row: Result, value: PublishedValue) -> bool:
+    """Return True if a row agrees with the published value: within TOLERANCE, or of our split, in its 95% interval."""
+    of_our_split = row.dataset == value.column.drawn
+    near = abs(value.difference) <= TOLERANCE + ROUNDING
+    return near or (of_our_split and row.low <= value.published <= row.high)
 
 
 def compare_all(
-    published: Mapping[str, Numbers], root: Path, fetch_weights: Callable[[str], str], evaluate: Evaluate
-) -> list[ValidatedNumber]:
+    names: Iterable[str], root: Path, fetch_weights: Callable[[str], str], evaluate: Evaluate
+) -> list[Compared]:
     """Evaluate all models and data sets that are present; print the comparison, then a command for each missing one.
 
+    Compares the main metric of each set, or R@1 in both directions.
+
     Args:
-        published: model -> numbers to compare with.
-        root: folder of the data sets, in their original layout or as CLIP-benchmark's copies.
+        names: `open_clip:NAME/TAG` of each model.
+        root: folder of the data sets, in their original layout or as CLIP-benchmark's copies, which are preferred.
         fetch_weights: returns the command that fetches a model's weights, "" if they are present.
         evaluate: scores a model on data sets.
     """
-    names = dict.fromkeys(name for values in published.values() for name, _ in values)
-    specs = {name: spec for name in names if (spec := _find_dataset(name, root))}
-    missing = [
-        f"{name}: `hf download clip-benchmark/{copy} --repo-type dataset --local-dir {root / copy}`"
-        for name, copy in COPIES.items()
-        if name in names and name not in specs
-    ]
-    numbers: list[ValidatedNumber] = []
-    for model, values in published.items():
-        if command := fetch_weights(model):
-            missing.append(f"{model}: {command}")
+    specs: dict[str, list[str]] = {}  # task -> data sets
+    copies: dict[str, str] = {}  # the name of a copy in result rows, which is that of a link's target -> COPY
+    missing: list[str] = []
+    for name, copy in COPIES.items():
+        found = specs.setdefault("retrieval" if name == "mscoco" else "zeroshot", [])
+        if (root / copy).is_dir():
+            copies[short_name(root / copy)] = copy
+            found.append(f"wds:{root / copy}")
+        elif present(name, root):
+            found.append(f"{name}:{root}")
+        else:
+            command = f"hf download clip-benchmark/{copy} --repo-type dataset --local-dir {root / copy}"
+            missing.append(f"{name}: `{command}`")
+    compared: list[Compared] = []
+    for name in names:
+        if command := fetch_weights(name):
+            missing.append(f"{name}: {command}")
             continue
-        rows = []
-        for task in ("zeroshot", "retrieval"):
-            wanted = dict.fromkeys(name for name, metric in values if ("recall" in metric) == (task == "retrieval"))
-            if present_specs := [specs[name] for name in wanted if name in specs]:
-                rows += evaluate(model, task, present_specs)
-        numbers += _compare(model, values, specs, rows)
-    _show(numbers, missing)
-    return numbers
+        model = models()[name.removeprefix("open_clip:")]
+        for row in (row for task, sets in specs.items() if sets for row in evaluate(name, task, sets)):
+            row = replace(row, dataset=copies.get(row.dataset, row.dataset))
+            value = published_value(row, model)
+            if value is not None and not row.metric.endswith(("@5", "@10")):
+                compared.append((row, value))
+    _show(compared, missing)
+    return compared
 
 
-def _compare(model: str, values: Numbers, specs: Mapping[str, str], rows: list[Result]) -> list[ValidatedNumber]:
-    by_metric = {(row.dataset, row.metric): row for row in rows}
-    numbers = []
-    for (name, metric), value in values.items():
-        kind, _, folder = specs.get(name, "").partition(":")
-        row = by_metric.get((short_name(Path(folder)) if kind == "wds" else kind, metric))
-        if row is not None:
-            other_split = name in OTHER_SPLIT and kind != "wds"
-            agrees = abs(row.value - value) <= TOLERANCE + ROUNDING or (other_split and row.low <= value <= row.high)
-            verdict = "agrees" if agrees else "differs"
-            numbers.append(ValidatedNumber(model, name, metric, row.value, value, verdict))
-    return numbers
-
-
-def _find_dataset(name: str, root: Path) -> str:
-    """Return the data set's spec, preferring CLIP-benchmark's copy; "" if missing."""
-    if (root / COPIES[name]).is_dir():
-        return f"wds:{root / COPIES[name]}"
-    return f"{name}:{root}" if present(name, root) else ""
-
-
-def _show(numbers: list[ValidatedNumber], missing: list[str]) -> None:
+def _show(compared: list[Compared], missing: list[str]) -> None:
     table = Table(box=box.SIMPLE)
     for column in ("model", "data set", "metric", "measured", "published", "difference", "verdict"):
         table.add_column(column, no_wrap=True)
-    for number in numbers:
-        values = (f"{100 * number.measured:.2f}", f"{100 * number.published:.2f}", f"{number.difference:+.2f}")
-        table.add_row(number.model, number.dataset, number.metric, *values, number.verdict)
+    for row, value in compared:
+        numbers = (f"{100 * row.value:.2f}", f"{100 * value.published:.2f}", f"{100 * value.difference:+.2f}")
+        verdict = "agrees" if agrees(row, value) else "differs"
+        table.add_row(value.model.name, row.dataset, row.metric, *numbers, verdict)
     console = stdout_console()
-    if numbers:
+    if compared:
         console.print(table)
     for entry in missing:
         console.print(f"missing: {entry}", markup=False, soft_wrap=True)  # keeps commands whole
-    agreed = sum(number.verdict == "agrees" for number in numbers)
-    summary = (
-        f"{agreed} of {len(numbers)} numbers agree: within {100 * TOLERANCE:.1f} points, or within our 95% interval if "
-        "the test split is our own"
-    )
-    console.print(summary if numbers else "nothing was checked")
+    agreed = sum(agrees(*one) for one in compared)
+    rule = f"within {100 * TOLERANCE:.1f} points, or within our 95% interval if the test split is our own"
+    console.print(f"{agreed} of {len(compared)} numbers agree: {rule}" if compared else "nothing was checked")
 
 
 if __name__ == "__main__":
