@@ -172,7 +172,7 @@ def options() -> dict[str, type]:
         "export": export.Options,
         "reproduce": plan.Options,
         "tune": tune.Options,
-        **{f"data {name}": schema for name, schema in data.OPTIONS.items()},
+        **{f"data {name}": schema for name, (_, schema) in data.COMMANDS.items()},
         **{f"report {name}".rstrip(): schema for name, schema in report.OPTIONS.items()},
     }
 

@@ -451,22 +451,14 @@ def embed(arguments: list[str]) -> None:
     print(f"to train: clipx train recipe=embeddings data.root={options.out} {widths}")
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "index": index,
-    "keywords": keywords,
-    "verify": verify,
-    "make": make,
-    "pull": pull,
-    "prepare": prepare,
-    "embed": embed,
-}
-OPTIONS = {
-    "keywords": KeywordOptions,
-    "verify": VerifyOptions,
-    "make": MakeOptions,
-    "pull": PullOptions,
-    "prepare": PullOptions,
-    "embed": EmbedOptions,
+COMMANDS: dict[str, tuple[Callable[[list[str]], None], type]] = {  # name -> function, its options
+    "index": (index, NoOptions),
+    "keywords": (keywords, KeywordOptions),
+    "verify": (verify, VerifyOptions),
+    "make": (make, MakeOptions),
+    "pull": (pull, PullOptions),
+    "prepare": (prepare, PullOptions),
+    "embed": (embed, EmbedOptions),
 }
 
 
@@ -474,4 +466,5 @@ def data(arguments: list[str]) -> None:
     """Run `clipx data SUBCOMMAND ...`."""
     if not arguments:
         raise UserError(f"`clipx data` needs a command; allowed: {', '.join(COMMANDS)}")
-    lookup(COMMANDS, arguments[0], "clipx data")(arguments[1:])
+    run, _ = lookup(COMMANDS, arguments[0], "clipx data")
+    run(arguments[1:])

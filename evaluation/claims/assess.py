@@ -36,6 +36,7 @@ from evaluation.claims.verdict import (
     share_estimate,
     spread_estimate,
 )
+from evaluation.runs.reader import Run
 from evaluation.statistics import binomial_interval
 
 FEWEST_FAMILIES = 6  # of a sign test with an error of 2.5%: 0.5^6 = 0.016
@@ -176,9 +177,9 @@ class _Part:
         counts = {arm: sum(run.diverged for run in seeds.values()) for arm, seeds in self.arms.items()}
         self.diverged = {arm: number for arm, number in counts.items() if number}  # arm -> number of its seeds
         design = evidence.designs.get(recipe)
-        self.failed_loss = design.failed_loss if design else None
-        self.guarded = design is not None and (design.failed_loss is not None or bool(design.errors))
-        self.failed = {} if self.failed_loss is None else self._failed(self.failed_loss)  # arm -> its failed seeds
+        most = design.failed_loss if design else None
+        self.guarded = design is not None and (most is not None or bool(design.errors))
+        self.failed = {} if most is None else self._failed(most)  # arm -> its failed seeds
         self.note = "; ".join(self._failures())
 
     def _failed(self, most: float) -> dict[str, set[int]]:
@@ -249,12 +250,8 @@ class _Part:
             self.comparison.label, "undecided", seeds, least=self.comparison.least, note=note, blocked=blocked
         )
 
-    def _read(self, arms: dict[str, Seeds], seed: int) -> list[list[dict[str, float]]]:
-        """Return [arm][measure] -> data set -> value for one seed."""
-        return [
-            [self.evidence.read(measure, seeds[seed]) for measure in self.comparison.measures]
-            for seeds in arms.values()
-        ]
+    def _has_numbers(self, run: Run) -> bool:
+        return all(self.evidence.read(measure, run) for measure in self.comparison.measures)
 
     def _trained(self, seeds: Iterable[int]) -> list[int]:
         """Return the seeds of which no run failed, in any arm."""
@@ -263,18 +260,17 @@ class _Part:
 
     def _means(self, seeds: Iterable[int]) -> list[list[tuple[float, ...]]]:
         """Return [seed][arm][measure]: means over the data sets, for the seeds that did not fail."""
-        readings = [self._read(self.arms, seed) for seed in self._trained(seeds)]
         measures = self.comparison.measures
         return [
-            [tuple(m.mean(values) for m, values in zip(measures, of_arm, strict=True)) for of_arm in of_seed]
-            for of_seed in readings
+            [tuple(m.mean(self.evidence.read(m, of_arm[seed])) for m in measures) for of_arm in self.arms.values()]
+            for seed in self._trained(seeds)
         ]
 
     def _seeds_with_numbers(self, arms: dict[str, Seeds]) -> list[int]:
         """Return the seeds in which each of these arms has a number for every measure, or that failed."""
         shared = sorted(set.intersection(*map(set, arms.values())))
         trained = self._trained(shared)
-        return [seed for seed in shared if seed not in trained or all(map(all, self._read(arms, seed)))]
+        return [s for s in shared if s not in trained or all(self._has_numbers(of_arm[s]) for of_arm in arms.values())]
 
     def _blocked(self, without: set[int], look: int) -> str:
         """Return why no look after `look` can judge: a run of one of its seeds has no number; "" if it can.
@@ -285,8 +281,7 @@ class _Part:
         seed = min(without, default=ahead)
         if seed >= ahead:
             return ""
-        runs = [seeds[seed] for seeds in self.arms.values()]
-        lacking = next(run for run in runs if not all(self.evidence.read(m, run) for m in self.comparison.measures))
+        lacking = next(seeds[seed] for seeds in self.arms.values() if not self._has_numbers(seeds[seed]))
         return f"{lacking.path} gives no number"
 
     def _lacking(self, seeds: Sequence[int]) -> str:
@@ -375,9 +370,8 @@ class _Part:
     def _why_no_numbers(self) -> str:
         """Explain why no seed has an effect: a run has no numbers, or the arms share no seed."""
         runs = [run for seeds in self.arms.values() for run in seeds.values()]
-        lacking = [run for run in runs if not all(self.evidence.read(m, run) for m in self.comparison.measures)]
-        if lacking:
-            hint = self.note if lacking[0].diverged else f"clipx eval {lacking[0].path}"
+        if (lacking := next((run for run in runs if not self._has_numbers(run)), None)) is not None:
+            hint = self.note if lacking.diverged else f"clipx eval {lacking.path}"
         else:
             every = sorted(set[int]().union(*self.arms.values()))
             arm, seed = next((arm, seed) for seed in every for arm in self.arms if seed not in self.arms[arm])

@@ -140,7 +140,6 @@ class Search:
     accuracy_of: dict[int, float]  # index in GRID -> validation accuracy
     loss_of: dict[int, float]  # index in GRID -> mean cross-entropy on the validation rows
     best: int  # index in GRID
-    solutions: dict[int, Linear]  # index in GRID -> classifier fitted on the training rows
 
     @property
     def chosen(self) -> float:
@@ -169,7 +168,7 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
             accuracy_of[index] = float((scores.argmax(dim=1) == label).double().mean())
             loss_of[index] = float(F.cross_entropy(scores.double(), label))
         best = min(accuracy_of, key=lambda index: (-accuracy_of[index], loss_of[index]))
-    return Search(accuracy_of, loss_of, best, solved)
+    return Search(accuracy_of, loss_of, best)
 
 
 def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
