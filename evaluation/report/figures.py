@@ -139,6 +139,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
         "font.family": [_font(), "DejaVu Sans"],
         "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
+        "text.hinting": "no_hinting",  # as in the files: the layout is measured with the letters that are drawn
         "text.parse_math": False,  # captions and names may hold a $
     }
     unique = list(dict.fromkeys(labels))
