@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,16 @@ from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from tests.helpers.pairs import random_pairs
 
-ONE_GPU, SEVERAL = re.findall(
-    r"```python\n(.*?)```", (Path(__file__).parent.parent / "docs" / "library.md").read_text(), re.DOTALL
-)
+PAGE = (Path(__file__).parent.parent / "docs" / "library.md").read_text()
+ONE_GPU, SEVERAL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_names_of_the_reference_exist_and_are_documented() -> None:
+    rows = re.findall(r"^\| `((?:clipx|evaluation)\.[\w.]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    named = [(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)]
+    assert ("clipx.api", "compare") in named
+    found = {f"{module}.{name}": getattr(import_module(module), name) for module, name in named}
+    assert [name for name, value in found.items() if not value.__doc__] == []
 
 
 def test_the_loop_on_one_gpu_trains(capsys: pytest.CaptureFixture[str]) -> None:
