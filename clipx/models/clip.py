@@ -47,7 +47,7 @@ class ClipModel(nn.Module):
         self.frozen = tuple(name for name, module in self.named_modules() if module in frozen)
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
-        self.train()  # nothing needs to call it before a step
+        self.train()  # the mode of a step; evaluations restore it
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""

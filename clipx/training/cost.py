@@ -142,7 +142,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     pairs = ceil(train.batch_size / processes)
     micro_batch = ceil(pairs / train.accumulation)
     with torch.device("meta"):  # allocates nothing, however large the towers
-        model = build_model(config, pretrained=False).train().to("meta")  # towers with trained blocks hold weights
+        model = build_model(config, pretrained=False).to("meta")  # towers with trained blocks hold weights
     image_shape, text_shape = model.input_shapes()
     shards = processes if train.parallel == "fsdp" else 1
     with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(shards) as live:

@@ -50,8 +50,6 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     lr = components.learning_rate(progress)
     optimizer.set_lr(state.optimizer, lr)
     state.optimizer.zero_grad()
-    if not components.parallel.wrapped.training:  # only in the first step: evaluations restore the mode
-        components.parallel.wrapped.train()
     # ids, labels and groups stay in CPU memory, so that no step waits for the device to read one
     columns = [batch.sample_id, batch.label, *(() if batch.group is None else (batch.group,))]
     most = -(-components.config.train.batch_size // distributed.world_size())
