@@ -1,6 +1,7 @@
-"""SogCLR, FastCLIP v1 to v3 and DRRho-CLIP against plain loops over floats, step by step."""
+"""SogCLR, FastCLIP v1 to v3, DRRho-CLIP and GloFND against plain loops over floats, step by step."""
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,8 +48,9 @@ class Loops:
             for i, number in enumerate(ids):
                 k = side, number
                 tau = self.tau.setdefault(k, 0.03) if self.individual else TAU
-                D = {j: (s[i][j] if side == "image" else s[j][i]) - s[i][i] for j in range(B) if j != i}
-                e = {j: math.exp(d / tau) / (B - 1) for j, d in D.items()}
+                others = {j: s[i][j] if side == "image" else s[j][i] for j in range(B) if j != i}
+                D = {j: others[j] - s[i][i] for j in self.negatives(k, others, epoch)}
+                e = {j: math.exp(d / tau) / len(D) for j, d in D.items()}
                 g = sum(e.values())
                 self.u[k] = (1 - gamma) * self.u[k] + gamma * g if k in self.u else g
                 d = self.eps + self.u[k]
@@ -63,6 +65,10 @@ class Loops:
                     self.move_tau(k, G, epoch)
         return value, gradient, of_tau
 
+    def negatives(self, k: tuple[str, int], others: dict[int, float], epoch: int) -> list[int]:
+        """Return which of the others, given by their similarities to the anchor k, are its negatives."""
+        return list(others)
+
     def move_tau(self, k: tuple[str, int], G: float, epoch: int) -> None:
         """FastCLIPLossIndividual.local at the commit named in `gamma_of`; its update divides by v, not by sqrt(v)."""
         beta1, beta2 = (0.9, 0.999) if epoch > 0 else (0.0, 0.0)
@@ -73,6 +79,30 @@ class Loops:
         self.tau[k] = max(0.01, min(1.0, self.tau[k] - self.eta * m / (v + 1e-8)))
 
 
+@dataclass
+class GlofndLoops(Loops):
+    """Negatives below a learned threshold: vibalcam/GloFND at bc3ea9c4e7a7554fe336bec1e951d3b41dd6c0a8.
+
+    Its bimodal/src/fast_clip/fnd.py and loss.py (FastCLIPLossGloFND); alpha = 0.4, eta = 0.6, start epoch 1.
+    """
+
+    threshold: dict[tuple[str, int], float] = field(default_factory=dict)
+    left_out: int = 0
+
+    def negatives(self, k: tuple[str, int], others: dict[int, float], epoch: int) -> list[int]:
+        if epoch < 1:
+            return list(others)
+        old = self.threshold.get(k, 1.0)
+        G = 0.4 - sum(x > old for x in others.values()) / len(others)
+        self.m[k], self.v[k] = 0.9 * self.m.get(k, 0.0) + 0.1 * G, 0.98 * self.v.get(k, 0.0) + 0.02 * G**2
+        m, v = self.m[k] / (1 - 0.9 ** (epoch + 1)), self.v[k] / (1 - 0.98 ** (epoch + 1))
+        self.threshold[k] = min(1.0, max(-1.0, old - 0.6 * m / (math.sqrt(v) + 1e-8)))
+        kept = [j for j, x in others.items() if x <= self.threshold[k]]
+        self.left_out += len(others) - len(kept)
+        return kept
+
+
+GLOFND = {"gamma": 0.6, "gamma_decay_epochs": 0, "alpha": 0.4, "eta": 0.6, "start_epoch": 1}
 # name -> term, its settings, loops, (final gamma, number of epochs in which gamma decays)
 CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "sogclr": ("sogclr", {"gamma": 0.7}, Loops(eps=0.0), (0.7, 0)),
@@ -86,6 +116,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "v3 eps": ("fastclip_v3", {"eps": 0.4, "rho": 1.0}, Loops(eps=0.4, rho=1.0), (0.2, EPOCHS // 2)),
     "v3 code": ("fastclip_v3", {"tau_gradient": "code"}, Loops(1e-14, 6.5, of_negatives=2.0), (0.2, EPOCHS // 2)),
     "drrho": ("drrho", {"gamma": 0.5}, Loops(eps=1e-4, rho=11.0), (0.5, EPOCHS)),
+    "glofnd": ("glofnd", GLOFND, GlofndLoops(eps=1e-14), (0.6, 0)),
 }
 
 
@@ -96,7 +127,7 @@ def close(found: Tensor, expected: Tensor) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_six_epochs_match_plain_loops(name: str) -> None:
     term, settings, given, schedule = CASES[name]
-    loops = replace(given, u={}, tau={}, m={}, v={})
+    loops = deepcopy(given)
     objective, table = fresh({term: settings}, N)
     for t in range(EPOCHS):
         image, text = pairs(B, seed=t)
@@ -114,12 +145,14 @@ def test_six_epochs_match_plain_loops(name: str) -> None:
         expected = -of_tau * TAU**2 if objective.learns_temperature else 0.0  # d tau = -tau^2 d scale
         assert batch.scale.grad.item() == pytest.approx(expected, rel=1e-10)
         columns = table.whole()
-        for column, values in (("tau", loops.tau), ("m", loops.m), ("v", loops.v)):
+        threshold = loops.threshold if isinstance(loops, GlofndLoops) else {}
+        for column, values in (("tau", loops.tau), ("m", loops.m), ("v", loops.v), ("lambda", threshold)):
             for (side, k), expected in values.items():
                 assert columns[f"{term}_{column}_{side}"][k].item() == pytest.approx(expected, rel=1e-9)
         for (side, k), u in loops.u.items():
             assert columns[f"{term}_log_u_{side}"][k].item() == pytest.approx(math.log(u), abs=1e-9)
     assert len(loops.u) < 2 * B * EPOCHS, "no sample was visited twice"
+    assert not isinstance(loops, GlofndLoops) or 10 < loops.left_out < 100
 
 
 def test_drrho_takes_gamma_from_the_number_of_epochs() -> None:
