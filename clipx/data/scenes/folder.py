@@ -17,8 +17,9 @@ from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
-from clipx.utils.files import cache_home, content_hash, lock, new_folder
+from clipx.utils.files import cache_home, content_hash, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
+from clipx.utils.lock import turn
 from clipx.utils.terminal import ProgressBar
 
 FORMAT = 1  # to be increased when rendering changes, so that cached data are rendered again
@@ -46,7 +47,8 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
 
     Raises UserError if `root` contains anything else.
     """
-    with lock(str(root.resolve())):  # all ranks of a run call this: one renders, the others wait
+    # all ranks of a run call this, maybe on several machines: one renders, the others wait
+    with turn(root.with_name(f".{root.name}.lock")):
         if _is_finished(root, config):
             return
         if root.parent == cache_home() / "scenes":  # only clipx writes there: remove leftovers of killed processes
