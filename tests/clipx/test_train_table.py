@@ -1,6 +1,5 @@
 """Runs with per-sample columns end in the same table and weights after a resume, also on another number of ranks."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,9 +13,7 @@ from clipx import objectives
 from clipx.config.schema import RunConfig
 from clipx.run.checkpoint import TABLE, checkpoints
 from clipx.run.folder import RunFolder
-from clipx.run.saving import resume
 from clipx.train import fit
-from clipx.training.setup import build_components
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import fit_as_rank, log, prepared, trained, weights
 
@@ -77,32 +74,11 @@ def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, 
             assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
-    """Return settings and folder of a finished run, for tests that only read it."""
-    config = small_config(tmp_path_factory.mktemp("finished"), "finished")
-    return config, trained(config)
-
-
-def test_the_log_has_quantiles_of_every_column(finished: tuple[RunConfig, Path]) -> None:
-    config, run = finished
-    rows = log(run)
+def test_the_log_has_quantiles_of_every_column(tmp_path: Path) -> None:
+    config = small_config(tmp_path, "run")
+    rows = log(trained(config))
     assert set(rows[0]["columns"]) == set(objectives.build(config.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
     assert spread[-1] > spread[0] == 0
     assert rows[1]["columns"]["nuclr_seen"][3] == 1  # two of three batches are seen, so the median is 1
-
-
-def test_a_checkpoint_with_a_corrupt_table_is_skipped(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
-    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "corrupt")
-    os.truncate(checkpoints(run)[-1] / TABLE, 40)
-    components = build_components(config, torch.device("cpu"), SAMPLES, fingerprint(run))
-    notes = resume(components.state, run)
-    assert components.state.step == 3
-    assert f"{TABLE} is corrupt" in notes[0]
-
-
-def fingerprint(run: Path) -> str:
-    data: str = json.loads((checkpoints(run)[0] / "checkpoint.json").read_text())["data"]
-    return data
