@@ -225,21 +225,11 @@ def test_blocks_are_found_in_the_names_of_all_libraries() -> None:
     assert {count: len(blocks(tower)) for count, tower in towers.items()} == {count: count for count in towers}
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        (
-            "precision",
-            "fp16",
-            r"^train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16",
-        ),
-        ("compile", True, r"^train.compile=true does not work with train.parallel=fsdp; allowed: false"),
-    ],
-)
-def test_settings_that_shards_do_not_support_are_refused_in_one_line(key: str, value: object, message: str) -> None:
+@pytest.mark.parametrize(("key", "value"), [("precision", "fp16"), ("compile", True)])
+def test_settings_that_shards_do_not_support_are_refused(key: str, value: object) -> None:
     config = mini_settings(Path())
     setattr(config.train, key, value)
     check_combinations(config)
     config.train.parallel = "fsdp"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=rf"^train.{key}=\w+ does not work with train.parallel=fsdp; allowed: "):
         check_combinations(config)

@@ -79,17 +79,6 @@ def test_tiled_sums_and_gradients_match_stored_logits() -> None:
         assert torch.allclose(a, b, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.usefixtures("one_row")
-def test_an_empty_sum_is_minus_infinity_with_zero_gradients() -> None:
-    image, text = (t.requires_grad_() for t in random_pairs(1, 4))
-    (empty,) = logsumexp(
-        image, text, torch.tensor(5.0, dtype=torch.float64), (Reduction(dim=1, exclude=EXCLUDE_POSITIVES),)
-    )
-    empty.exp().sum().backward()  # type: ignore[no-untyped-call]
-    assert empty.item() == -torch.inf
-    assert image.grad is not None and not image.grad.any()
-
-
 def test_no_tile_exceeds_the_size_limit() -> None:
     image, text = random_pairs(10, 4)
     with pytest.MonkeyPatch.context() as patch:

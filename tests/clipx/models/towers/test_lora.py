@@ -208,14 +208,11 @@ def test_the_forecast_counts_adapters_as_trained_and_all_as_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "text", "message"),
-    [
-        ("timm:test_efficientnet", "small:transformer", "model.image.lora=4: the tower has no linear layers"),
-        ("small:vit", "small:bag", "model.text.lora=4: the tower has no linear layers"),
-    ],
+    ("image", "text", "side"),
+    [("timm:test_efficientnet", "small:transformer", "image"), ("small:vit", "small:bag", "text")],
 )
-def test_a_tower_that_cannot_be_adapted_is_refused(image: str, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_a_tower_that_cannot_be_adapted_is_refused(image: str, text: str, side: str) -> None:
+    with pytest.raises(UserError, match=f"model.{side}.lora=4: the tower has no linear layers"):
         clip.build_model(run(image, text))
 
 
