@@ -9,17 +9,12 @@ import numpy as np
 
 def t_interval(values: list[float]) -> tuple[float, float, float]:
     """Return the mean of at least two independent values, and the ends of its 95% interval (Student's t)."""
-    n, mean = len(values), statistics.fmean(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)  # statistics.variance fails on NaN
-    half = t_quantile(n - 1) * math.sqrt(variance / n)
-    return mean, mean - half, mean + half
-
-
-def t_quantile(degrees: float) -> float:
-    """Return the t for which 95% of Student's distribution is between -t and t."""
     from scipy import stats
 
-    return float(stats.t.ppf(0.975, degrees))
+    n, mean = len(values), statistics.fmean(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)  # statistics.variance fails on NaN
+    half = float(stats.t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
+    return mean, mean - half, mean + half
 
 
 def binomial_interval(hits: int, n: int) -> tuple[float, float]:

@@ -149,16 +149,19 @@ def _published(tower: TowerConfig) -> str | None:
 @torch.no_grad()
 def _check_whole(trained: clip.ClipModel, whole: clip.ClipModel) -> None:
     """Check that both models embed a random image and text alike."""
-    inputs, generator = whole.inputs, torch.Generator().manual_seed(0)
-    given = {
-        "image": torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator),
-        "text": torch.randint(1, 100, (2, inputs.context_length), generator=generator),  # all vocabularies are larger
-    }
-    for side, batch in given.items():
+    for side, batch in _random_pairs(whole.inputs).items():
         tower = trained.frozen_towers.get(side)
         features = batch if tower is None else tower(batch, torch.device("cpu"))
         ours, theirs = (getattr(model, f"encode_{side}") for model in (trained, whole))
         assert torch.allclose(ours(features), theirs(batch), atol=CLOSE), side
+
+
+def _random_pairs(inputs: Inputs) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "image": torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator),
+        "text": torch.randint(1, 100, (2, inputs.context_length), generator=generator),  # all vocabularies are larger
+    }
 
 
 def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None:
@@ -297,14 +300,9 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
 @torch.no_grad()
 def _check_embeddings(model: clip.ClipModel, target: Any, run: Path) -> None:
     """Raise UserError if open_clip's embeddings differ, for example because the run does not normalise."""
-    inputs, generator = model.inputs, torch.Generator().manual_seed(0)
-    image = torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator)
-    text = torch.randint(1, 1000, (2, inputs.context_length), generator=generator)
-    for side, ours, theirs in (
-        ("image", model.encode_image(image), F.normalize(target.encode_image(image), dim=-1)),
-        ("text", model.encode_text(text), F.normalize(target.encode_text(text), dim=-1)),
-    ):
-        difference = float((ours - theirs).abs().max())
+    for side, batch in _random_pairs(model.inputs).items():
+        ours, theirs = (getattr(one, f"encode_{side}")(batch) for one in (model, target))
+        difference = float((ours - F.normalize(theirs, dim=-1)).abs().max())
         if difference > CLOSE:
             raise UserError(
                 f"{run} cannot be exported: open_clip's {side} embeddings, which have unit length, "

@@ -75,17 +75,16 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
         controls = [control for claim in CLAIMS if recipe in claim.recipes for control in claim.controls]
         usual = {run.config.arm: run for run in by_overrides.get(chosen, ())}
         for overrides, same in by_overrides.items():
-            fits = (control.fits(run, usual.get(run.config.arm)) for control in controls for run in same)
-            if overrides != chosen and any(fits):
+            if overrides == chosen:
+                for run in _comparable(recipe, same, designs.get(recipe), left_out):
+                    seeds = found.setdefault(recipe, {}).setdefault(run.config.arm, {})
+                    if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
+                        left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
+            elif any(control.fits(run, usual.get(run.config.arm)) for control in controls for run in same):
                 others.setdefault(recipe, []).extend(_comparable(recipe, same, designs.get(recipe), left_out))
-                continue
-            for run in _comparable(recipe, same, designs.get(recipe), left_out) if overrides == chosen else ():
-                seeds = found.setdefault(recipe, {}).setdefault(run.config.arm, {})
-                if seeds.setdefault(run.seed, run) is not run and recipe in RECIPES:
-                    left_out.append(f"left out, same recipe, arm and seed as {seeds[run.seed].path}: {run.path}")
-            if overrides != chosen and recipe in RECIPES:
-                paths_of_same = [str(run.path) for run in same]
-                left_out.append(f"left out, recipe={recipe} with other settings: {first_names(paths_of_same)}")
+            elif recipe in RECIPES:
+                names = first_names([str(run.path) for run in same])
+                left_out.append(f"left out, recipe={recipe} with other settings: {names}")
     if unknown := sorted({claim for run in runs for claim in run.config.claims} - KNOWN):
         left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg")) if not svg.is_symlink()]

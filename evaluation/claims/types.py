@@ -261,10 +261,10 @@ def unrelated_over_arms(
     return Comparison(label, arms, (x, y), lambda v: -abs(_rank_correlation(v)), -most, kind="rank", families=families)
 
 
-def less_variable(stable: str, other: str, measure: Measure, label: str) -> Comparison:
-    """Effect: log(spread of `other` / spread of `stable`)^2, both over the seeds; must exceed 0."""
+def less_variable(stable: str, other: str, measure: Measure, label: str, least: float = 0.0) -> Comparison:
+    """Effect: log(spread of `other` / spread of `stable`)^2, both over the seeds; must exceed `least`."""
     label = f"log squared ratio of spreads {other} / {stable}, {label}"
-    return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], 0.0, "spread")
+    return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], least, "spread")
 
 
 def _rank_correlation(values: Values) -> float:

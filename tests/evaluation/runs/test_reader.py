@@ -13,7 +13,7 @@ from clipx.utils.terminal import duration
 from evaluation.runs.description import describe, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find, other_data_note, read
-from evaluation.statistics import t_interval, t_quantile
+from evaluation.statistics import t_interval
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
 from tests.helpers.synthetic import run, write
 
@@ -177,12 +177,6 @@ def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: 
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
     assert metric.row.low == metric.row.high == pytest.approx(0.275)
     assert metric.standing == "not different"
-
-
-def test_t_quantile_agrees_with_printed_tables() -> None:
-    table = {1: 12.706204736, 2: 4.302652730, 3: 3.182446305, 4: 2.776445105, 9: 2.262157163, 30: 2.042272456}
-    for degrees, expected in table.items():
-        assert t_quantile(degrees) == pytest.approx(expected, rel=1e-9)
 
 
 def test_t_interval_agrees_with_the_formula() -> None:
