@@ -156,7 +156,7 @@ class SpreadOfMean(Measure):
     per_class: tuple[str, ...] = ()  # data sets on which the mean per-class accuracy replaces top-1
 
     def read(self, run: Run) -> dict[str, float]:
-        """Return {"spread": value}; {} without an artifact of the task zeroshot_draws."""
+        """Return {"spread over DATA SETS": value}; {} without an artifact of the task zeroshot_draws."""
         by_dataset = {
             canonical_name(dataset): artifact
             for dataset, artifact in run.artifacts_of("zeroshot_draws")
@@ -167,7 +167,7 @@ class SpreadOfMean(Measure):
             for dataset, artifact in by_dataset.items()
         ]
         means = [statistics.fmean(of_draw) for of_draw in zip(*scores, strict=True)]
-        return {"spread": statistics.stdev(means)} if means else {}
+        return {f"spread over {', '.join(sorted(by_dataset))}": statistics.stdev(means)} if means else {}
 
 
 @dataclass(frozen=True)

@@ -239,12 +239,18 @@ def test_the_spread_over_draws_is_the_spread_of_the_mean_over_data_sets() -> Non
     up, down = [0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3, 0.2, 0.1]
     one = run("wpse_mini", "imq", 0, {})
     opposite = replace(one, artifacts=draws("a", up) | draws("b", down))
-    assert SpreadOfMean().read(opposite)["spread"] == pytest.approx(0.0), "the draws of two data sets cancel"
+    assert SpreadOfMean().read(opposite) == {"spread over a, b": pytest.approx(0.0)}, (
+        "the draws of two data sets cancel"
+    )
     alike = replace(one, artifacts=draws("a", up) | draws("b", up) | draws("b, prompts simple", down))
-    assert SpreadOfMean().read(alike)["spread"] == pytest.approx(statistics.stdev(up))
+    assert SpreadOfMean().read(alike) == {"spread over a, b": pytest.approx(statistics.stdev(up))}
     per_class = replace(one, artifacts=draws("wds_vtab-pets", [0.7] * 5, up))
-    assert SpreadOfMean(("pets",)).read(per_class)["spread"] == pytest.approx(statistics.stdev(up))
+    assert SpreadOfMean(("pets",)).read(per_class) == {"spread over pets": pytest.approx(statistics.stdev(up))}
     assert SpreadOfMean().read(one) == {}
+    sets = [draws("a", up) | draws("b", down)] * 2 + [draws("a", up)]
+    runs = [replace(run("wpse_mini", "imq", seed, {}), artifacts=found) for seed, found in enumerate(sets)]
+    part = outcome("5.5", "wpse_mini", runs).findings[1]
+    assert part.verdict == "undecided" and "lacks spread over a, which other runs have" in part.note
 
 
 def test_the_last_of_repeated_evaluations_counts() -> None:
