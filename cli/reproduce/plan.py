@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from cli.settings.arguments import key_of, split_given, take_options
-from cli.settings.compose import compose_run, text_of
+from cli.settings.compose import compose_run, texts_of
 from cli.settings.recipes import recipe
 from clipx.config.presets import DATA
 from clipx.config.schema import RunConfig
@@ -117,7 +117,7 @@ def make_plan(arguments: list[str]) -> Plan:
     roots, settings = split_given(others, DATA)
     _check(options, settings)
     data_roots = _data_roots(options.recipe, roots, settings)
-    folder = Path(next((text_of(s) for s in settings if s.startswith("runs=")), "runs"))
+    folder = Path(next(iter(texts_of(settings, "runs")), "runs"))
     names = [name for name in options.recipe if not options.arms or {*options.arms} & {*recipe(name).arms}]
     looks = {name: _looks(options.looks, folder, name) for name in names}
     if options.until:

@@ -63,7 +63,6 @@ from clipx.utils.registry import lookup
 from clipx.utils.trust import is_permitted, permit, refuse_new_root, starts_program
 
 _stored: dict[str, Recipe | str] = {}  # what Hydra's store has held: recipe name -> recipe; "" -> the presets
-Arms = dict[str, list[str]]  # name -> overrides
 UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
 CHOICES = ("arm", "data", "objective")  # only their values are in the name, not their keys
@@ -83,18 +82,18 @@ def run_command(
     """
     messages.refuse_options(arguments)
     given, options = _split_options(arguments)
-    overrides, from_arm, arms = _expand(_quoted(given))
+    overrides, from_arm = _expand(_quoted(given))
     sys.argv = ["clipx train", *overrides, *options]
     _register(overrides)
     is_sweep = bool({"-m", "--multirun"} & set(options))
     if not any(option.startswith(("--hydra-help", "--info", "-i")) for option in options):
         _check_overrides(overrides)
         if is_sweep:
-            _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm, arms), check)
+            _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm), check)
         else:
             _refuse_several(_parse(overrides))
         if not is_sweep and shows_config(options):
-            print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm, arms))), end="")
+            print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm))), end="")
             return
 
     failures, system_errors = list[tuple[str, UserError | Fault]](), list[OSError]()
@@ -104,7 +103,7 @@ def run_command(
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
         where = ""
         try:
-            of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm, arms)
+            of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm)
             if is_sweep:
                 where = f"{of_run.name}/s{of_run.seed}: "
                 print(f"run {HydraConfig.get().job.num + 1}: {of_run.name}/s{of_run.seed}", file=sys.stderr, flush=True)
@@ -163,15 +162,15 @@ def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def compose_run(overrides: list[str]) -> RunConfig:
     """Compose the config of one run. Raises UserError: invalid overrides, or several values for a key."""
-    overrides, from_arm, arms = _expand(_quoted(overrides))
+    overrides, from_arm = _expand(_quoted(overrides))
     _register(overrides)
     _check_overrides(overrides)
     _refuse_several(_parse(overrides))
-    return _typed(overrides, from_arm, arms)
+    return _typed(overrides, from_arm)
 
 
-def _typed(overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
-    """Compose the config of one run from checked overrides; `from_arm`, `arms`: as `_expand`."""
+def _typed(overrides: list[str], from_arm: set[str]) -> RunConfig:
+    """Compose the config of one run from checked overrides; `from_arm`: as `_expand`."""
 
     def composed() -> DictConfig:
         groups, terms, values = _split_overrides(overrides)
@@ -181,7 +180,7 @@ def _typed(overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunCo
         ConfigLoaderImpl._apply_overrides_to_config(_parse(values), config)
         return config
 
-    return _to_run_config(_translate_errors(composed), overrides, from_arm, arms)
+    return _to_run_config(_translate_errors(composed), overrides, from_arm)
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
@@ -216,19 +215,22 @@ def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
     """
     runs, overrides = split_positional(arguments)
     overrides = _quoted(overrides)
-    for override in _parse([o for o in overrides if key_of(o) == "checkpoint"]):
-        value = override.value()
-        value = getattr(value, "list", value)  # checkpoint=a,b
-        found = value if isinstance(value, list) else [value]
-        runs += [str(getattr(run, "text", run)) for run in found if run is not None]  # `text` of a quoted string
+    runs += texts_of(overrides, "checkpoint")
     return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), runs
 
 
-def text_of(override: str) -> str:
-    """Return the value of `key=value` without quotes. Raises UserError: the override has another form."""
-    (parsed,) = _parse([override])
-    value = parsed.value()
-    return str(getattr(value, "text", value))  # `text` of a quoted string
+def texts_of(overrides: list[str], *keys: str) -> list[str]:
+    """Return the values of these keys without quotes; all entries of lists, and of several values such as a,b.
+
+    Raises UserError: an override of these keys is not of the form key=value.
+    """
+    found = []
+    for override in _parse(_quoted([o for o in overrides if key_of(o) in keys])):
+        value = override.value()
+        value = getattr(value, "list", value)
+        values = value if isinstance(value, list) else [value]
+        found += [str(getattr(one, "text", one)) for one in values if one is not None]  # `text` of a quoted string
+    return found
 
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
@@ -290,11 +292,8 @@ def _needed_recipes(overrides: list[str]) -> dict[str, Recipe]:
     return found
 
 
-def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
-    """Return all arguments in Hydra's form, the keys that arm=NAME sets, and the recipe's arms; load the plug-ins.
-
-    The arms are None if the arguments do not name one known recipe.
-    """
+def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Return all arguments in Hydra's form, and the keys that arm=NAME sets; load the plug-ins."""
     load_plugins(permitted_plugins(arguments))  # first, because a plug-in may add recipes
     chosen = _choices([a for a in arguments if "=" in a]).get("recipe", "")
     found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
@@ -308,7 +307,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str], Arms | None]:
         load_plugins_of_file(found.plugins)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
-    return [prefixed[a] for a in given], set(map(key_of, from_arm)), found.arms if found else None
+    return [prefixed[a] for a in given], set(map(key_of, from_arm))
 
 
 def _quoted(overrides: list[str]) -> list[str]:
@@ -370,8 +369,8 @@ def _check_overrides(overrides: list[str]) -> None:
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
 
-def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str], arms: Arms | None) -> RunConfig:
-    """Fill in recipe and name, check the values, and return the typed config; `from_arm`, `arms`: as `_expand`."""
+def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
+    """Fill in recipe and name, check the values, and return the typed config; `from_arm`: as `_expand`."""
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     typed = [o for o in overrides if key_of(o) not in from_arm]
     if OmegaConf.is_missing(with_names, "name"):
@@ -383,32 +382,21 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
             messages.refuse_missing(with_names, chosen)
         raise
     config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
-    permit("programs", _typed_programs(typed))
-    permit("programs", [text_of(o) for o in typed if key_of(o) == NOTIFY])
+    permit("programs", [url for url in texts_of(typed, "data.urls", "data.root") if starts_program(url)])
+    permit("programs", texts_of(typed, NOTIFY))
     if config.log.notify and not is_permitted("programs", config.log.notify):
         raise UserError(f"{NOTIFY}={config.log.notify} starts a program: it may only be set on the command line")
-    permit("roots", [text_of(o) for o in typed if key_of(o) == "data.root"])
+    permit("roots", texts_of(typed, "data.root"))
     refuse_new_root(config.data.source, config.data.root)
     load_plugins_of_file(config.plugins)
     check(config)
     check_combinations(config)
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):
         if name and name.startswith(ARM_PREFIX):
-            known = recipe(config.recipe).arms if arms is None else arms
-            if not known:
+            if not (known := recipe(config.recipe).arms):
                 raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
             lookup(known, name.removeprefix(ARM_PREFIX), f"model.{key}={ARM_PREFIX}NAME: NAME")
     return config
-
-
-def _typed_programs(overrides: list[str]) -> list[str]:
-    """Return the URLs of the command line that start a program."""
-    found = []
-    for override in _parse([o for o in overrides if key_of(o) in ("data.urls", "data.root")]):
-        value = override.value()
-        values = value if isinstance(value, list) else [value]
-        found += [text for one in values if starts_program(text := str(getattr(one, "text", one)))]
-    return found
 
 
 def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:

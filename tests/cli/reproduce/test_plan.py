@@ -38,9 +38,9 @@ def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
 
 
 def test_several_recipes_share_one_report() -> None:
-    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=elsewhere"])
-    assert ["recipe=gap_init_mini", "seed=0", "runs=elsewhere"] in plan.overrides
-    assert plan.out == Path("elsewhere/gap_mini+gap_init_mini-report")
+    plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=für mich"])  # needs no quotes
+    assert ["recipe=gap_init_mini", "seed=0", "runs=für mich"] in plan.overrides
+    assert plan.out == Path("für mich/gap_mini+gap_init_mini-report")
 
 
 def test_recipes_on_several_data_sets_take_their_folders_by_name() -> None:
