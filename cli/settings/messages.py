@@ -87,7 +87,7 @@ def message_of(error: Exception, schema: type) -> str:
     """Return one line for an error of Hydra or OmegaConf, with the nearest settings if it is about an unknown key."""
     message = plain_line(error) + (f": {plain_line(error.__cause__)}" if error.__cause__ else "")
     value = re.match(r"Error merging override [+~]*(\S+?)=(.*?): (.*)", message, re.DOTALL)
-    if value and (about_value := _about_value(*value.groups(), schema)):
+    if value and (about_value := _about_value(value[1], value[2], value[3], schema)):
         return about_value
     key = re.search(r"full_key: (\S+)", f"{error}\n{error.__cause__}")
     near = suggest_key(schema, key[1]) if key else ""

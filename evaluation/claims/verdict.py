@@ -109,8 +109,8 @@ def p_value(findings: list[Finding]) -> float | None:
     """
     if all(finding.estimate is None for finding in findings):
         return None
-    above, below = zip(*map(_p_values, findings), strict=True)
-    return min(max(above), *holm([*below]))
+    both = [_p_values(finding) for finding in findings]
+    return min(max(above for above, _ in both), *holm([below for _, below in both]))
 
 
 def survives_holm(outcomes: Sequence[Outcome]) -> dict[str, bool]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL.Image import Image
+from safetensors.torch import load_file
 from torch import Tensor
 
 from clipx.errors import UserError
@@ -106,7 +107,6 @@ def test_a_cache_file_that_another_process_removes_while_it_is_read_is_replaced(
     dataset = open_dataset(fakes.captioned(tmp_path / "set"))
     before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
     (file,) = (tmp_path / "features").iterdir()
-    load_file = features.load_file
 
     def removed(path: Path) -> dict[str, Tensor]:
         path.unlink()
