@@ -177,18 +177,14 @@ def _check(number: int) -> ShardReport:
             image_data, text_data = shards.read(i, image), shards.read(i, text)
             report.size += len(image_data) + len(text_data)
             decode(image_data)
-            _check_text(text, text_data)
+            if text != "cls":
+                for caption in captions.all_from_member(text, text_data):
+                    captions.stripped(caption)
+            elif not text_data.strip().isdigit():
+                raise BadSample(".cls is not a number")
         except BadSample as error:
             report.damage[shards.where(i)] = str(error)
     return report
-
-
-def _check_text(column: str, data: bytes) -> None:
-    if column != "cls":
-        for caption in captions.all_from_member(column, data):
-            captions.stripped(caption)
-    elif not data.strip().isdigit():
-        raise BadSample(".cls is not a number")
 
 
 @dataclass(frozen=True)
@@ -407,8 +403,8 @@ class EmbedOptions:
 def embed(arguments: list[str]) -> None:
     """Run `clipx data embed recipe=R out=FOLDER`: embed all pairs of a run's data, one row for each caption.
 
-    The folder has clip-retrieval's layout, which data=embeddings reads. If the command is stopped, it goes on where it
-    stopped, because the features of the frozen towers are kept (clipx.data.features).
+    The folder has clip-retrieval's layout, which data=embeddings reads. After a stop, the same command continues: the
+    features of the frozen towers are kept (clipx.data.features).
     """
     from cli.settings.compose import compose_run
     from clipx.data.loading.cache import open_captions

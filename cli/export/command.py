@@ -261,16 +261,12 @@ def _initial(config: RunConfig) -> str:
     if config.model.init:
         return f"of another run, {Path(config.model.init).name}"
     sides = {"image": config.model.image.pretrained, "text": config.model.text.pretrained}
-    named = {side: weights for side, weights in sides.items() if weights}
-    if not named:
-        return "random"
-    return ", ".join(f"{side} {_without_folder(weights)}" for side, weights in named.items())
-
-
-def _without_folder(weights: str) -> str:
-    """Return the name of a local file or folder; a published tag or a name on the hub as it is."""
-    path = Path(weights)
-    return path.name if path.exists() or path.is_absolute() else weights
+    named = []
+    for side, weights in sides.items():
+        if weights:  # a local file or folder, a published tag, or a name on the hub
+            path = Path(weights)
+            named.append(f"{side} {path.name if path.exists() or path.is_absolute() else weights}")
+    return ", ".join(named) or "random"
 
 
 def _commit(run: reader.Run) -> str:

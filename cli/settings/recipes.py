@@ -238,7 +238,9 @@ def recipe(name: str) -> Recipe:
     path = lookup(recipes(), name, "recipe")
     found = load_recipe(path)
     if _checked.get(name) is not found:
-        _check_recipe(name, path, found.settings)
+        for key, _ in _values(found.settings):
+            if near := suggest_key(RunConfig, key):
+                raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
         _checked[name] = found
     return found
 
@@ -289,13 +291,6 @@ def objectives(chosen: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
 def by_group(chosen: list[str]) -> dict[str, Mapping[str, Any]]:
     """Return group -> name -> content; `chosen`: as for `objectives`."""
     return dict(zip(GROUPS, (recipes(), data_sets(), objectives(chosen)), strict=True))
-
-
-def _check_recipe(name: str, path: Path, settings: DictConfig) -> None:
-    """Raise UserError if a key of a recipe is not a setting; the message names the key and the file."""
-    for key, _ in _values(settings):
-        if near := suggest_key(RunConfig, key):
-            raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
 
 
 def refuse_wrong_types(error: Exception) -> None:

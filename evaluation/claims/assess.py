@@ -120,9 +120,10 @@ def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Find
 
 
 def _reverses(findings: list[Finding], control: list[Finding]) -> bool:
-    """Return True if a control reverses a verdict.
+    """Return True if a control reverses the verdict on a claim.
 
-    It refutes a part of a claim that holds; or it refutes no part of a refuted claim, and one of them holds instead.
+    If the claim holds: the control refutes one of its parts. If the claim is refuted: the control refutes none of its
+    parts, and one of the refuted parts holds.
     """
     if all(finding.verdict == "holds" for finding in findings):
         return any(finding.verdict in REFUTED for finding in control)

@@ -20,7 +20,7 @@ from evaluation.claims.types import Claim
 
 LOOKS = (3, 5, 8)  # default numbers of seeds of a new design
 LOOKS_WITHOUT_DESIGN = (3, 5, 8, 12, 20)  # of runs whose seeds came before a design
-REPLICATION = range(100, 108)  # seeds that replicate verdicts; those below decide them, from 1000 on they tune
+REPLICATION = range(100, 108)  # seeds of a replication; smaller seeds decide verdicts, those from 1000 on tune settings
 ERROR = 0.025  # rate of false verdicts in one direction, over all looks together
 FOLDER = "designs"  # in the folder of the runs; one file per recipe
 
