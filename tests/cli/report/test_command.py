@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def printed(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_report_of_one_run_ends_with_the_command_of_one_to_compare(
     objective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"objective": {objective: {}}}
+    settings: dict[str, Any] = {"objective": {objective: {}}}
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "", 4, {}, [{"step": 1, "loss": 1.0}], settings))
     line = printed(tmp_path, capsys)
     command = line.removeprefix("to compare: ").partition(",")[0]
