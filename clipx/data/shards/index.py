@@ -291,6 +291,7 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     key_bytes = sum(map(len, keys))
     in_damage = (NAME_IN_DAMAGE.match(line) for line in damage)
     named = sorted({key for name in in_damage if name and (key := _key_of(Member(name[1], 0, 0))) in groups})
+    # the sample in which the shard is cut does not count as whole
     in_part = {_key_of(Member(line.partition(tar.CUT[0])[2], 0, 0)) for line in damage}
     whole = len(keys) - len(in_part & groups.keys())
     damage = [f"{line} after {whole} samples" if any(cut in line for cut in tar.CUT) else line for line in damage]
