@@ -149,11 +149,12 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
 @torch.enable_grad()
 def _freeze_unused(image: ImageTower) -> None:
     """Freeze the parameters on which the tokens do not depend, such as a norm of pooled features: DDP waits for all."""
-    size, parameters = image.inputs.image_size, [p for p in image.module.parameters() if p.requires_grad]
-    tokens = image.module.eval()(torch.zeros(1, 3, size, size))
-    gradients = torch.autograd.grad(tokens.points.sum() + tokens.weights.sum(), parameters, allow_unused=True)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.requires_grad_(gradient is not None)
+    size = image.inputs.image_size
+    sets = image.module.eval()(torch.zeros(1, 3, size, size))
+    (sets.points.sum() + sets.weights.sum()).backward()
+    for parameter in image.module.parameters():
+        parameter.requires_grad_(parameter.grad is not None)
+        parameter.grad = None
     image.module.train()
 
 

@@ -38,8 +38,8 @@ class StopMonitor:
     def reason(self, step: int) -> str:
         """Return why all ranks must stop after this step, or "" to continue.
 
-        A signal may reach only one rank, and clocks differ. Several ranks therefore exchange two numbers, and each takes
-        the largest: a code for the reason, and the seconds of a step. From these follows when they ask again.
+        A signal may reach only one rank, and clocks differ. Several ranks therefore take the maximum of two numbers: a
+        code for the reason, and the seconds of a step, from which follows when they ask again.
         """
         now = time.monotonic()
         late = self.max_minutes is not None and now - self.started >= 60 * self.max_minutes
