@@ -269,13 +269,8 @@ def command(published: Published, urls: Path, root: Path, options: MakeOptions) 
         *("--url_list", str(urls), "--input_format", "tsv" if published.columns else "parquet"),
         *("--url_col", "url", "--caption_col", published.caption),
         *("--output_format", "webdataset", "--output_folder", str(root / published.split)),
-        *(
-            "--number_sample_per_shard",
-            "10000",
-            "--image_size",
-            str(options.size or published.size),
-            *published.options,
-        ),
+        *("--number_sample_per_shard", "10000"),
+        *("--image_size", str(options.size or published.size), *published.options),
         *("--processes_count", str(processes), "--thread_count", str(options.threads)),
     ]
 

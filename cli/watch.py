@@ -74,7 +74,7 @@ class _Looks:
             rows, age = self._rows(run)
             state = _state(run, rows, age)
             running = running or state == RUNNING
-            lines.append([_name(run), *_cells(rows), state])
+            lines.append([f"{run.parent.name}/{run.name}", *_cells(rows), state])
         return _table(lines), running
 
     def _rows(self, run: Path) -> tuple[list[dict[str, Any]], float]:
@@ -96,10 +96,6 @@ def _table(lines: list[list[str]]) -> Table:
     for line in lines:
         table.add_row(*(Text(line[k]) for k in kept))
     return table
-
-
-def _name(run: Path) -> str:
-    return f"{run.parent.name}/{run.name}"
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[str]:

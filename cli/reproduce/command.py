@@ -114,8 +114,8 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
         benchmarks = {} if tried.stopped else _run_benchmarks(configs)
-        with_claims = [path for path in plan.claims_folders if any(path.rglob("claims.json"))]
-        _report([*reportable, *with_claims], configs, plan)
+        of_programs = [plan.runs / name for name in ("theory", "missing_objects", "bench")]  # with a claims.json each
+        _report([*reportable, *(path for path in of_programs if any(path.rglob("claims.json")))], configs, plan)
         if plan.options.scale:
             _report_ladders(reportable, plan)
     if ending:

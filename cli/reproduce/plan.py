@@ -102,11 +102,6 @@ class Plan:
         """The folder of the report."""
         return Path(self.options.out or self.runs / f"{'+'.join(self.options.recipe)}-report")
 
-    @property
-    def claims_folders(self) -> list[Path]:
-        """The folders in which other commands write a claims.json."""
-        return [self.runs / name for name in ("theory", "missing_objects", "bench")]
-
 
 def make_plan(arguments: list[str]) -> Plan:
     """Parse the arguments of `clipx reproduce`; all other arguments are settings of every run.

@@ -128,11 +128,6 @@ class Experiment:
         """Return the finished runs with the designs."""
         return collect_evidence(list(self._read.values()), [], self.designs)
 
-    @property
-    def undecided(self) -> list[Outcome]:
-        """The outcomes that are undecided or not run."""
-        return [outcome for outcome in self.outcomes if outcome.verdict not in DECIDED]
-
 
 def run_looks(experiment: Experiment, run_all: RunAll, log: Callable[[str], None]) -> str:
     """Train look by look until all claims are decided, or seeds or hours are spent. Return a line on the outcome.
@@ -167,7 +162,8 @@ def _arms_by_recipe(runs: list[PlannedRun]) -> str:
 
 def _state(experiment: Experiment) -> str:
     """Return `until=decided: 2 of 3 claims are decided (1.4 at 3 seeds, 1.5 at 5 seeds); undecided: 1.6`."""
-    outcomes, undecided = experiment.outcomes, experiment.undecided
+    outcomes = experiment.outcomes
+    undecided = [outcome for outcome in outcomes if outcome.verdict not in DECIDED]
     ids = [outcome.claim.id for outcome in outcomes]
 
     def name(claim: str, recipe: str) -> str:

@@ -38,7 +38,7 @@ from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
 INPUT_CACHE = 512 * 2**20  # bytes of preprocessed images and tokens that a process keeps; larger sets are not kept
-Pixels = tuple[Tensor | None, UserError | Fault | None]  # (image or batch of images, None), or (None, error)
+Pixels = Tensor | UserError | Fault  # an image or a batch of images, or why it cannot be read
 
 
 _inputs: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # the cache of inputs, least recently used first
@@ -309,15 +309,14 @@ class _Preprocessed(Dataset[Pixels]):
 
     def __getitem__(self, index: int) -> Pixels:
         try:
-            return self.preprocess(self.images[self.rows[index]]), None
+            return self.preprocess(self.images[self.rows[index]])
         except (UserError, Fault) as error:  # if it were raised here, the loader would add a traceback to the message
-            return None, error
+            return error
 
 
 def _collate(samples: list[Pixels]) -> Pixels:
-    problem = next((problem for _, problem in samples if problem), None)
-    pixels = [image for image, _ in samples if image is not None]
-    return (None, problem) if problem else (torch.stack(pixels), None)
+    errors = [one for one in samples if not isinstance(one, Tensor)]
+    return errors[0] if errors else torch.stack([one for one in samples if isinstance(one, Tensor)])
 
 
 def _image_batches(
@@ -335,10 +334,9 @@ def _image_batches(
         worker_init_fn=start_worker,
         generator=torch.Generator(),
     )
-    for batch, problem in loader:
-        if problem:
-            raise problem
-        assert batch is not None
+    for batch in loader:
+        if not isinstance(batch, Tensor):
+            raise batch
         yield batch
 
 

@@ -9,11 +9,8 @@ from evaluation.claims.measures import PER_CLASS, PER_CLASS_BEFORE, PER_CLASS_PR
 from evaluation.claims.types import Claim, below, more, more_or_diverged
 
 RECIPES = ("wpse_cc3m", "wpse_cc12m", "wpse_photos", "wpse_mini")
-BEFORE = (
-    "wpse_cc3m",
-    "wpse_cc12m",
-    "wpse_mini",
-)  # recipes that train the towers, so that features before the projection differ
+# recipes that train the towers, so that features before the projection differ
+BEFORE = ("wpse_cc3m", "wpse_cc12m", "wpse_mini")
 KERNELS = ("gaussian", "imq")
 # recipe -> the arm that uses the same kernel as the arms positive_weights and nonlinear
 SAME_KERNEL = {"wpse_cc3m": "imq", "wpse_cc12m": "gaussian", "wpse_photos": "imq", "wpse_mini": "imq"}

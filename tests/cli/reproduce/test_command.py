@@ -97,7 +97,7 @@ def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch:
     for _ in range(2):
         assert _run_benchmarks(composed(plan.overrides)) == {}
     assert called == ["nuclr", "wpse"]
-    assert (tmp_path / "bench" / "nuclr" / "claims.json").exists() and tmp_path / "bench" in plan.claims_folders
+    assert (tmp_path / "bench" / "nuclr" / "claims.json").exists()
 
 
 def test_a_failed_benchmark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
