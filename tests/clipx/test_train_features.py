@@ -11,11 +11,14 @@ from typing import Any, cast
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from clipx.config.schema import ImageTowerConfig, RunConfig, TextTowerConfig
 from clipx.data.loading import cache
 from clipx.data.loading.loader import open_loader
+from clipx.data.preprocess.images import decode
 from clipx.data.preprocess.tokenizer import build_tokenizer
+from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.models import clip, frozen
@@ -76,6 +79,55 @@ def test_features_equal_those_of_the_tower_for_the_same_captions(tmp_path: Path,
         for side in ("image", "text"):
             features, expected = getattr(stored, side), towers[side](getattr(of_pixels, side), torch.device("cpu"))
             assert torch.allclose(features, expected, rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
+
+
+class InBlocks(nn.Module):
+    """A frozen body that computes its outputs in the blocks in which they were stored."""
+
+    def __init__(self, outputs: dict[bytes, Tensor]) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.stack([self.outputs[one.contiguous().numpy().tobytes()] for one in inputs])
+
+
+def blocks_of(config: RunConfig) -> dict[str, InBlocks]:
+    """Return live bodies that embed the distinct images, preprocessed as in evaluation, and captions in one block."""
+    pairs, towers, cpu = open_pair_source(config.data), frozen_towers(config), torch.device("cpu")
+    transform, tokenizer = evaluation_transform(towers["image"].inputs), build_tokenizer(towers["text"].inputs)
+    images = dict.fromkeys(pairs.image(i) for i in range(len(pairs)))
+    of_image = dict(zip(images, towers["image"](torch.stack([transform(decode(i)) for i in images]), cpu), strict=True))
+    tokens = tokenizer([caption for i in range(len(pairs)) for caption in pairs.captions(i)])
+    of_text = dict(zip((one.numpy().tobytes() for one in tokens), towers["text"](tokens, cpu), strict=True))
+    pixels = {
+        image.contiguous().numpy().tobytes(): of_image[pairs.image(int(i))]
+        for batch in batches(live(config))
+        for i, image in zip(batch.sample_id, batch.image, strict=True)
+    }
+    return {"image": InBlocks(pixels), "text": InBlocks(of_text)}
+
+
+def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_on_features(tmp_path, samples=1600)  # 200 steps
+    trained(config)
+    bodies, build = blocks_of(config), clip.build_model
+
+    def with_live_towers(of_run: RunConfig, pretrained: bool = True) -> clip.ClipModel:
+        head = build(config, pretrained)  # draws the same initial weights
+        model = build(of_run, pretrained)
+        model.load_state_dict(head.state_dict(), strict=False)
+        model.image.body, model.text.body = bodies["image"], bodies["text"]
+        return model
+
+    monkeypatch.setattr("clipx.run.initial_weights.clip.build_model", with_live_towers)
+    trained(live(config))
+    ours, expected = weights(tmp_path / "runs/features/s0"), weights(tmp_path / "runs/live/s0")
+    assert ours.keys() == expected.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, expected[name]), name
 
 
 @pytest.mark.parametrize(("objective", "blocks"), [("clip", 0), ("nuclr", 0), ("clip", 1)])

@@ -37,6 +37,12 @@ def test_clip_matches_the_papers_double_loop(average: bool) -> None:
     assert abs(loss(image, text, tau, average).total.item() - expected) < 1e-12
 
 
+def test_terms_are_logged_without_their_weight() -> None:
+    result = loss_of({"clip": {"weight": 0.5}}, embed(*random_pairs(6, 4), 10.0))
+    assert torch.allclose(result.total, 0.5 * result.terms["clip"])
+    assert not result.terms["clip"].requires_grad
+
+
 def test_the_docstring_example_runs() -> None:
     result = doctest.testmod(clip)
     assert result.attempted and not result.failed
