@@ -138,9 +138,20 @@ def designs_of(plan: Plan) -> list[Design]:
     """Return the design of each recipe that tests claims.
 
     A design contains all arms of its recipe, so that arms= may run a part of them. It leaves out settings that
-    change no result (paths, devices, workers, saving, logging).
+    change no result (paths, devices, workers, saving, logging). Runs under the settings of a control have none: they
+    are judged with the design of the runs that they check.
     """
-    return [_design(name, looks, plan.settings) for name, looks in plan.looks.items() if claims_of(name)]
+    names = [name for name in plan.looks if claims_of(name) and (plan.options.until or not _is_control(name, plan))]
+    return [_design(name, plan.looks[name], plan.settings) for name in names]
+
+
+def _is_control(name: str, plan: Plan) -> bool:
+    given, config = set(map(key_of, plan.settings)), compose_run([f"recipe={name}", *plan.settings])
+    return any(
+        all(key in given and attrgetter(key)(config) == value for key, value in control.settings)
+        for claim in claims_of(name)
+        for control in claim.controls
+    )
 
 
 def _design(name: str, looks: Looks, settings: list[str]) -> Design:

@@ -89,6 +89,12 @@ def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(ow
     assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
 
 
+def test_the_runs_of_a_control_have_no_design_so_that_a_report_reads_them_beside_the_others() -> None:
+    base = ["recipe=gap_mini", "arms=base,flt_4e-2", "runs=other"]
+    found = [len(designs_of(make_plan([*base, *more]))) for more in ([], ["optimizer.lr=1.6e-2"], ["optimizer.lr=1"])]
+    assert found == [1, 0, 1]
+
+
 def test_a_point_may_have_its_own_learning_rate(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("scale: {batch: [1, 2, 3, 4], lr: {batch: [0.1, 0.2, 0.3, 0.4]}}\n")
