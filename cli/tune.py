@@ -52,7 +52,7 @@ class Options:
 
     recipe: str = setting("", "recipe to tune")
     arms: list[str] = setting([], "some of its arms; empty: all")
-    lr: list[float] = setting([], "learning rates to try; empty: half, once and twice the recipe's", RATES)
+    lr: list[float] = setting([], "learning rates to try; empty: the recipe's, a quarter of it, four times it", RATES)
     tau: list[float] = setting([], "temperatures to try, after lr, for arms with a fixed tau; empty: none", RATES)
     seeds: int = setting(FEWEST_SEEDS, "seeds of each value, from 1000 on", at_least(FEWEST_SEEDS))
     on: str = setting(HELD_OUT, "set that scores: held_out, or KIND:FOLDER below data.root, such as captions:dev")
@@ -136,7 +136,7 @@ def tune(arguments: list[str]) -> None:
     out = Path(options.out or f"runs/tuning/{options.recipe}")
     trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings], found.arms)
     trial.check(arms[0])
-    rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.5, 1, 2)]
+    rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
     fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
     with Pool([""] * options.jobs) as pool:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
