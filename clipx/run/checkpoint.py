@@ -95,7 +95,8 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
     Raises UserError: the path is neither a checkpoint folder nor a run directory with checkpoints.
     """
     if (path / MANIFEST).is_file():
-        return path.parent / path.readlink() if path.is_symlink() else path
+        named = path.parent / path.readlink() if path.is_symlink() else path
+        return named if len(named.parts) > 1 else named.absolute()  # its parents give the run
     if STEP_FOLDER.fullmatch(path.name) and path.is_dir():
         raise UserError(f"{key}={path} is no complete checkpoint: it has no {MANIFEST}; give another one of the run")
     found = checkpoints(path)

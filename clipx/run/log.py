@@ -115,7 +115,7 @@ def _cut_after(path: Path, step: int) -> None:
     kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= step]
     if not step and path.stat().st_size:  # the run starts again, because it had no checkpoint
         path.replace(path.with_name(EARLIER))
-    elif "".join(kept) != path.read_text():
+    elif "".join(kept).encode() != path.read_bytes():
         write_text(path, "".join(kept))
 
 

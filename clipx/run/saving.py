@@ -257,9 +257,11 @@ class CheckpointManager:
             return True
         if not self.policy.best_metric or step % self.measure_every:
             return False
-        failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
-        found = {**self._metrics(), **({} if failed else self._latest), step: metrics}
-        best = distributed.rank() == 0 and self.policy.best_step(found) == step
+        best = False
+        if distributed.rank() == 0:  # on other machines, a checkpoint that is just being deleted raises ESTALE
+            failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
+            found = {**self._metrics(), **({} if failed else self._latest), step: metrics}
+            best = self.policy.best_step(found) == step
         return bool(distributed.max_over_ranks(float(best))[0])
 
     def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool, background: bool = False) -> None:

@@ -159,6 +159,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1)),
         "img_emb is compressed; write it with numpy.savez",
     ),
+    "empty": (
+        lambda root: np.savez(root / "0.npz", img_emb=np.zeros((0, 6)), text_emb=np.zeros((0, 4))),
+        "0 images, 0 texts",
+    ),
     "another array": (
         lambda root: np.savez(root / "0.npz", b32_img=vectors(6, 0)),
         "has no array img_emb; allowed: b32_img",

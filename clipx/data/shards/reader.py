@@ -5,6 +5,7 @@ last slash.
 """
 
 import os
+import threading
 from collections import Counter, OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -27,16 +28,17 @@ class OpenFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: OrderedDict[str, int] = OrderedDict()  # most recently used last
+        self._lock = threading.Lock()  # without it, threads that read the same new file would each open it
 
     def get(self, name: str) -> int:
-        """Return the descriptor of the file `name`, valid until the next call. Raises OSError."""
-        if name in self._open:
+        """Return the descriptor of the file `name`, valid for MAX_OPEN_FILES - 1 other files. Raises OSError."""
+        with self._lock:
+            if name not in self._open:
+                while len(self._open) >= MAX_OPEN_FILES:
+                    os.close(self._open.popitem(last=False)[1])
+                self._open[name] = os.open(self.folder / name, os.O_RDONLY)
             self._open.move_to_end(name)
-        else:
-            while len(self._open) >= MAX_OPEN_FILES:
-                os.close(self._open.popitem(last=False)[1])
-            self._open[name] = os.open(self.folder / name, os.O_RDONLY)
-        return self._open[name]
+            return self._open[name]
 
     def __reduce__(self) -> tuple[type["OpenFiles"], tuple[Path]]:
         """Pickle without descriptors: they are not valid in another process."""

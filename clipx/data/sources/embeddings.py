@@ -64,7 +64,7 @@ class EmbeddingPairs(PairSource):
     def __init__(self, root: Path, names: tuple[str, str], sides: list[Vectors]) -> None:
         """`names`: folders or arrays of the image and the text vectors, whose parts are `sides`.
 
-        Raises UserError: there are not as many texts as images, or a vector is not finite.
+        Raises UserError: there are no pairs or not as many texts as images, or a vector is not finite.
         """
         image, text = sides
         for number, (part, other) in enumerate(zip(image.parts, text.parts, strict=False)):
@@ -74,7 +74,7 @@ class EmbeddingPairs(PairSource):
         self.metadata = _numbered(root / METADATA, "*.parquet")
         rows = sum(_parquet(file).metadata.num_rows for file in self.metadata)
         n = len(image)
-        if len(text) != n or (self.metadata and rows != n):
+        if not n or len(text) != n or (self.metadata and rows != n):
             counts = f"{n:,} images, {len(text):,} texts" + (f", {rows:,} rows of {METADATA}" if self.metadata else "")
             raise UserError(f"data.root={root}: {counts}; the embedding is incomplete")
         state = np.full(n, EMBEDDED, np.uint8)

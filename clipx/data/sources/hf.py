@@ -21,7 +21,7 @@ class HFPairs(PairSource):
     def __init__(self, config: DataConfig, root: Path) -> None:
         self.image_column, self.caption_column = config.image_column, config.caption_column
         self.draws_caption = config.captions == "random"
-        self.folder = root if root.is_dir() else Path()  # of relative paths of images
+        self.root = root
         self.rows = load(config, root, streaming=False)
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
@@ -37,10 +37,10 @@ class HFPairs(PairSource):
         row = self.rows[sample_id]  # one read for image and caption
         captions = texts.all_from_cell(row[self.caption_column])
         caption = texts.choose_caption(captions, self.draws_caption, generator)
-        return image_bytes(row[self.image_column], self.folder), caption
+        return image_bytes(row[self.image_column], self.root), caption
 
     def image(self, sample_id: int) -> bytes:
-        return image_bytes(self.rows[sample_id][self.image_column], self.folder)
+        return image_bytes(self.rows[sample_id][self.image_column], self.root)
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
@@ -48,7 +48,7 @@ class HFPairs(PairSource):
     def image_sizes(self) -> list[int]:
         cells = [self.rows[number][self.image_column] for number in evenly_spaced(len(self))]
         named = (cell["path"] for cell in cells if cell and cell["path"] and cell["bytes"] is None)
-        return sizes_of([self.folder / path for path in named])
+        return sizes_of([self.root / path for path in named])
 
     def _digest(self) -> str:
         """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""
@@ -72,12 +72,13 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
     one_of(config.captions, ("first", "random"), "data.captions")
     try:
         if (root / "dataset_dict.json").is_file() or (root / "state.json").is_file():
-            saved = datasets.load_from_disk(str(config.root))
+            saved = datasets.load_from_disk(root)
             split = saved[config.split] if (root / "dataset_dict.json").is_file() else saved
             rows = split.to_iterable_dataset() if streaming else split
         else:
             with quiet_hub(fetching=not root.is_dir()):
-                rows = datasets.load_dataset(str(config.root), split=config.split, streaming=streaming)
+                name = str(root if root.is_dir() else config.root)
+                rows = datasets.load_dataset(name, split=config.split, streaming=streaming)
     except Exception as error:  # dataset builders and the hub's client raise many types
         raise UserError(f"data.root={root}: split {config.split} could not be loaded: {one_line(error)}") from error
     features = rows.features or {}
@@ -92,7 +93,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error
 
 
-def image_bytes(cell: dict[str, Any] | None, root: Path = Path()) -> bytes:
+def image_bytes(cell: dict[str, Any] | None, root: Path) -> bytes:
     """Return the encoded image of a cell; its path may be relative to `root`. Raises BadSample or Fault."""
     if cell is None or (cell["bytes"] is None and cell["path"] is None):
         raise BadSample("no image")

@@ -68,7 +68,7 @@ def _folder(config: DataConfig) -> PairSource:
 
 
 def _rendered(config: DataConfig) -> Path:
-    return ensure_rendered(config.scenes, Path(config.root) if config.root else None)
+    return ensure_rendered(config.scenes, _root(config) if config.root else None)
 
 
 class ScenePairs(ShardPairs):

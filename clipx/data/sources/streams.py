@@ -215,6 +215,8 @@ class HFStream(Stream):
                 for number, row in enumerate(rows):
                     self.failures = 0
                     yield self._pair(f"row {number} in shuffled order", row, generator)
+            except Fault:  # the drive of the images has failed
+                raise
             except Exception as error:  # errors of the network, the hub's client and pyarrow
                 if number < 0:
                     self.failures = _pause(self.failures, error)
@@ -225,7 +227,7 @@ class HFStream(Stream):
 
     def _pair(self, where: str, row: dict[str, Any], generator: random.Random) -> StreamedPair:
         try:
-            image = hf.image_bytes(row[self.config.image_column])
+            image = hf.image_bytes(row[self.config.image_column], self.root)
             captions = texts.all_from_cell(row[self.config.caption_column])
             return StreamedPair(where, image, texts.choose_caption(captions, self.at_random, generator))
         except BadSample as error:

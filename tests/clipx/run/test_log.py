@@ -191,3 +191,9 @@ def test_a_full_disk_while_logging_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device: .*log\.jsonl") as caught:
         run_log.record(1, {"loss": 2.0})
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_log_with_broken_bytes_is_continued(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b'{"step": 1}\n{"step": 2, "a": "\xff')
+    write_rows(settings(tmp_path), tmp_path, 1, [])
+    assert (tmp_path / "log.jsonl").read_text() == '{"step": 1}\n'

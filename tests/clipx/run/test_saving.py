@@ -24,6 +24,7 @@ from clipx.run.checkpoint import (
     load_weights,
     remove_leftovers,
     resolve,
+    run_of,
     step_of,
     verify,
 )
@@ -408,3 +409,21 @@ def test_checkpoints_are_ordered_by_step_and_not_by_file_time(tmp_path: Path) ->
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         os.utime(tmp_path / "checkpoints" / name, (age, age))
     assert [step_of(path) for path in checkpoints(tmp_path)] == [10, 99999999, 100000000]
+
+
+def test_only_rank_0_reads_checkpoints_to_find_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine, reading a checkpoint that rank 0 is just deleting raises ESTALE."""
+    config = settings(tmp_path)
+    config.train.keep_best, config.log.geometry_every = "min:loss", 3
+    state().save(tmp_path)
+    monkeypatch.setattr("clipx.distributed.rank", lambda: 1)
+    monkeypatch.setattr("clipx.distributed.max_over_ranks", lambda best: [1.0])
+    monkeypatch.delattr("clipx.run.saving.read_metrics")
+    assert CheckpointManager(config, tmp_path).due(9, {})
+
+
+def test_a_checkpoint_is_found_from_within_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = state().save(tmp_path)
+    for place, given in ((path.parent, path.name), (path, ".")):
+        monkeypatch.chdir(place)
+        assert run_of(resolve(Path(given))) == tmp_path

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from clipx.config.schema import ScenesConfig
+from clipx.config.schema import DataConfig, ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
+from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
@@ -128,6 +129,12 @@ def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, t
     assert len(roots) == 4
     assert {r.parent for r in roots} == {tmp_path / "cache" / "scenes"}
     assert scenes_folder.ensure_rendered(ScenesConfig(omit=0.1), None) in roots
+
+
+def test_a_tilde_stands_for_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes_folder, "render_folder", lambda root, config: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ensure_root_folder(DataConfig(name="s", source="scenes", root="~/scenes")) == tmp_path / "scenes"
 
 
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ import io
 import os
 import pickle
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,13 @@ def test_flickr8k_has_its_official_split(real_data: Path) -> None:
     splits = ("train", "dev", "test")
     sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in splits}
     assert sizes == {"train": 6000, "dev": 1000, "test": 1000}
+
+
+def test_threads_open_a_shard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network drive, where opening takes milliseconds; a second descriptor would stay open for ever."""
+    folder, opened = write_shards(tmp_path / "s", samples=8), os.open
+    shards = Shards.open(folder, ("image", "txt"))
+    monkeypatch.setattr(os, "open", lambda *given: (time.sleep(0.05), opened(*given))[1])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: shards.read(i, "image"), range(8)))
+    assert descriptors(folder) == 1

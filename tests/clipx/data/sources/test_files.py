@@ -104,7 +104,7 @@ def test_a_failing_network_drive_is_no_bad_sample(
     with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
         source.image(0)
     with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
-        image_bytes({"bytes": None, "path": str(tmp_path / "a.jpg")})
+        image_bytes({"bytes": None, "path": "a.jpg"}, tmp_path)
 
 
 def test_with_captions_first_the_rows_of_one_image_are_one_sample(tmp_path: Path) -> None:

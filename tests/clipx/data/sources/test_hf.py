@@ -4,12 +4,13 @@ import hashlib
 import random
 from pathlib import Path
 
+import datasets
 import pytest
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample
-from clipx.data.sources.opening import open_pair_source
-from clipx.errors import UserError
+from clipx.data.sources.opening import open_pair_source, open_source
+from clipx.errors import Fault, UserError
 from tests.helpers.folder import COLOURS, jpeg
 from tests.helpers.hf_datasets import rows, write
 
@@ -84,3 +85,24 @@ def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, no_h
         open_pair_source(config(tmp_path / "empty"))
     with pytest.raises(UserError, match=r"data.root=nobody/nothing: split train could not be loaded"):
         open_pair_source(config(Path("nobody/nothing")))
+
+
+@pytest.mark.parametrize("source", ["hf", "hf_stream"])
+def test_paths_of_images_are_below_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    (tmp_path / "d" / "images").mkdir(parents=True)
+    (tmp_path / "d" / "images" / "0.jpg").write_bytes(jpeg("red"))
+    cells = {"image": [{"bytes": None, "path": "images/0.jpg"}], "caption": ["red"]}
+    datasets.Dataset.from_dict(cells).to_parquet(tmp_path / "d" / "train.parquet")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def image() -> bytes:
+        pairs = open_source(DataConfig(name="h", source=source, root="~/d", num_samples=1))
+        return next(pairs.pairs(random.Random(0))).image if pairs.streaming else pairs.image(0)
+
+    def fail(path: Path) -> bytes:
+        raise Fault("the drive has failed")
+
+    assert image() == jpeg("red")
+    monkeypatch.setattr("clipx.data.sources.hf.read_image", fail)
+    with pytest.raises(Fault, match="the drive has failed"):
+        image()
