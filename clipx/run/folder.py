@@ -385,9 +385,10 @@ def _fits(key: str, value: Any) -> bool:
     """Return False for a value of a log's row that is not of the kind that clipx writes; such a value is left out."""
     if key not in NESTED:
         return True
-    lists = value.values() if isinstance(value, dict) else [None]
-    numbers = [one for found in lists for one in (found if key == "columns" and isinstance(found, list) else [found])]
-    return all(one is None or type(one) in (int, float) for one in numbers) and isinstance(value, dict)
+    if not isinstance(value, dict):
+        return False
+    lists = [found if key == "columns" and isinstance(found, list) else [found] for found in value.values()]
+    return all(one is None or type(one) in (int, float) for found in lists for one in found)
 
 
 def read_object(file: Path, advice: str) -> dict[str, Any]:

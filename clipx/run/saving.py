@@ -163,10 +163,8 @@ class Snapshot:
             raise UserError(_write_error(path, cause)) from error
 
     def _write_files(self, path: Path) -> None:
-        def write_training(file: Any) -> None:  # torch.save asks only for write and flush
-            torch.save(self.training, file)
-
-        writers: dict[str, Callable[[HashedFile], None]] = {TRAINING: write_training}
+        # torch.save asks only for write and flush
+        writers: dict[str, Callable[[Any], None]] = {TRAINING: partial(torch.save, self.training)}
         for name, tensors in self.tensors.items():
             writers[name] = partial(write_tensors, tensors=tensors)
         digests = {}

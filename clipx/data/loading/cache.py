@@ -157,9 +157,8 @@ def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[
         fcntl.flock(handle, fcntl.LOCK_SH)
     sizes, image_of = np.load(folder / "sizes.npy"), source.image_of()
     errors = {int(number): text for number, text in json.loads((folder / "errors.json").read_text()).items()}
-    data: Array = np.memmap(
-        folder / "pixels", np.uint8, "c"
-    )  # nothing writes to it, but torch warns about read-only arrays
+    # "c", copy on write, because torch warns about read-only arrays; nothing writes to it
+    data: Array = np.memmap(folder / "pixels", np.uint8, "c")
     if transform.fixed:
         data = data[:-1].reshape(len(sizes), 3, transform.size, transform.size)
     return PixelCache(data, _offsets(sizes), sizes, errors, image_of), handle

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,6 @@ def lower_no_punctuation(text: str) -> str:
 CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_punctuation}
 
 
-@dataclass
-class CleanedTokenizer:
-    """Cleans texts, then tokenizes them. A class and not a closure, because loader processes unpickle it."""
-
-    clean: Cleaner
-    tokenizer: Tokenizer
-
-    def __call__(self, texts: list[str]) -> Tensor:
-        return self.tokenizer([self.clean(text) for text in texts])
-
-
 class WordTokenizer:
     """`words:scenes`: one token per word of a lower-cased text; all characters between words are dropped."""
 
@@ -66,20 +54,6 @@ class WordTokenizer:
         return rows
 
 
-@dataclass
-class HfTokenizer:
-    """A Hugging Face tokenizer that truncates and pads texts to the context length."""
-
-    tokenizer: Any
-    context_length: int
-
-    def __call__(self, texts: list[str]) -> Tensor:
-        tokens: Tensor = self.tokenizer(
-            texts, padding="max_length", truncation=True, max_length=self.context_length, return_tensors="pt"
-        )["input_ids"]
-        return tokens
-
-
 def build_tokenizer(inputs: Tokens) -> Tokenizer:
     """Return the tokenizer of a text tower, preceded by `data.clean`; it truncates and pads to the context length.
 
@@ -93,7 +67,8 @@ def build_tokenizer(inputs: Tokens) -> Tokenizer:
         tokenizer = _hugging_face(source, inputs.context_length)
     else:
         tokenizer = _open_clip(inputs)
-    return CleanedTokenizer(lookup(CLEANERS, inputs.clean, "data.clean"), tokenizer)
+    clean = lookup(CLEANERS, inputs.clean, "data.clean")
+    return lambda texts: tokenizer([clean(text) for text in texts])
 
 
 def words(inputs: Tokens, ids: Tensor) -> list[tuple[int, str]]:
@@ -160,7 +135,8 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
             f"the tokenizer of model.text.name=hf:{source} has no class token or no padding token; BERT's has both"
         )
     _refuse_unknown_ids(f"model.text.name=hf:{source}", tokenizer, _vocab_size(source))
-    return HfTokenizer(tokenizer, context_length)
+    options = {"padding": "max_length", "truncation": True, "max_length": context_length, "return_tensors": "pt"}
+    return lambda texts: tokenizer(texts, **options)["input_ids"]
 
 
 def _vocab_size(source: str) -> int | None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.data.shards import tar
-from clipx.data.shards.tar import BLOCK, Member
+from clipx.data.shards.tar import BLOCK, CUT, Damage, Member
 from clipx.errors import UserError, printable_line
 from clipx.utils.files import HIDDEN, cache_home, content_hash, lock, new_folder
 from clipx.utils.trust import load_json
@@ -37,7 +37,6 @@ ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 3  # to be increased when the saved files change, so that older ones are not read
-NAME_IN_DAMAGE = re.compile(r".+?: (?:cut in the middle of )?(.+?)(?= is | has |$)")
 COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
 UNKNOWN_EXTENSION = "its extension is {}, because a name ends at its first dot"
@@ -182,7 +181,7 @@ def build_index(folder: Path, shards: list[Shard], base: Index | None, extension
 
 def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
     """Return one line per sample that a shard has lost since `base` because it is cut."""
-    cut = next((line for line in shard.damage if "cut" in line), None)
+    cut = next((line for line in shard.damage if any(mark in line for mark in CUT)), None)
     if cut is None:
         return []
     gone = ~np.isin(base.arrays_of(number)["key_hash"], arrays["key_hash"])
@@ -267,14 +266,14 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
     for member in members:
         if not member.name.rpartition("/")[2].startswith("."):  # macOS writes a hidden ._NAME beside each NAME
-            groups.setdefault(_key_of(member), []).append(member)
+            groups.setdefault(_key_of(member.name), []).append(member)
     twice = [key for key, group in groups.items() if len({m.name for m in group}) < len(group)]
     if twice:
-        damage.append(f"{shard.name}: {len(twice)} samples are stored more than once, such as {twice[0]}; one is used")
+        line = f"{shard.name}: {len(twice)} samples are stored more than once, such as {twice[0]}; one is used"
+        damage.append(("", line))
     for key, group in groups.items():
-        by_column = _by_column(
-            list({m.name: m for m in reversed(group)}.values())[::-1], column_of, shard.name, others, damage
-        )
+        first_of_name = list({m.name: m for m in reversed(group)}.values())[::-1]
+        by_column = _by_column(first_of_name, column_of, shard.name, others, damage)
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
@@ -289,38 +288,37 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     arrays["key_end"] = np.cumsum([len(k) for k in keys], dtype=np.uint32)
     arrays["key_hash"] = np.frombuffer(b"".join(hashlib.blake2b(k, digest_size=8).digest() for k in keys), np.uint64)
     key_bytes = sum(map(len, keys))
-    in_damage = (NAME_IN_DAMAGE.match(line) for line in damage)
-    named = sorted({key for name in in_damage if name and (key := _key_of(Member(name[1], 0, 0))) in groups})
+    named = sorted({_key_of(name) for name, _ in damage} & groups.keys())
     # the sample in which the shard is cut does not count as whole
-    in_part = {_key_of(Member(line.partition(tar.CUT[0])[2], 0, 0)) for line in damage}
-    whole = len(keys) - len(in_part & groups.keys())
-    damage = [f"{line} after {whole} samples" if any(cut in line for cut in tar.CUT) else line for line in damage]
+    whole = len(keys) - len({_key_of(name) for name, line in damage if CUT[0] in line} & groups.keys())
+    lines = [f"{line} after {whole} samples" if any(mark in line for mark in CUT) else line for _, line in damage]
     unused = dict(sorted(others.items()))
-    return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=damage, named=named, others=unused), arrays
+    return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=unused), arrays
 
 
-def _key_of(member: Member) -> str:
-    """Return the member's name up to the first dot after the last slash."""
-    folder, slash, base = member.name.rpartition("/")
+def _key_of(name: str) -> str:
+    """Return a member's name up to the first dot after the last slash."""
+    folder, slash, base = name.rpartition("/")
     return folder + slash + base.partition(".")[0]
 
 
 def _by_column(
-    members: list[Member], column_of: dict[str, str], shard: str, others: Counter[str], damage: list[str]
+    members: list[Member], column_of: dict[str, str], shard: str, others: Counter[str], damage: list[Damage]
 ) -> dict[str, Member]:
     """Return column -> member of a sample. If a column has several members, take the first and report the others."""
     by_column: dict[str, Member] = {}
     for member in members:
-        extension = member.name.rpartition("/")[2].partition(".")[2].lower()
+        where, extension = f"{shard}: {member.name}", member.name.rpartition("/")[2].partition(".")[2].lower()
         column = column_of.get(extension)
         if column is None:
             others[extension] += 1
             if column_of.get(extension.rpartition(".")[2]) == "image":
-                damage.append(f"{shard}: {member.name} is left out: {UNKNOWN_EXTENSION.format(extension)}")
+                damage.append((member.name, f"{where} is left out: {UNKNOWN_EXTENSION.format(extension)}"))
         elif member.size >= 2**32:
-            damage.append(f"{shard}: {member.name} has {member.size} bytes, but a member must be smaller than 4 GiB")
+            line = f"{where} has {member.size} bytes, but a member must be smaller than 4 GiB"
+            damage.append((member.name, line))
         elif column in by_column:
-            damage.append(f"{shard}: {member.name} is ignored, {by_column[column].name} is used")
+            damage.append((member.name, f"{where} is ignored, {by_column[column].name} is used"))
         else:
             by_column[column] = member
     return by_column

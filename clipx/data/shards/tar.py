@@ -15,6 +15,7 @@ BLOCK = tarfile.BLOCKSIZE
 LONG_NAME = tarfile.GNUTYPE_LONGNAME
 OCTAL = re.compile(rb" *[0-7]+[ \0]*")
 CUT = (": cut in the middle of ", ": has no end marker, so it may be cut")  # in lines about a shard's end
+Damage = tuple[str, str]  # name of the member that cannot be used, "" if unknown; the problem in one line
 PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)  # types of pax records about the next member
 
 
@@ -27,10 +28,10 @@ class Member:
     size: int  # bytes
 
 
-def scan(path: Path) -> tuple[list[Member], list[str]]:
-    """Return the regular files of a tar file in order, and one line per problem (corrupt header, cut, link)."""
+def scan(path: Path) -> tuple[list[Member], list[Damage]]:
+    """Return the regular files of a tar file in order, and its problems (corrupt header, cut, link)."""
     members: list[Member] = []
-    damage: list[str] = []
+    damage: list[Damage] = []
     end = path.stat().st_size
     # long_name: the next member's name, from a record before it; skipping: no readable header since a corrupt one;
     # zeros: the last block had only zero bytes
@@ -44,28 +45,28 @@ def scan(path: Path) -> tuple[list[Member], list[str]]:
             header = _short_header(block) or _any_header(block)
             if header is None or zeros:
                 if not skipping:
-                    damage.append(f"{path.name}: corrupt header {'before' if zeros else 'at'} byte {position}")
+                    damage.append(("", f"{path.name}: corrupt header {'before' if zeros else 'at'} byte {position}"))
                 skipping, zeros, long_name = True, False, ""
             if header is None:
                 position += BLOCK
                 continue
             skipping = False
-            data = position + BLOCK
+            data, name = position + BLOCK, long_name or header.name
             if data + header.size > end:
-                damage.append(f"{path.name}{CUT[0]}{long_name or header.name}")
+                damage.append((name, f"{path.name}{CUT[0]}{name}"))
                 break
             if header.type == LONG_NAME or header.type in PAX:
                 long_name = _long_name(header.type, os.pread(file.fileno(), header.size, data)) or long_name
             else:
                 if header.isreg():
-                    members.append(Member(long_name or header.name, data, header.size))
+                    members.append(Member(name, data, header.size))
                 elif not header.isdir() and header.type != tarfile.XGLTYPE:
-                    damage.append(f"{path.name}: {long_name or header.name} is a link or device, not followed")
+                    damage.append((name, f"{path.name}: {name} is a link or device, not followed"))
                 long_name = ""
             position = data + -(-header.size // BLOCK) * BLOCK
         else:
             if not zeros:
-                damage.append(path.name + CUT[1])
+                damage.append(("", path.name + CUT[1]))
     return members, damage
 
 

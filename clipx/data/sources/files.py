@@ -62,12 +62,8 @@ class PackedTexts:
         return self._data.tobytes() + self._ends.tobytes()
 
 
-def sizes_of(paths: list[Path]) -> list[int]:
-    """Return the bytes of each file, -1 if it cannot be read."""
-    return [_size(path) for path in paths]
-
-
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, -1 if it cannot be read."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):  # ValueError: a NUL byte in the name
@@ -116,7 +112,7 @@ class FilePairs(PairSource):
         return [self._captions[i] for i in range(self._starts[sample_id], self._starts[sample_id + 1])]
 
     def image_sizes(self) -> list[int]:
-        return sizes_of([self.folder / self._names[i] for i in evenly_spaced(len(self))])
+        return [size_of(self.folder / self._names[i]) for i in evenly_spaced(len(self))]
 
     def stamp(self) -> str:
         return stamp_of(self.folder / self._names[i] for i in range(len(self)))

@@ -9,7 +9,7 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample, read_image
 from clipx.data.sources.base import PairSource, evenly_spaced
-from clipx.data.sources.files import sizes_of
+from clipx.data.sources.files import size_of
 from clipx.errors import UserError, one_line
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of, suggest
@@ -48,7 +48,7 @@ class HFPairs(PairSource):
     def image_sizes(self) -> list[int]:
         cells = [self.rows[number][self.image_column] for number in evenly_spaced(len(self))]
         named = (cell["path"] for cell in cells if cell and cell["path"] and cell["bytes"] is None)
-        return sizes_of([self.root / path for path in named])
+        return [size_of(self.root / path) for path in named]
 
     def _digest(self) -> str:
         """Hash some rows. `datasets` has a fingerprint too, but that depends on paths and the package's version."""

@@ -101,14 +101,14 @@ def test_a_damaged_member_counts_once(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         for i in range(N):
             if i == 2:
-                link = tarfile.TarInfo(f"{i}.jpg")
+                link = tarfile.TarInfo(f"this is {i}.jpg")
                 link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
                 tar.addfile(link)
             else:
-                add(tar, f"{i}.jpg", jpeg("red"))
-            add(tar, f"{i}.txt", b"a red picture")
+                add(tar, f"this is {i}.jpg", jpeg("red"))
+            add(tar, f"this is {i}.txt", b"a red picture")
     source = opened(tmp_path)
-    assert (len(source), list(source.problems)) == (N - 1, ["0.tar: 2.jpg is a link or device, not followed"])
+    assert (len(source), list(source.problems)) == (N - 1, ["0.tar: this is 2.jpg is a link or device, not followed"])
 
 
 def png(image: Image.Image, **options: object) -> bytes:

@@ -1,7 +1,6 @@
 """Tokenizers: the text tower's tokenizer, cleaning by data.clean, and errors for a missing tokenizer."""
 
 import json
-import pickle
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -47,15 +46,6 @@ def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: 
     start, end = words["[CLS]"], words["[SEP]"]
     assert tokens[0].tolist() == [start, words["a"], words["red"], words["picture"], end, *[0] * 7]
     assert tokens[1].tolist() == [start, *[words["a"]] * 10, end]
-
-
-def test_texts_are_cleaned_before_tokenization_also_in_loader_processes(tmp_path: Path) -> None:
-    name = f"hf:{write_distilbert(tmp_path)}"
-    cleaned = tokenizer.build_tokenizer(inputs(tokenizer=name, clean="lower_no_punctuation"))
-    uncleaned = tokenizer.build_tokenizer(inputs(tokenizer=name))
-    assert not torch.equal(uncleaned(["A red-picture!"]), uncleaned(["a red picture"]))
-    for tokenize in (cleaned, pickle.loads(pickle.dumps(cleaned))):
-        assert torch.equal(tokenize(["A red-picture!"]), uncleaned(["a red picture"]))
 
 
 def test_open_clip_tokens_are_unchanged() -> None:

@@ -47,7 +47,7 @@ def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: py
     scanned: list[str] = []
     scan = tar.scan
 
-    def recorded(path: Path) -> tuple[list[tar.Member], list[str]]:
+    def recorded(path: Path) -> tuple[list[tar.Member], list[tar.Damage]]:
         scanned.append(path.name)
         return scan(path)
 
@@ -64,7 +64,7 @@ def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: py
 def test_of_several_processes_only_one_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, scan, scanned = write_shards(tmp_path / "s", samples=40), tar.scan, list[str]()
 
-    def slow(path: Path) -> tuple[list[tar.Member], list[str]]:
+    def slow(path: Path) -> tuple[list[tar.Member], list[tar.Damage]]:
         scanned.append(path.name)
         time.sleep(0.05)
         return scan(path)

@@ -58,7 +58,7 @@ def test_a_corrupt_header_loses_only_one_sample_and_is_reported(tmp_path: Path, 
     after = Shards.open(folder, ("image", "txt"))
     assert [after.key(i) for i in range(len(after))] == [before.key(i) for i in range(16) if i != 5]
     assert after.read(5, "txt") == b"a red picture 6"
-    (damage,) = scan(path)[1]
+    ((_, damage),) = scan(path)[1]
     assert f"corrupt header {where} byte" in damage and damage in after.problems
 
 
@@ -87,7 +87,7 @@ def test_a_negative_size_is_reported_and_gives_no_endless_loop(tmp_path: Path) -
     header = info.tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "0.tar").write_bytes(header + bytes(1024))
     members, damage = scan(tmp_path / "0.tar")
-    assert not members and "corrupt header" in damage[0]
+    assert not members and "corrupt header" in damage[0][1]
 
 
 @pytest.mark.parametrize(
