@@ -89,7 +89,7 @@ class Features:
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation over all items (and tokens), float32 [width] each.
 
-        Of more than `STATISTICS` items, evenly spaced blocks of together about as many are taken.
+        Of more than `STATISTICS` items, only about that many are read, in evenly spaced blocks.
         """
         width = self.shape[-1]
         total, squares, count = np.zeros(width), np.zeros(width), 0

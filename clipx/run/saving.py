@@ -184,7 +184,7 @@ class HostCopies:
         self._used = 0
 
     def reuse(self) -> None:
-        """Give the buffers free, in the order in which they were filled."""
+        """Let the next copies overwrite the buffers, in the order in which they were filled."""
         self._used = 0
 
     def __call__(self, tensor: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def is_permitted(kind: str, value: str) -> bool:
 
 
 def refuse_new_root(source: str, root: str | None) -> None:
-    """Raise UserError for a folder that a file names and into which scenes would be rendered: only a user names it."""
+    """Raise UserError if scenes would be rendered into a new folder that a file names, and not the command line."""
     if source == "scenes" and root and not Path(root).expanduser().exists() and not is_permitted("roots", root):
         raise UserError(f"data.root={root} does not exist; scenes are only rendered into a folder of the command line")
 

@@ -68,7 +68,7 @@ class CachedImages(Protocol):
         """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
 
     def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
-        """Return an image with the random crop that `draw` gives, or what is left to the device. Raises BadSample."""
+        """Return a transformed image and None, or pixels and what the device has to do with them. Raises BadSample."""
 
 
 @dataclass

@@ -201,7 +201,7 @@ def _of_views(contents: Array, views: int) -> Array:
 
 
 def _distinct(hashes: Array) -> tuple[Array, Array, Array]:
-    """Return the distinct hashes in the order of their first places, these places, and the number of each hash."""
+    """Return the distinct hashes in order of occurrence, where each occurs first, and the place of each among them."""
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)

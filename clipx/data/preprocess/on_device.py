@@ -64,7 +64,7 @@ class Resize:
         )
 
     def cut(self, pixels: Tensor, box: Box) -> tuple[Tensor, Crops]:
-        """Return the pixels [h, w, 3] that a box of an image [H, W, 3] needs, and the box without a flip, b = 1."""
+        """Return the part [h, w, 3] of an image [H, W, 3] that is read to resize its `box`, and the box; b = 1."""
         height, width = pixels.shape[:2]
         turned = TURNS and height - self.size > max(0, 2 * (width - self.size))
         if turned:

@@ -47,9 +47,9 @@ class TrainTransform:
         return pixels
 
     def for_device(self, image: Image.Image | Tensor, generator: random.Random) -> tuple[Tensor, Crops | None]:
-        """Return what a loader process leaves to the device: uint8 [h, w, 3], b = 1. Raises BadSample.
+        """Return decoded pixels, uint8 [h, w, 3], and what the device has to do with them, b = 1. Raises BadSample.
 
-        Without data.augment=device, these are the pixels of `__call__` and None. `image` may be uint8 [H, W, 3].
+        Without data.augment=device, return the result of `__call__` and None. `image` may be uint8 [H, W, 3].
         """
         if self.on_device is None:
             return self(Image.fromarray(image.numpy()) if isinstance(image, Tensor) else image, generator), None

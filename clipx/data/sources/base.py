@@ -88,7 +88,7 @@ def sampled_contents(source: PairSource) -> dict[str, str]:
 
 
 def stamp_of(files: Iterable[Path]) -> str:
-    """Return a hash of names, sizes and times of files; a file that is missing counts as such."""
+    """Return a hash of names, sizes and times of the files that exist."""
     sha = hashlib.sha256()
     for file in files:
         with suppress(OSError, ValueError):  # ValueError: a NUL byte in the name

@@ -41,7 +41,7 @@ def read_split(root: Path, split: str) -> tuple[Path, Captions]:
         found = {image.name: image.captions for image in images}
     else:
         numbers = _official(DEV.get(split, split))
-        found = {name: captions for name, captions in _table(file).items() if _number(name) in numbers}
+        found = {name: captions for name, captions in _table(file).items() if name.partition("_")[0] in numbers}
         if len(found) < len(numbers):
             raise UserError(
                 f"{file} has {len(found)} of the {len(numbers)} images of Flickr8k's {split} split; for Flickr30k, add "
@@ -55,10 +55,6 @@ def _official(split: str) -> frozenset[str]:
     lines = Path(__file__).with_name("flickr8k_split.txt").read_text().splitlines()
     (numbers,) = (line.split()[1:] for line in lines if line.startswith(f"{split} "))
     return frozenset(numbers)
-
-
-def _number(name: str) -> str:
-    return name.partition("_")[0]
 
 
 def _table(file: Path) -> Captions:

@@ -4,6 +4,7 @@ A stream has no stable sample ids and no length: data.num_samples defines an epo
 and therefore sees other samples than an uninterrupted run.
 """
 
+import math
 import random
 import re
 import time
@@ -72,7 +73,7 @@ class ShardStream(Stream):
         weights = config.url_weights or [1.0] * len(urls)
         if not urls:
             raise UserError("data.urls is needed for data.source=webdataset: shards, such as FOLDER/{00000..00099}.tar")
-        if len(weights) != len(urls) or min(weights) <= 0:
+        if len(weights) != len(urls) or not all(0 < weight < math.inf for weight in weights):
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.at_random = config.captions == "random"
