@@ -184,7 +184,12 @@ def test_threads_open_a_shard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """As on a network drive, where opening takes milliseconds; a second descriptor would stay open for ever."""
     folder, opened = write_shards(tmp_path / "s", samples=8), os.open
     shards = Shards.open(folder, ("image", "txt"))
-    monkeypatch.setattr(os, "open", lambda *given: (time.sleep(0.05), opened(*given))[1])
+
+    def slowly(path: Path, flags: int) -> int:
+        time.sleep(0.05)
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", slowly)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: shards.read(i, "image"), range(8)))
     assert descriptors(folder) == 1
