@@ -102,13 +102,8 @@ class TrainState:
         }
         if columns := self.table.whole(copies) if copies else self.table.whole():
             whole[TABLE] = columns
+        manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics), "sha256": {}}
         frozen = self.model.tower_digests()
-        manifest: dict[str, Any] = {
-            "step": self.step,
-            "data": self.data_fingerprint,
-            "metrics": dict(metrics),
-            "sha256": {},
-        }
         return Snapshot(whole, training, manifest | ({"frozen": frozen} if frozen else {}))
 
     def load(self, path: Path) -> None:
@@ -312,21 +307,17 @@ class CheckpointManager:
         self._clean_up(snapshot.manifest["step"])
 
     def _clean_up(self, step: int) -> None:
+        """Link the best checkpoint, and delete those that are no longer kept."""
         remove_leftovers(self.run, step)
-        self._link_best()
-        self._prune()
-
-    def _link_best(self) -> None:
-        best = self.policy.best_step(self._metrics())
+        found = self._metrics()
+        best = self.policy.best_step(found)
         if best is not None:
             link = self.run / "checkpoints" / BEST
             temporary = link.with_name(f".{BEST}")
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(folder(self.run, best).name)
             temporary.replace(link)
-
-    def _prune(self) -> None:
-        retained = self.policy.retained(self._metrics())
+        retained = self.policy.retained(found)
         for path in checkpoints(self.run):
             if step_of(path) not in retained:
                 shutil.rmtree(path)
