@@ -332,6 +332,8 @@ def _image_batches(
         num_workers=loading.workers,
         collate_fn=_collate,
         worker_init_fn=start_worker,
+        # as in training; Python 3.14's own choice would pickle the data set
+        multiprocessing_context="fork" if loading.workers else None,
         generator=torch.Generator(),
     )
     for batch in loader:
