@@ -26,17 +26,17 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 def ls(arguments: list[str]) -> None:
     """Print the lists with these names. Without a name, print the recipes, and say which other lists there are."""
-    if arguments[:1] in (["settings"], ["runs"]):
-        (_print_settings if arguments[0] == "settings" else _print_runs)(arguments[1:])
+    if arguments and arguments[0] in WITH_ARGUMENTS:
+        WITH_ARGUMENTS[arguments[0]](arguments[1:])
         return
-    names = [one_of(name, (*LISTS, "settings", "runs"), "clipx ls") for name in arguments]
+    names = [one_of(name, (*LISTS, *WITH_ARGUMENTS), "clipx ls") for name in arguments]
     for name in names or ["recipes"]:
-        if name == "settings":
-            _print_settings([])
+        if name in WITH_ARGUMENTS:
+            WITH_ARGUMENTS[name]([])
         else:
             _print(Table("name", "description", title=name), LISTS[name]().items())
     if not names:  # most of the others import torch, which takes seconds
-        print(f"other lists: clipx ls {'|'.join([*LISTS, 'settings', 'runs'][1:])}")
+        print(f"other lists: clipx ls {'|'.join([*LISTS, *WITH_ARGUMENTS][1:])}")
 
 
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
@@ -210,3 +210,4 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "claims": _claims,
     "theory": _theory,
 }
+WITH_ARGUMENTS = {"settings": _print_settings, "runs": _print_runs}  # as the first name, the others are its arguments

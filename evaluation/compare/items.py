@@ -183,7 +183,7 @@ def _answers(table: pa.Table, file: Path) -> Answers:
 
 
 def over_seeds_and_items(
-    a: dict[int, Path], b: dict[int, Path], task: str, metrics: tuple[str, ...]
+    a: dict[int, Path], b: dict[int, Path], task: str, metrics: tuple[str, ...], sets: set[tuple[str, str]]
 ) -> tuple[float, float] | None:
     """Return the 95% interval of the mean difference a - b over seeds and test items together.
 
@@ -195,8 +195,9 @@ def over_seeds_and_items(
         b: the same of the other; seeds that both have count.
         task: whose items are compared.
         metrics: of the task; their mean over a unit is its score.
+        sets: data set and split of the items.
 
-    None: fewer than three common seeds, or a run has no items of its last evaluation.
+    None: fewer than three common seeds, or the last evaluation of a run lacks the items of a set.
     """
     seeds = sorted(a.keys() & b.keys())
     if len(seeds) < MIN_SEEDS:
@@ -206,8 +207,10 @@ def over_seeds_and_items(
     except UserError:
         return None
     shared = set.intersection(*(set(one.keys() & other.keys()) for one, other in of_seeds))
-    by_set = [np.stack([one[key] - other[key] for one, other in of_seeds]) for key in sorted(shared)]
-    return crossed_interval(by_set) if by_set else None
+    scored = sorted(key for key in shared if key[:2] in sets)
+    if not sets or {key[:2] for key in scored} != sets:
+        return None
+    return crossed_interval([np.stack([one[key] - other[key] for one, other in of_seeds]) for key in scored])
 
 
 def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
@@ -224,13 +227,17 @@ def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _scores(run: Path, task: str, metrics: tuple[str, ...]) -> dict[tuple[str, str], NDArray[np.float64]]:
-    """Return (data set, questions) -> score of each unit, the mean over `metrics` of its items, float64 [units]."""
-    found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+def _scores(run: Path, task: str, metrics: tuple[str, ...]) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+    """Return (data set, split, questions) -> score of each unit: the mean over `metrics` of its items, float64 [units].
+
+    An image without captions is no unit.
+    """
+    found: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
     for (of_task, dataset, split, metric, questions), answers in read_answers(run).items():
         if of_task == task and metric in metrics:
-            right = np.bincount(answers.unit, answers.right) / np.maximum(np.bincount(answers.unit), 1)
-            found.setdefault((f"{dataset} {split}", questions), []).append(right)
+            _, unit = np.unique(answers.unit, return_inverse=True)
+            right = np.bincount(unit, answers.right) / np.bincount(unit)
+            found.setdefault((dataset, split, questions), []).append(right)
     return {key: np.mean(scores, axis=0) for key, scores in found.items() if len(scores) == len(metrics)}
 
 

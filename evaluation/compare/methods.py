@@ -45,7 +45,7 @@ from evaluation.runs.description import (
 from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method_labels
 from evaluation.runs.reader import Run
 from evaluation.statistics import t_interval
-from evaluation.tasks.rows import HEADLINE
+from evaluation.tasks.rows import HEADLINE, PAPER_NOTE
 from evaluation.types import first_names
 
 SCORES: dict[str, MetricReader] = {
@@ -201,13 +201,15 @@ class MethodComparison:
     def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
         """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items.
 
-        It is at least as wide as the interval over seeds, because a bootstrap of few seeds is too narrow.
+        The items are those of the data sets that are scored. It is at least as wide as the interval over seeds, because a bootstrap of few seeds is too narrow.
         """
         difference = self.difference(a, b)
         if (reader := SCORES.get(self.by)) is None or difference is None:
             return None
         of_a, of_b = ({run.seed: run.path for run in method.runs} for method in (a, b))
-        if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics)) is None:
+        rows = [row for run in a.runs for row in run.results if row.task == self.by and value_title(row) in self.scored]
+        sets = {(r.dataset, r.split) for r in rows if PAPER_NOTE not in r.split and "pool" not in r.hashes}
+        if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics, sets)) is None:
             return None
         return min(found[0], difference.span[0]), max(found[1], difference.span[1])
 

@@ -31,3 +31,4 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
     assert "data.scenes" not in next(line for line in printed.splitlines() if line.startswith("runs/photographs"))
     assert "is not here)" in printed
+    assert "runs/mine" in clipx_here("ls", "theory", "runs", cwd=tmp_path).stdout

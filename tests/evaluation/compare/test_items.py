@@ -81,9 +81,12 @@ def test_equal_answers_give_a_symmetric_interval_with_a_width() -> None:
     assert value == 0 and low == -high < 0
 
 
-def store(out: Path, spec: str, right: list[int], checkpoint: str = "c0", limit: str = "", split: str = "test") -> None:
+def store(
+    out: Path, spec: str, right: list[int], checkpoint: str = "c0", limit: str = "", unit: list[int] | None = None
+) -> None:
     hashes = {"checkpoint": checkpoint, "images/test": "i"} | ({"limit": limit} if limit else {})
-    one = Items(split, "top1", torch.arange(len(right)), torch.tensor(right) > 0, hashes=hashes)
+    split, units = "test" + (f", limit {limit}" if limit else ""), torch.tensor(unit) if unit else None
+    one = Items(split, "top1", torch.arange(len(right)), torch.tensor(right) > 0, unit=units, hashes=hashes)
     items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder(checkpoint))
     results.write(out / "results.jsonl", [ROW])
 
@@ -93,7 +96,7 @@ def test_only_equal_questions_are_compared_and_the_last_evaluation_counts(tmp_pa
     store(tmp_path / "a", spec, [1, 1, 0], "early")
     store(tmp_path / "a", spec, [0, 0, 1], "late")
     store(tmp_path / "b", spec, [0, 1, 1])
-    store(tmp_path / "b", spec, [1, 1], limit="2", split="test, limit 2")
+    store(tmp_path / "b", spec, [1, 1], limit="2")
     (pair,) = pair_up(tmp_path / "a", tmp_path / "b")
     assert pair.a.right.tolist() == [False, False, True] and pair.b.right.tolist() == [False, True, True]
 
@@ -180,8 +183,16 @@ def test_runs_are_compared_over_seeds_and_items_if_all_have_items(tmp_path: Path
         store(tmp_path / "a" / f"s{seed}", spec, [1, 1, 1, 0])
         store(tmp_path / "b" / f"s{seed}", spec, [1, 0, 0, 0])
     a, b = ({seed: tmp_path / name / f"s{seed}" for seed in range(3)} for name in "ab")
-    found = over_seeds_and_items(a, b, "zeroshot", ("top1",))
+    things = {("things", "test")}
+    found = over_seeds_and_items(a, b, "zeroshot", ("top1",), things)
     assert found is not None and found[0] == pytest.approx(0.0, abs=0.26) and found[1] == pytest.approx(1.0, abs=0.26)
+    other = fakes.labelled(tmp_path / "others")
+    for seed, run in [*a.items(), *b.items()]:
+        store(run, other, [run.parent.name == "b"] * 4, unit=[0, 5, 9, seed + 20])
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) == found, "another set does not count"
+    of_both = over_seeds_and_items(b, a, "zeroshot", ("top1",), {("others", "test")})
+    assert of_both == (1.0, 1.0), "images without items are no units"
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), {*things, ("missing", "test")}) is None
     (tmp_path / "b" / "s2" / items.FILE).unlink()
-    assert over_seeds_and_items(a, b, "zeroshot", ("top1",)) is None
-    assert over_seeds_and_items({0: a[0]}, {0: b[0]}, "zeroshot", ("top1",)) is None
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) is None
+    assert over_seeds_and_items({0: a[0]}, {0: b[0]}, "zeroshot", ("top1",), things) is None
