@@ -201,7 +201,8 @@ class MethodComparison:
     def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
         """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items.
 
-        The items are those of the data sets that are scored. It is at least as wide as the interval over seeds, because a bootstrap of few seeds is too narrow.
+        The items are those of the scored data sets. The interval is at least as wide as that over seeds, because a
+        bootstrap of few seeds is too narrow.
         """
         difference = self.difference(a, b)
         if (reader := SCORES.get(self.by)) is None or difference is None:

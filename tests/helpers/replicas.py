@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -47,6 +48,18 @@ def jpeg(seed: int, size: int = 8) -> bytes:
 def write(path: Path, content: bytes | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_png(path: Path, colour: tuple[int, int, int]) -> None:
+    """Write a PNG of one colour."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), colour).save(path)
+
+
+def write_parquet(path: Path, columns: dict[str, Any], kinds: dict[str, Any]) -> None:
+    """Write a data set of Hugging Face `datasets`; `kinds`: the type of each column."""
+    path.parent.mkdir(parents=True)
+    datasets.Dataset.from_dict(columns, features=datasets.Features(kinds)).to_parquet(path)
 
 
 def pixels(n: int, seed: int, *shape: int) -> np.ndarray:
@@ -194,9 +207,7 @@ def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
         scenes = []
         for i, count in enumerate(numbers):
             name = f"CLEVR_{part}_{i:06d}.png"
-            path = folder / "images" / part / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (8, 8), (i, count, 0)).save(path)
+            write_png(folder / "images" / part / name, (i, count, 0))
             scenes.append({"image_filename": name, "objects": [{"shape": "cube"}] * count})
         write(folder / "scenes" / f"CLEVR_{part}_scenes.json", json.dumps({"info": {}, "scenes": scenes[::-1]}))
     return folder
@@ -268,10 +279,7 @@ def winoground(root: Path, tags: list[str]) -> Path:
             "caption_1": f"a box in some {number}", "tag": "Scope", "collapsed_tag": tag,
         })  # fmt: skip
         for i, name in enumerate(names):
-            picture = Image.new("RGB", (8, 8), (number, 100 * i, 0))
-            path = folder / "images" / f"{name}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture.save(path)
+            write_png(folder / "images" / f"{name}.png", (number, 100 * i, 0))
     write(folder / "examples.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     return root / "winoground"
 
@@ -324,12 +332,9 @@ def aro_order(root: Path, images: int) -> Path:
     columns: dict[str, list[object]] = {"images": [{"bytes": jpeg(i), "path": None} for i in range(images)]}
     for column in ("correct_caption", "hard_text_1", "hard_text_2", "hard_text_3", "hard_text_4"):
         columns[column] = [f"{column} of {i}" for i in range(images)]
-    features = datasets.Features({name: datasets.Value("string") for name in columns} | {"images": datasets.Image()})
-    folder = root / "aro_coco_order"
-    (folder / "data").mkdir(parents=True)
-    rows = datasets.Dataset.from_dict(columns, features=features)
-    rows.to_parquet(folder / "data" / "test-00000-of-00001.parquet")
-    return folder
+    kinds = {name: datasets.Value("string") for name in columns} | {"images": datasets.Image()}
+    write_parquet(root / "aro_coco_order/data/test-00000-of-00001.parquet", columns, kinds)
+    return root / "aro_coco_order"
 
 
 def countbench(root: Path, numbers: list[int], faulty: bool = False) -> Path:
@@ -342,9 +347,8 @@ def countbench(root: Path, numbers: list[int], faulty: bool = False) -> Path:
         numbers = [3, 3, *numbers]
     columns = {"image_url": ["http://x"] * len(texts), "text": texts, "number": numbers, "image": images}
     text = datasets.Value("string")
-    features = {"image_url": text, "text": text, "number": datasets.Value("int64"), "image": datasets.Image()}
-    rows = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
-    rows.to_parquet(_made(root / "countbench" / "data") / "train-00000-of-00001-cf54c241ba947306.parquet")
+    kinds = {"image_url": text, "text": text, "number": datasets.Value("int64"), "image": datasets.Image()}
+    write_parquet(root / "countbench/data/train-00000-of-00001-cf54c241ba947306.parquet", columns, kinds)
     return root / "countbench"
 
 
@@ -382,10 +386,5 @@ def winogavil(root: Path, sizes: list[tuple[int, int]]) -> Path:
     folder = root / "winogavil"
     write(folder / "winogavil_dataset.csv", text.getvalue())
     for number, name in enumerate(names):
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(_made(folder / "images") / f"{name}.png")
+        write_png(folder / "images" / f"{name}.png", (number, 0, 0))
     return folder / "winogavil_dataset.csv"
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

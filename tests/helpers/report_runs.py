@@ -1,15 +1,14 @@
 """Write synthetic run directories, with the files that training and evaluation write."""
 
 import base64
-import io
 import json
 import math
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from PIL import Image
 
+from tests.helpers.folder import COLOURS, jpeg
 from tests.helpers.synthetic import result
 
 CLASSES = ["circle", "square", "triangle", "star"]
@@ -63,12 +62,9 @@ def rows(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def picture(hue: int, size: int = 24) -> str:
-    image = Image.new("HSV", (size, size), (hue % 256, 170, 210)).convert("RGB")
-    image.paste((250, 250, 250), (size // 4, size // 4, size // 2, size // 2))
-    data = io.BytesIO()
-    image.save(data, "JPEG")
-    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+def picture(number: int) -> str:
+    content = jpeg(COLOURS[number % len(COLOURS)], 24)
+    return "data:image/jpeg;base64," + base64.b64encode(content).decode()
 
 
 def retrieval(caption: str, queries: int = 8) -> dict[str, Any]:
@@ -78,11 +74,11 @@ def retrieval(caption: str, queries: int = 8) -> dict[str, Any]:
         similarities = [0.52 - 0.04 * rank for rank in range(5)]
         to_image.append({
             "caption": f"{caption} {query}", "rank": best + 1,
-            "images": [{"src": picture(37 * (query + rank - best)), "similarity": s,
+            "images": [{"src": picture(query + rank - best), "similarity": s,
                         "correct": rank == best} for rank, s in enumerate(similarities)],
         })  # fmt: skip
         to_text.append({
-            "src": picture(37 * query), "rank": best + 1,
+            "src": picture(query), "rank": best + 1,
             "captions": [{"text": f"{caption} {query + rank - best}", "similarity": s,
                           "correct": rank == best} for rank, s in enumerate(similarities)],
         })  # fmt: skip

@@ -12,6 +12,7 @@ from clipx.config.setting import from_values
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Claim
+from evaluation.runs import results
 from evaluation.runs.reader import Run
 from evaluation.tasks.geometry import histogram, principal_components
 from evaluation.types import Result
@@ -100,7 +101,7 @@ def write(root: Path, one: Run) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(json.dumps(asdict(one.config)))  # JSON is YAML
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
-    (folder / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in one.results))
+    results.write(folder / "results.jsonl", one.results)
     for stem, artifact in one.artifacts.items():
         (folder / "artifacts").mkdir(exist_ok=True)
         (folder / "artifacts" / f"{stem}.json").write_text(json.dumps(artifact))

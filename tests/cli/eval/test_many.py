@@ -5,38 +5,32 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import pytest
-import torch
 
 from cli.eval import many, one
 from cli.report.command import report
 from cli.settings.compose import compose_evals
 from clipx.config.evaluation import EvalConfig
-from clipx.config.schema import RunConfig
-from clipx.data.sources.opening import open_source
 from clipx.errors import Fault, UserError
 from clipx.run.folder import RunFolder
-from clipx.training import setup
 from evaluation.claims.measures import MetricReader
 from evaluation.datasets.captioned import open_held_out
+from evaluation.datasets.opening import open_dataset
 from evaluation.runs import reader, results
-from evaluation.types import DEFAULTS, Result
+from evaluation.types import DEFAULTS, Result, Settings
 from tests.helpers import fakes
-from tests.helpers.folder import settings, write_shards
+from tests.helpers.folder import settings
+from tests.helpers.runs import prepared, untrained
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def trained(root: Path, name: str, seed: int = 0, held_out: float = 0.0) -> Path:
     """Write a run with a checkpoint of random weights."""
-    config: RunConfig = settings(root)
+    config = prepared(root, samples=24)
     config.name, config.seed, config.data.held_out = name, seed, held_out
-    if not (root / "train").exists():
-        write_shards(root / "train", 24)
-    run = RunFolder.create(config).path
-    pairs = open_source(config.data)
-    setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
-    return run
+    return untrained(config, step=0)
 
 
 def failed_start(root: Path, name: str) -> Path:
@@ -156,9 +150,6 @@ def test_if_all_results_have_a_limit_report_and_diff_suggest_limited(tmp_path: P
 
 @pytest.mark.parametrize(("kind", "count"), [("labelled", 5), ("captioned", 2), ("pairs", 2)])
 def test_a_limit_keeps_some_items_of_every_kind_of_set(kind: str, count: int, tmp_path: Path) -> None:
-    from evaluation.datasets.opening import open_dataset
-    from evaluation.types import Settings
-
     spec = getattr(fakes, kind)(tmp_path / "set")
     small, whole = (open_dataset(spec, Settings(limit=limit)) for limit in (count, None))
     split = whole.splits[0]
@@ -224,9 +215,6 @@ def test_tables_give_the_same_results_as_shards_with_equal_content(tmp_path: Pat
 
 
 def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Path) -> None:
-    from evaluation.datasets.opening import open_dataset
-    from evaluation.types import Settings
-
     table = write_table(tmp_path / "table")
     table.write_text(table.read_text().replace("image,caption", "file,text"))
     with pytest.raises(UserError, match=r": image_column=image is not a column of pairs.csv; allowed: file, text$"):
@@ -241,10 +229,6 @@ def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Pa
 
 
 def test_a_saved_hugging_face_data_set_is_opened(tmp_path: Path) -> None:
-    import datasets
-
-    from evaluation.datasets.opening import open_dataset
-
     content = {
         "image": [{"bytes": fakes.picture(i), "path": None} for i in range(4)],
         "caption": [[f"caption {c} of image {i}" for c in range(2)] for i in range(4)],

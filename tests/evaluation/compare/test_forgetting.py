@@ -1,6 +1,5 @@
 """Gain, forgetting and area against plain loops over seeds and data sets, and which run counts as the start."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +10,7 @@ from scipy import stats
 
 from evaluation.compare.forgetting import FineTuning, fine_tunings, scores_of
 from evaluation.compare.methods import SeedMean
-from evaluation.runs import reader
+from evaluation.runs import reader, results
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.fine_tuning_runs import END, MIDDLE, RECIPE, START, all_runs, one_run, values
@@ -90,9 +89,7 @@ def test_an_earlier_checkpoint_counts_with_its_own_results(tmp_path: Path) -> No
     others = [replace(row, hashes={"checkpoint": "b" * 16}) for row in start.results]
     assert only([replace(start, results=others), tuned]).left_out == [tuned.path]
     rows = [replace(result(*key, value), hashes={"checkpoint": "a" * 16}) for key, value in values(START, 0).items()]
-    below = start.path / "intermediate" / checkpoint.name
-    below.mkdir(parents=True)
-    (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    results.write(start.path / "intermediate" / checkpoint.name / "results.jsonl", rows)
     (arm,) = only([replace(start, results=others), tuned]).arms
     assert arm.mean(lambda change: change.forgetting).value == pytest.approx(0.25)
 
@@ -117,9 +114,7 @@ def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
         folder = write(tmp_path, one)
         if one.config.arm == "clip":
             rows = [result(*key, value, one.seed) for key, value in values(MIDDLE, 0).items()]
-            below = folder / "interpolated" / "0.25"
-            below.mkdir(parents=True)
-            (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+            results.write(folder / "interpolated/0.25/results.jsonl", rows)
     found = only(reader.find([tmp_path]))
     clip, frozen = sorted(found.arms, key=lambda arm: arm.label)
     assert frozen.path() == [] and frozen.area() is None

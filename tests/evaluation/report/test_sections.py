@@ -1,7 +1,6 @@
 """Sections on training, fine-tuning and published models, built from runs."""
 
 import csv
-import json
 import math
 import socket
 from dataclasses import replace
@@ -22,6 +21,7 @@ from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import Run, no_config
+from evaluation.runs.results import write as write_rows
 from tests.helpers import report_runs, synthetic
 from tests.helpers.fine_tuning_runs import MIDDLE, all_runs, values
 from tests.helpers.published_rows import COCO, IMAGENET
@@ -126,11 +126,10 @@ def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
 
 def fine_tuned(root: Path) -> list[Run]:
     for one in all_runs(3):
-        below = synthetic.write(root, one) / "interpolated" / "0.5"
+        folder = synthetic.write(root, one)
         if one.config.arm == "clip":
-            below.mkdir(parents=True)
             rows = [synthetic.result(*key, value, one.seed) for key, value in values(MIDDLE, one.seed).items()]
-            (below / "results.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+            write_rows(folder / "interpolated/0.5/results.jsonl", rows)
     return reader.find([root])
 
 

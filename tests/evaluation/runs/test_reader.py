@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from clipx.errors import UserError
 from clipx.utils.terminal import duration
@@ -206,19 +205,12 @@ def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown
     model = {side: {"name": "open_clip:mini-vit-48"} for side in ("image", "text")}
     found = []
     for batch_size, term in ((8, "clip"), (64, "clip"), (64, "negclip")):
-        data = {"name": "scenes", "source": "scenes"}
-        config: dict[str, Any] = {
-            "name": "a",
-            "recipe": "demo",
-            "data": data,
+        settings: dict[str, Any] = {
             "model": model,
             "objective": {term: {}},
+            "train": {"batch_size": batch_size, "epochs": 1},
         }
-        config["train"] = {"batch_size": batch_size, "epochs": 1}
-        folder = tmp_path / f"{batch_size}_{term}"
-        folder.mkdir()
-        (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
-        (folder / "log.jsonl").write_text('{"step": 1, "samples": 100}\n')
-        found.append(training_flops(read(folder)))
+        one = run(f"{batch_size}_{term}", "", 0, {}, [{"step": 1, "samples": 100}], settings)
+        found.append(training_flops(read(write(tmp_path, one))))
     assert found[0] == found[1] > 1e8 and found[2] > found[1]  # negclip has a second caption
     assert training_flops(read(write_run(tmp_path))) == 0
