@@ -1,6 +1,7 @@
 """The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, figures, ladders."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -400,18 +401,23 @@ def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
         key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
         if rate:
             families.setdefault(key, []).append((float(rate), method))
-    lines = [_sensitivity(members, comparison) for members in families.values() if len(members) > 1]
+    lines = []
+    for members in families.values():
+        if len(members) > 1:
+            members.sort(key=lambda member: member[0])
+            means = [(rate, comparison.mean(one, one.values[comparison.by])) for rate, one in members]
+            label = re.sub(r" optimizer\.lr=\S+", "", members[0][1].label)
+            lines.append(_curve(label, means, comparison.unit))
     score = with_unit(comparison)
     caption = f"{score} by learning rate: mean of the seeds, with a 95% interval for {MIN_SEEDS} seeds or more"
     return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
 
 
-def _sensitivity(members: list[tuple[float, Method]], comparison: MethodComparison) -> Line:
-    ordered, unit = sorted(members, key=lambda member: member[0]), comparison.unit
-    found = [(rate, one) for rate, method in ordered if (one := comparison.mean(method, method.values[comparison.by]))]
-    label = re.sub(r" optimizer\.lr=\S+", "", ordered[0][1].label)
-    spread = [(unit * one.span[0], unit * one.span[1]) for _, one in found]
-    return Line(label, [rate for rate, _ in found], [unit * one.value for _, one in found], spread=spread)
+def _curve(label: str, means: Iterable[tuple[float, SeedMean | None]], unit: int) -> Line:
+    """Return the line through the known means, each with its interval if it has one."""
+    known = [(x, one) for x, one in means if one]
+    spread = [None if one.low is None or one.high is None else (unit * one.low, unit * one.high) for _, one in known]
+    return Line(label, [x for x, _ in known], [unit * one.value for _, one in known], spread=spread)
 
 
 def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
@@ -432,13 +438,7 @@ def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[
 
 def _ladder_section(ladder: Ladder, number: int) -> Section:
     lines, unit = [Line(ladder.reference, ladder.x, [0.0] * len(ladder.x))], ladder.points[0].unit
-    for method, gains in ladder.gains.items():
-        known = [(x, gain) for x, gain in zip(ladder.x, gains, strict=True) if gain]
-        ends = [
-            (unit * gain.low, unit * gain.high) for _, gain in known if gain.low is not None and gain.high is not None
-        ]
-        spread = ends if len(ends) == len(known) else []
-        lines.append(Line(method, [x for x, _ in known], [unit * gain.value for _, gain in known], spread=spread))
+    lines += [_curve(method, zip(ladder.x, gains, strict=True), unit) for method, gains in ladder.gains.items()]
     score = with_unit(ladder.points[0])
     caption = f"Gain over {ladder.reference} in {score} against {ladder.quantity}, with 95% intervals"
     figure = line_plot(f"ladder-{number}", caption, lines, ladder.quantity, "gain", log_x=True, log_y=False)

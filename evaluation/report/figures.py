@@ -199,7 +199,7 @@ class Line:
     y: list[float]
     mark: float | None = None  # x of a point to circle
     seed: int | None = None
-    spread: Sequence[Point] = ()  # interval of each y; () if there are none
+    spread: Sequence[Point | None] = ()  # interval of each y, if it has one; () if none has
 
     @classmethod
     def of_finite(
@@ -240,11 +240,12 @@ def line_plot(
             xs, ys = _downsample(line.x, most), _downsample(line.y, most)
             curve = plot.curve(line.label, line.seed)
             axes.plot(xs, ys, alpha=0.9, markersize=4 if len(xs) <= 12 else 0, **plot.style(line.label), **curve)
-            spread: Sequence[tuple[str | float, ...]] = line.spread or [unknown] * len(xs)
+            spread = line.spread or [None] * len(xs)
             seed = "" if line.seed is None else line.seed
-            rows += [[line.label, seed, *point, *ends] for *point, ends in zip(xs, ys, spread, strict=True)]
-            for at, interval in zip(line.x, line.spread, strict=False):
-                axes.plot([at, at], interval, linewidth=1, **curve)
+            for at, value, ends in zip(xs, ys, spread, strict=True):
+                rows.append([line.label, seed, at, value, *(ends or unknown)])
+                if ends:
+                    axes.plot([at, at], ends, linewidth=1, **curve)
             if line.mark is not None and line.mark in line.x:
                 ring: Any = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
                 axes.plot(line.mark, line.y[line.x.index(line.mark)], "o", **ring, **curve)

@@ -18,13 +18,19 @@ from tests.helpers.method_runs import runs_of
 from tests.helpers.synthetic import write
 
 
-def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    """Write runs of two methods; return their folder."""
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         write(tmp_path / "runs", one)
-    report(["compare", str(tmp_path / "runs"), f"out={tmp_path / 'out'}"])
+    return str(tmp_path / "runs")
+
+
+def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report(["compare", runs, f"out={tmp_path / 'out'}"])
     lines = capsys.readouterr().out.splitlines()
     (low,) = [line for line in lines if "low" in line and "-2.00" in line]
     assert low.split() == ["2", "low", "50.00", "-2.00", "[-2.43,", "-1.57]", "0.500", "3"]
@@ -34,22 +40,20 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     ]  # fmt: skip
 
 
-def test_an_unknown_score_or_set_is_refused_with_the_known_names(tmp_path: Path) -> None:
-    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
-        write(tmp_path / "runs", one)
+def test_an_unknown_score_or_set_is_refused_with_the_known_names(runs: str) -> None:
     with pytest.raises(UserError, match=r"^by=accuracy is not known; .*allowed: linear_probe, mean, pairs, retrieval"):
-        report(["compare", str(tmp_path / "runs"), "by=accuracy"])
+        report(["compare", runs, "by=accuracy"])
     with pytest.raises(UserError, match=r"^on=pets is not known; allowed: c, x, y$"):
-        report(["compare", str(tmp_path / "runs"), "on=pets"])
+        report(["compare", runs, "on=pets"])
     with pytest.raises(UserError, match=r"^reference=mid is not known; .*allowed: high, low$"):
-        report(["compare", str(tmp_path / "runs"), "reference=mid"])
+        report(["compare", runs, "reference=mid"])
 
 
-def test_differences_are_those_to_the_chosen_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
-        write(tmp_path / "runs", one)
+def test_differences_are_those_to_the_chosen_reference(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    report(["compare", str(tmp_path / "runs"), "reference=low", f"out={out}"])
+    report(["compare", runs, "reference=low", f"out={out}"])
     assert "+2.00 [+1.57, +2.43]" in " ".join(capsys.readouterr().out.split())
     page = (out / "compare.md").read_text()
     assert "Difference to low" in page and "Blue: better than low" in page

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -437,41 +438,22 @@ def test_a_part_of_a_method_that_had_no_effect_is_named(changes: dict[str, Any],
     assert compare_all([*moved, *runs_of("other", 0.6)]).ranked[1].without_effect == []
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.12345, "12.35"), (-0.02, "-2.00"), (-1e-6, "0.00"), (1.0, "100.00")])
-def test_shares_are_in_per_cent_with_two_decimals(value: float, text: str) -> None:
-    assert percent(value) == text
-
-
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("shown", "texts"),
     [
-        (0.5, "0.500"),
-        (-0.02, "-0.0200"),
-        (12.345, "12.3"),
-        (1234.5, "1,234"),
-        (999.7, "1,000"),
-        (1e-17, "0"),
-        (150.0, "150"),
+        (percent, {0.12345: "12.35", -0.02: "-2.00", -1e-6: "0.00", 1.0: "100.00"}),
+        (
+            digits,
+            {0.5: "0.500", -0.02: "-0.0200", 12.345: "12.3", 1234.5: "1,234", 999.7: "1,000", 1e-17: "0", 150.0: "150"},
+        ),
+        (four_decimals, {0.0123: "0.0123", -0.5: "-0.5000", -2e-5: "-2.0e-05", 5e-5: "0.0001", -1e-17: "0.0000"}),
+        (four_decimals, {-0.0: "0.0000", math.nan: "nan"}),
     ],
 )
-def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
-    assert digits(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0123, "0.0123"),
-        (-0.5, "-0.5000"),
-        (-0.00002, "-2.0e-05"),
-        (0.00005, "0.0001"),
-        (-0.0, "0.0000"),
-        (-1e-17, "0.0000"),
-        (math.nan, "nan"),
-    ],
-)
-def test_a_small_effect_does_not_lose_its_digits_and_no_zero_is_negative(value: float, text: str) -> None:
-    assert four_decimals(value) == text
+def test_numbers_keep_their_digits_and_no_zero_is_negative(
+    shown: Callable[[float], str], texts: dict[float, str]
+) -> None:
+    assert {value: shown(value) for value in texts} == texts
 
 
 def test_methods_that_are_not_above_chance_are_named() -> None:

@@ -52,5 +52,7 @@ def test_learning_rates_of_one_method_are_one_line() -> None:
     assert sorted(row[:3] for row in drawn["lr"].data.rows) == [
         [arm, "", rate] for arm in ("a", "b") for rate in (1e-3, 4e-3)
     ]
+    two = {figure.name: figure for figure in method_figures(compare_all([run for run in swept if run.seed < 2]), "")}
+    assert all(row[4:] == ["", ""] for row in two["lr"].data.rows), "two seeds have no interval"
     single = compare_all(runs_of("a", 0.5) + runs_of("b", 0.5, objective={"siglip": {}}))
     assert "lr" not in {figure.name for figure in method_figures(single, "")}

@@ -187,7 +187,7 @@ def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
     report = write_report([tmp_path / "runs"], tmp_path / "out")
     text = report.html.read_text()
     assert f"{len(CLAIMS)} claims that these runs do not test" in text
-    assert "Paper tables" not in text and "by verdict" not in text
+    assert "Tables of the papers" not in text and "by verdict" not in text
     assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
 
 
