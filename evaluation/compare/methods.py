@@ -207,7 +207,7 @@ class MethodComparison:
         difference = self.difference(a, b)
         if (reader := SCORES.get(self.by)) is None or difference is None:
             return None
-        of_a, of_b = ({run.seed: run.path for run in method.runs} for method in (a, b))
+        of_a, of_b = ({r.seed: r.path for r in one.runs if r.seed in one.values[self.by]} for one in (a, b))
         rows = [row for run in a.runs for row in run.results if row.task == self.by and value_title(row) in self.scored]
         sets = {(r.dataset, r.split) for r in rows if PAPER_NOTE not in r.split and "pool" not in r.hashes}
         if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics, sets)) is None:

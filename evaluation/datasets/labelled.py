@@ -1,7 +1,4 @@
-"""Layouts of images with classes: folders, CLEVR, and what torchvision reads.
-
-`part` is the set's own name of a split.
-"""
+"""Layouts of images with classes: folders, CLEVR, and what torchvision reads."""
 
 import shutil
 import tarfile
@@ -115,12 +112,13 @@ TRAIN_PER_CLASS = 30  # the usual split of Caltech-101
 
 
 def imagenet(name: str, root: Path, part: str, classes: int) -> Split:
-    """Open `root/imagenet/train` or `val`: one folder per WordNet id; labels follow the order of the ids.
+    """Open `root/imagenet/train`, or `val` for testing: one folder per WordNet id; labels follow the order of the ids.
 
     The validation images may also lie in one folder, as published, with their ids in a file, see `_validation_ids`.
 
     Raises UserError: the number of folders differs from the number of classes, or validation images are missing.
     """
+    part = part.replace("test", "val")
     folder = root / "imagenet" / part
     if part == "val" and not any(path.is_dir() for path in folder.iterdir()):
         ids = _validation_ids(root / "imagenet")

@@ -1,7 +1,7 @@
 """Data sets known by name, in their published layouts, in one folder `root`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.shards import open_wds
 from evaluation.types import Settings
 
-Reader = Callable[[str, Path, str, int], Split]  # name, root, own name of the split, number of classes
+Reader = Callable[[str, Path, str, int], Split]  # name, root, split, number of classes
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ class Classes:
     read: Reader
     prompts: str  # key in clip-benchmark's table of templates
     names: str = ""  # key in clip-benchmark's table of class names; "" if the data set has a list of names
-    own_names: dict[str, str] = field(default_factory=dict)  # split -> the data set's own name of it, if different
     get: str = ""  # where to get the data set; "" if `clipx data pull` downloads it
 
     @property
@@ -48,7 +47,7 @@ class Classes:
         require(name, root, self.place, self.get)
         names = prompts.classnames(self.names) if self.names else labelled.classnames(root, name)
         readers = {
-            split: partial(self.read, name, root, self.own_names.get(split, split), len(names))
+            split: partial(self.read, name, root, split, len(names))
             for split, marker in self.markers.items()
             if (root / marker).exists()
         }
@@ -114,7 +113,6 @@ NAMED: dict[str, Classes | Placed] = {
         labelled.imagenet,
         "imagenet1k",
         "imagenet1k",
-        {"test": "val"},
         "`clipx data prepare imagenet sets=ROOT`, with the ILSVRC 2012 archives of image-net.org in ROOT/imagenet",
     ),
     "imagenetv2": Classes(

@@ -1,7 +1,6 @@
 """Sets that torchvision reads and downloads. Only DOWNLOADS uses the network.
 
-The readers get `Path` as image loader, so that they list paths and labels without decoding. `part` is the set's own
-name of a split.
+The readers get `Path` as image loader, so that they list paths and labels without decoding.
 """
 
 from collections.abc import Callable

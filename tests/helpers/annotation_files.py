@@ -7,13 +7,13 @@ from clipx.config.schema import DataConfig
 from tests.helpers.folder import COLOURS, jpeg
 
 
-def write_coco(root: Path, captions: int = 3) -> dict[str, list[str]]:
-    """Write six images, `captions` captions of each, a caption of an unknown image, and a path outside the folder."""
+def write_coco(root: Path) -> dict[str, list[str]]:
+    """Write six images, three captions of each, a caption of an unknown image, and a path outside the folder."""
     (root / "train2014").mkdir(parents=True)
     images = [{"id": 100 - i, "file_name": f"{colour}.jpg"} for i, colour in enumerate(COLOURS)]
     written: dict[str, list[str]] = {f"{colour}.jpg": [] for colour in COLOURS}
     annotations: list[dict[str, object]] = []
-    for k in range(captions):
+    for k in range(3):
         for image in images:
             text = f"{image['file_name']} caption {k}"
             annotations.append({"id": len(annotations), "image_id": image["id"], "caption": text + "\n"})

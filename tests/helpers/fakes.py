@@ -35,7 +35,7 @@ def tokenize(texts: list[str]) -> Tensor:
     return tokens
 
 
-def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
+def encoder(checkpoint: str = "c0") -> Encoder:
     """Return an encoder whose embeddings [n, WIDTH] are fixed random projections of pixels and of characters."""
     pixels, characters = embeddings(3 * 8 * 8, 1), embeddings(256 * 40, 2).view(40, 256, WIDTH)
 
@@ -45,7 +45,7 @@ def encoder(checkpoint: str = "c0", transform: str = "t0") -> Encoder:
     def text(batch: Tensor) -> Tensor:
         return F.normalize(characters[torch.arange(40), batch].sum(dim=1), dim=1)
 
-    provenance = {"checkpoint": checkpoint, "transform": transform, "tokenizer": "k0", "precision": "fp32"}
+    provenance = {"checkpoint": checkpoint, "transform": "t0", "tokenizer": "k0", "precision": "fp32"}
     return Encoder("fake", preprocess, tokenize, image, text, provenance, seed=7)
 
 

@@ -284,7 +284,7 @@ def winoground(root: Path, tags: list[str]) -> Path:
     return root / "winoground"
 
 
-def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
+def eccv_caption(root: Path, images: int = 3) -> Path:
     """Write COCO's test split with six captions per image, and eccv-caption's files; return the folder eccv_caption.
 
     eccv-caption uses only the first five captions of each image. Image i of the split has COCO's id 100 + i, its
@@ -298,7 +298,7 @@ def eccv_caption(root: Path, images: int = 3, seed: int = 0) -> Path:
         write(root / "mscoco" / f"{i}.jpg", jpeg(i))
     write(root / "mscoco" / "dataset_coco.json", json.dumps({"images": listed, "dataset": "coco"}))
     own = {100 + i: [10 * i + c for c in range(5)] for i in range(images)}
-    folder, generator = root / "eccv_caption", np.random.default_rng(seed)
+    folder, generator = root / "eccv_caption", np.random.default_rng(0)
     write(folder / "original_image_to_caption.json", json.dumps(own))
     captions = [caption for of_image in own.values() for caption in of_image]
     for source in ("eccv", "cxc"):

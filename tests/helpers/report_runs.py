@@ -67,9 +67,9 @@ def picture(number: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(content).decode()
 
 
-def retrieval(caption: str, queries: int = 8) -> dict[str, Any]:
+def retrieval(caption: str) -> dict[str, Any]:
     to_image, to_text = [], []
-    for query in range(queries):
+    for query in range(8):
         best = query % 4
         similarities = [0.52 - 0.04 * rank for rank in range(5)]
         to_image.append({

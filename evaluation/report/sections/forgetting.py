@@ -11,16 +11,14 @@ from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
-Interval = tuple[float, float, float]  # low, value, high
-
 
 @dataclass(frozen=True)
 class PlanePoint:
     """An arm in the plane of forgetting and gain."""
 
     label: str
-    x: Interval
-    y: Interval
+    x: SeedMean
+    y: SeedMean
     path: list[Point]  # from (0, 0) to the point; [] for none
 
 
@@ -53,7 +51,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
 
 def _plane(tuning: FineTuning) -> Figure:
     points = [
-        PlanePoint(arm.label, _span(arm.mean(lambda c: c.forgetting)), _span(arm.mean(lambda c: c.gain)), arm.path())
+        PlanePoint(arm.label, arm.mean(lambda c: c.forgetting), arm.mean(lambda c: c.gain), arm.path())
         for arm in tuning.arms
     ]
     caption = (
@@ -70,14 +68,15 @@ def plane(name: str, caption: str, points: list[PlanePoint]) -> Figure:
     rows: list[list[str | float]] = []
     with drawing(name, 560, 400, [point.label for point in points]) as (plot, axes):
         for point in points:
-            style, (x_low, at_x, x_high), (y_low, at_y, y_high) = plot.style(point.label), point.x, point.y
+            style, at_x, at_y = plot.style(point.label), point.x.value, point.y.value
             thin: Any = {"linewidth": 1, **plot.curve(point.label)}
-            axes.plot([x_low, x_high], [at_y, at_y], **thin)
-            axes.plot([at_x, at_x], [y_low, y_high], **thin)
+            axes.plot(point.x.span, [at_y, at_y], **thin)
+            axes.plot([at_x, at_x], point.y.span, **thin)
             axes.plot(at_x, at_y, style["marker"], markersize=6, **thin)
             if point.path:
                 axes.plot(*zip(*point.path, strict=True), linestyle=style["linestyle"], marker=".", **thin)
-            rows.append([point.label, at_x, x_low, x_high, at_y, y_low, y_high])
+            ends = [("", "") if one.low is None or one.high is None else one.span for one in (point.x, point.y)]
+            rows.append([point.label, at_x, *ends[0], at_y, *ends[1]])
             rows += [[point.label, at[0], "", "", at[1], "", ""] for at in point.path[1:-1]]
         axes.plot(0, 0, "+", color=INK, markersize=9)
         axes.axvline(0, **DASHED)
@@ -86,7 +85,7 @@ def plane(name: str, caption: str, points: list[PlanePoint]) -> Figure:
         limits = axes.get_xlim(), axes.get_ylim()
         axes.axline((0, 0), slope=1, **DASHED)
         axes.set(xlim=limits[0], ylim=limits[1])
-        add_labels(plot, {point.label: (point.x[1], point.y[1]) for point in points})
+        add_labels(plot, {point.label: (point.x.value, point.y.value) for point in points})
         return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
 
 
@@ -133,8 +132,3 @@ def _cell(found: SeedMean | None, better: int) -> Cell:
         return Cell(MISSING)
     tone: Tone = "neutral" if not found.sign else "good" if found.sign == better else "bad"
     return Cell(digits(found.value, "+"), found.value, tone, note=found.interval("+"))
-
-
-def _span(found: SeedMean) -> Interval:
-    low, high = found.span
-    return low, found.value, high

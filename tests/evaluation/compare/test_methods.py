@@ -236,23 +236,24 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
     asked = []
 
     def interval(*arguments: Any) -> tuple[float, float]:
-        asked.append(arguments[-1])
+        asked.append(([sorted(of) for of in arguments[:2]], arguments[-1]))
         return 0.09, 0.3
 
     monkeypatch.setattr("evaluation.compare.methods.over_seeds_and_items", interval)
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
+    lost = [replace(one, results=[], log=[{"step": 10}]) for one in runs_of("b", 0.6, seeds=4)[3:]]
     unscored: list[dict[str, Any]] = [
         {"dataset": "d/held_out", "split": "held_out"},
         {"split": "test, paper protocol"},
         {"split": "test, 9 of 20 images (seed 0)", "hashes": {"pool": "9"}},
     ]
     runs = [replace(r, results=[*r.results, *(replace(r.results[0], **of) for of in unscored)]) for r in runs]
-    compared = compare_all(runs, by="zeroshot")
+    compared = compare_all([*runs, *lost], by="zeroshot")
     b, a = compared.ranked
     difference = compared.difference(b, a)
     assert difference and difference.low
     assert compared.over_items(b, a) == (min(0.09, difference.low), 0.3)
-    assert asked == [{("x", "test"), ("y", "test")}], "only the items of the scored sets count"
+    assert asked == [([[0, 1, 2]] * 2, {("x", "test"), ("y", "test")})], "only the scored seeds and sets count"
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:

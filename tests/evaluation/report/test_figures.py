@@ -11,6 +11,7 @@ import pytest
 
 from clipx.utils.figures import COLOURS
 from evaluation.claims.types import Estimate, Finding
+from evaluation.compare.methods import SeedMean
 from evaluation.report.blocks import Data
 from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, heat_map, line_plot, slug
 from evaluation.report.sections.claims import forest_plot
@@ -152,8 +153,8 @@ def test_each_path_ends_in_an_arrow() -> None:
 
 def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
     points = [
-        PlanePoint("a", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), [(0.0, 0.0), (0.05, 0.4), (0.2, 0.5)]),
-        PlanePoint("b", (0.0, 0.0, 0.0), (0.1, 0.1, 0.1), []),
+        PlanePoint("a", SeedMean(0.2, 0.1, 0.3, 3), SeedMean(0.5, 0.4, 0.6, 3), [(0.0, 0.0), (0.05, 0.4), (0.2, 0.5)]),
+        PlanePoint("b", SeedMean(0.0, None, None, 2), SeedMean(0.1, None, None, 2), []),
     ]
     figure = plane("p", "caption", points)
     assert list(figure.colours) == ["a", "b"]
@@ -161,13 +162,15 @@ def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
     assert figure.data.rows == [
         ["a", 0.2, 0.1, 0.3, 0.5, 0.4, 0.6],
         ["a", 0.05, "", "", 0.4, "", ""],
-        ["b", 0.0, 0.0, 0.0, 0.1, 0.1, 0.1],
+        ["b", 0.0, "", "", 0.1, "", ""],
     ]
 
 
 def test_a_label_that_would_cover_others_is_left_out() -> None:
-    close = [PlanePoint(f"method {k}", (0.2 + k / 1e4,) * 3, (0.5,) * 3, []) for k in range(12)]
-    apart = PlanePoint("apart", (0.0,) * 3, (0.1,) * 3, [])
+    def at(label: str, x: float, y: float) -> PlanePoint:
+        return PlanePoint(label, SeedMean(x, None, None, 1), SeedMean(y, None, None, 1), [])
+
+    close, apart = [at(f"method {k}", 0.2 + k / 1e4, 0.5) for k in range(12)], at("apart", 0.0, 0.1)
     labels = texts(plane("p", "caption", [*close, apart]))
     in_plot = {name: labels.count(name) - 1 for name in labels if labels.count(name) > 1}  # the legend has each once
     assert in_plot["apart"] == 1 and 1 < len(in_plot) < len(close)
