@@ -155,9 +155,9 @@ class Trial:
     settings: list[str]  # of all runs
     arms: dict[str, list[str]]  # of the recipe
 
-    def config(self, arm: str, *overrides: str, seed: int = FIRST_SEED) -> RunConfig:
-        """Compose a run."""
-        return compose_run(self._arguments(arm, overrides, seed))
+    def config(self, arm: str) -> RunConfig:
+        """Compose a run of the arm."""
+        return compose_run(self._arguments(arm, (), FIRST_SEED))
 
     def _arguments(self, arm: str, overrides: Iterable[str], seed: int) -> list[str]:
         return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]

@@ -46,7 +46,7 @@ def compare(arguments: list[str]) -> None:
     given, options = parse_arguments(arguments, CompareOptions, "report compare", "RUN_OR_DIR...")
     paths, out = [Path(path) for path in given], Path(options.out or given[0])
     command = shlex.join(["clipx", "report", "compare", *arguments])
-    compare_runs(paths, out, command, options.by, options.on, options.reference, options.limited)
+    compare_runs(paths, out, command, options)
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,13 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 
 
-def compare_runs(
-    paths: list[Path],
-    out: Path,
-    command: str,
-    by: str = methods.MEAN,
-    on: Sequence[str] = (),
-    reference: str = "",
-    limited: bool = False,
-) -> None:
+def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOptions | None = None) -> None:
     """Print rankings and ladders, write compare.html, .md, .csv and .tex to `out`; `command` is shown in them.
 
     Raises UserError: nothing to compare, or an unknown score, data set or reference.
     """
-    found = ranked(paths, by, on, reference, limited)
+    options = options or CompareOptions()
+    found = ranked(paths, options.by, options.on, options.reference, options.limited)
     console = stdout_console()
     for one, title in zip(found.comparisons, page.names(found.comparisons), strict=True):
         _print_ranking(console, one, title)

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clipx.utils.figures import COLOURS
-from evaluation.report.blocks import Data, Document, Figure, Table, shown
+from evaluation.report.blocks import Document, Figure, Table, shown
 from evaluation.report.text import LATEX
 
 MAX_UNWRAPPED = 36  # characters; a column with longer texts wraps
@@ -58,15 +58,9 @@ def _keys(figure: Figure) -> str | None:
 
 
 def _for_json(figure: Figure) -> dict[str, Any]:
-    """Return the figure's numbers, and its curves by the id of their element."""
-    curves = {key: [shown(label), seed] for key, (label, seed) in figure.curves.items()}
-    return {**_numbers(figure.data), "curves": curves}
+    """Return the figure's numbers, and its curves by the id of their element.
 
-
-def _numbers(data: Data) -> dict[str, list[Any]]:
-    """Return the data with six significant digits of fractions; null is the value in the row above.
-
-    JSON has no NaN: such values are empty.
+    Fractions have six significant digits. null is the value in the row above. JSON has no NaN: such values are empty.
     """
 
     def value(cell: str | float) -> str | float:
@@ -74,6 +68,7 @@ def _numbers(data: Data) -> dict[str, list[Any]]:
             return float(f"{cell:.6g}") if math.isfinite(cell) else ""
         return shown(cell) if isinstance(cell, str) else cell
 
-    rows = [[value(cell) for cell in row] for row in data.rows]
+    rows = [[value(cell) for cell in row] for row in figure.data.rows]
     short = [[None if cell == above else cell for cell, above in zip(*pair, strict=True)] for pair in pairwise(rows)]
-    return {"columns": [shown(name) for name in data.columns], "rows": [*rows[:1], *short]}
+    curves = {key: [shown(label), seed] for key, (label, seed) in figure.curves.items()}
+    return {"columns": [*map(shown, figure.data.columns)], "rows": [*rows[:1], *short], "curves": curves}

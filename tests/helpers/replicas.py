@@ -15,6 +15,8 @@ import torchvision.datasets as tv
 from PIL import Image
 from scipy.io import savemat
 
+from tests.helpers.folder import jpeg as jpeg_of
+
 # classes of Oxford-IIIT Pet by class id, spelled as in its file names
 BREEDS = (
     "Abyssinian american_bulldog american_pit_bull_terrier basset_hound beagle Bengal Birman Bombay boxer "
@@ -37,12 +39,10 @@ CALTECH = (
 )
 
 
-def jpeg(seed: int, size: int = 8) -> bytes:
-    """Return a JPEG of one colour, which depends on the seed."""
-    colour = tuple(np.random.default_rng(seed).integers(0, 256, 3).tolist())
-    buffer = io.BytesIO()
-    Image.new("RGB", (size, size), colour).save(buffer, "JPEG")
-    return buffer.getvalue()
+def jpeg(seed: int) -> bytes:
+    """Return a JPEG of 8 px, whose colour depends on the seed."""
+    red, green, blue = np.random.default_rng(seed).integers(0, 256, 3)
+    return jpeg_of(f"rgb({red},{green},{blue})", 8)
 
 
 def write(path: Path, content: bytes | str) -> None:

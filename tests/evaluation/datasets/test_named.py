@@ -23,6 +23,7 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.datasets.torchvision_sets import DOWNLOADS
 from evaluation.types import Settings
 from tests.helpers import fakes, replicas
+from tests.helpers.folder import add
 
 WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
     "cifar10": lambda root, patch: replicas.cifar(root, 10, patch),
@@ -307,9 +308,7 @@ def archive(path: Path, members: dict[str, bytes]) -> bytes:
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as file:
         for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            file.addfile(entry, io.BytesIO(content))
+            add(file, name, content)
     return path.read_bytes()
 
 
