@@ -114,7 +114,8 @@ def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
         folder = write(tmp_path, one)
         if one.config.arm == "clip":
             rows = [result(*key, value, one.seed) for key, value in values(MIDDLE, 0).items()]
-            results.write(folder / "interpolated/0.25/results.jsonl", rows)
+            for name in ("0.25", "0.25.1", "copy"):  # only the first is the name of a coefficient
+                results.write(folder / f"interpolated/{name}/results.jsonl", rows)
     found = only(reader.find([tmp_path]))
     clip, frozen = sorted(found.arms, key=lambda arm: arm.label)
     assert frozen.path() == [] and frozen.area() is None
