@@ -163,19 +163,19 @@ class Trial:
         return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]
 
     def check(self, arm: str) -> None:
-        """Raise UserError if the set that scores is missing or has fewer than FEWEST_PAIRS images."""
+        """Raise UserError if the set that scores is missing or has fewer than FEWEST_PAIRS pairs or images."""
         config = self.config(arm)
         if self.options.on == HELD_OUT:
             if not config.data.held_out:
                 raise UserError("on=held_out needs data.held_out=SHARE; or score another set: on=captions:dev")
-            count = int(config.data.held_out * len(open_pair_source(config.data)))
+            what, count = "pairs", int(config.data.held_out * len(open_pair_source(config.data)))
         else:
             opened = open_dataset(self.spec(config))
             if not isinstance(opened, Captioned):
                 raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
-            count = len(opened.images(opened.splits[0]))
+            what, count = "images", len(opened.images(opened.splits[0]))
         if count < FEWEST_PAIRS:
-            raise UserError(f"on={self.options.on} has {count} images; at least {FEWEST_PAIRS:,} are needed")
+            raise UserError(f"on={self.options.on} has {count} {what}; at least {FEWEST_PAIRS:,} are needed")
 
     def spec(self, config: RunConfig) -> str:
         """Return the set that scores, as `clipx eval` takes it."""

@@ -89,7 +89,7 @@ def test_too_few_pairs_are_refused_before_training(tmp_path: Path) -> None:
     write_shards(tmp_path / "data/train", 32)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     done = clipx_here("tune", "recipe=tiny", "--config-dir=.", cwd=tmp_path, code=2)
-    assert "on=held_out has 16 images; at least 1,000 are needed" in done.stderr
+    assert "on=held_out has 16 pairs; at least 1,000 are needed" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
