@@ -58,10 +58,9 @@ def _print_next(runs: list[Path]) -> None:
         return
     config = folder.config
     other = "arm=NAME" if config.arm else "objective=clip" if config.objective != {"clip": {}} else "objective=clip_reg"
-    # a name other than the recipe's stands for settings that the second run needs too
-    command = (
-        f"clipx train recipe={config.recipe}" if config.name == config.recipe else "the same clipx train command with"
-    )
+    # another name than the recipe's stands for settings that the second run needs too, and so does a folder of data
+    is_plain = config.name == config.recipe and not config.data.root
+    command = f"clipx train recipe={config.recipe}" if is_plain else "the same clipx train command with"
     after = f"then clipx eval, and clipx report compare {folder.path.parent.parent}"
     print(f"to compare: {command} {other} seed={config.seed}, {after}", file=sys.stderr)
 

@@ -33,6 +33,9 @@ def test_a_run_with_settings_of_its_own_is_repeated_with_them_and_several_runs_n
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = [{"step": 1, "loss": 1.0}]
+    with_data: dict[str, Any] = {"data": {"name": "d", "source": "shards", "root": "photographs"}}
+    synthetic.write(tmp_path / "own/runs", synthetic.run("demo", "", 0, {}, log, with_data))
+    assert "the same clipx train command with objective=" in printed(tmp_path / "own", capsys)
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 0, {}, log))
     assert "the same clipx train command with arm=" in printed(tmp_path, capsys)
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 1, {}, log))
