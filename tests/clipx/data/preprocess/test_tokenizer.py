@@ -39,13 +39,17 @@ def test_cleaning_leaves_only_words(text: str, cleaned: str) -> None:
 
 
 def test_a_hugging_face_tokenizer_cuts_and_pads_to_the_context_length(tmp_path: Path) -> None:
-    tokenize = tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path)}", length=12))
+    name = f"hf:{write_distilbert(tmp_path)}"
+    tokenize = tokenizer.build_tokenizer(inputs(tokenizer=name, length=12))
     tokens = tokenize(["A red picture", "a " * 30])
     assert tokens.shape == (2, 12) and tokens.dtype == torch.int64
     words = {word: i for i, word in enumerate((tmp_path / "vocab.txt").read_text().split())}
     start, end = words["[CLS]"], words["[SEP]"]
     assert tokens[0].tolist() == [start, words["a"], words["red"], words["picture"], end, *[0] * 7]
     assert tokens[1].tolist() == [start, *[words["a"]] * 10, end]
+    cleaned = tokenizer.build_tokenizer(inputs(tokenizer=name, length=12, clean="lower_no_punctuation"))
+    (found,), (uncleaned,) = (one(["A red-picture!"]) for one in (cleaned, tokenize))
+    assert torch.equal(found, tokens[0]) and not torch.equal(uncleaned, tokens[0])
 
 
 def test_open_clip_tokens_are_unchanged() -> None:

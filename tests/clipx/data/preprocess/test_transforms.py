@@ -124,13 +124,16 @@ def test_a_scale_of_one_is_the_central_square_and_makes_the_same_number_of_draws
 
 def test_an_augmented_sample_depends_only_on_its_generator() -> None:
     image = Image.effect_noise((60, 50), 80).convert("RGB")
-    augment = TrainTransform(DataConfig(crop_scale=[1.0, 1.0], rand_augment=[2, 7]), inputs())
+    plain, augment = (
+        TrainTransform(DataConfig(crop_scale=[1.0, 1.0], rand_augment=n), inputs()) for n in (None, [2, 7])
+    )
     torch.manual_seed(1)
     one = augment(image, random.Random(5))
     state = torch.get_rng_state()
     torch.manual_seed(2)
     assert torch.equal(one, augment(image, random.Random(5)))
     assert one.shape == (3, 32, 32) and one.dtype == torch.uint8
+    assert not torch.equal(one, plain(image, random.Random(5)))
     torch.manual_seed(1)
     assert torch.equal(torch.get_rng_state(), state), "the global random state changed"
 

@@ -164,7 +164,7 @@ def test_the_same_settings_give_the_data_of_earlier_versions() -> None:
     assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"
 
 
-def test_captions_of_a_world_name_only_its_shapes_and_colours() -> None:
+def test_captions_and_evaluation_sets_of_a_world_name_only_its_shapes_and_colours() -> None:
     world = "second"
     config = ScenesConfig(world=world, noise=0.3, popularity_skew=1.0, test_pairs=4)
     samples = [training_sample(config, i) for i in range(200)]
@@ -172,5 +172,10 @@ def test_captions_of_a_world_name_only_its_shapes_and_colours() -> None:
     found = [named(caption) for sample in samples for caption in sample.captions]
     assert {colour for _, colours, _ in found for colour in colours} == set(WORLDS[world].colours)
     assert {shape for _, _, shapes in found for shape in shapes} == set(WORLDS[world].shapes)
+    for name, class_set in CLASS_SETS.items():
+        labelled = [class_set.sample(f"{name}/test", config, i) for i in range(48)]
+        groups = [group for sample in labelled for group in sample.scene.content.groups]
+        assert {group.shape for group in groups} == set(WORLDS[world].shapes), name
+        assert {group.colour for group in groups} == set(WORLDS[world].colours), name
     concepts = {sample.scene.content.concept() for sample in samples[:200]}
     assert concepts <= set(WORLDS[world].concepts), "a sample shows a concept that should not occur"
