@@ -64,7 +64,7 @@ def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Hold the lock `path` in a `with` block; wait while another process holds it. For short changes of files."""
+    """Hold the lock `path` in a `with` block; wait while another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lease(path, f"{path.parent} was being written"):
         yield
