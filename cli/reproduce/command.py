@@ -20,7 +20,7 @@ from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
 from cli.report.claims import by_arm, hours, print_verdicts
-from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
+from cli.reproduce.plan import DEVICE, Options, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
 from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
@@ -105,9 +105,10 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     configs = [run.config for run in runs]
     for design in designs:
         store(plan.runs, design)
-    tried, ending = (_of_other_processes(runs), "") if plan.options.report else _run(plan, runs, designs, gpus)
-    if plan.options.report and plan.options.until:
-        tried.failures.clear()  # decided claims need no further runs
+    if plan.options.report:
+        tried, ending = _of_other_processes(runs, plan.options), ""
+    else:
+        tried, ending = _run(plan, runs, designs, gpus)
     benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = tried.finished if plan.options.until else [run.folder for run in runs]
@@ -218,13 +219,18 @@ def _run_benchmark(folder: Path) -> int:
     return subprocess.run(command, check=False).returncode
 
 
-def _of_other_processes(runs: list[PlannedRun]) -> Tried:
+def _of_other_processes(runs: list[PlannedRun], options: Options) -> Tried:
     """Return which runs other processes have finished, and which not: with SLURM, each run is a job."""
     from cli.reproduce.cost import state_of
 
-    left = {run.folder: state for run in runs if (state := state_of(run.config)) != "finished"}
-    failures = {folder: Fault(f"{state}, not finished; {folder}/output.log says why") for folder, state in left.items()}
-    return Tried([run.folder for run in runs if run.folder not in left], {**failures})
+    states = {run.folder: state_of(run.config) for run in runs}
+    fine = ("finished", "new") if options.until else ("finished",)  # until=decided does not need all runs
+    failures = {
+        folder: Fault(f"{state}, not finished; {folder}/output.log says why")
+        for folder, state in states.items()
+        if state not in fine
+    }
+    return Tried([folder for folder, state in states.items() if state == "finished"], {**failures})
 
 
 def _gpus(jobs: int | None, runs: list[PlannedRun]) -> list[str]:
