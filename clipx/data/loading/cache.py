@@ -12,6 +12,7 @@ that opens any pixel cache removes it.
 
 import fcntl
 import json
+import platform
 import random
 import shutil
 from collections import OrderedDict
@@ -123,6 +124,11 @@ class PixelImages:
 _opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()
 
 
+def pixels_home() -> Path:
+    """Return the folder of this machine's files. Locks may not hold between machines that share a cache folder."""
+    return cache_home() / "pixels" / platform.node()
+
+
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
     """Return the images of a source; decode them unless a process of this machine has them open already.
 
@@ -135,7 +141,7 @@ def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
             _opened.popitem(last=False)[1][1].close()
         if not _opened:
             Finalize(None, _release, exitpriority=10)  # atexit functions do not run in processes of a pool
-        _opened[key] = _open(cache_home() / "pixels" / key, source, transform)
+        _opened[key] = _open(pixels_home() / key, source, transform)
     _opened.move_to_end(key)
     return _opened[key][0]
 
@@ -145,7 +151,7 @@ def _release() -> None:
     while _opened:
         _opened.popitem()[1][1].close()
     with lock(LOCK):
-        _remove_unused(cache_home() / "pixels")
+        _remove_unused(pixels_home())
 
 
 def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelCache, Any]:

@@ -186,14 +186,14 @@ def test_processes_share_the_pixels_and_the_last_one_removes_them(
     other = context.Process(target=_use, args=(config, opened, leave))
     other.start()
     assert opened.wait(60)
-    files = list((tmp_path / "cache" / "pixels").iterdir())
+    files = list(cache.pixels_home().iterdir())
     monkeypatch.setattr(cache, "_write", None)  # decoding again would fail
     cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     cache._release()
-    assert list((tmp_path / "cache" / "pixels").iterdir()) == files
+    assert list(cache.pixels_home().iterdir()) == files
     leave.set()
     other.join(60)
-    assert list((tmp_path / "cache" / "pixels").iterdir()) == []
+    assert list(cache.pixels_home().iterdir()) == []
 
 
 def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) -> None:
@@ -206,10 +206,10 @@ def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) 
     assert opened.wait(60)
     other.kill()
     other.join(60)
-    assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
+    assert len(list(cache.pixels_home().iterdir())) == 1
     config.crop_scale = [0.5, 1.0]
     cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
-    assert len(list((tmp_path / "cache" / "pixels").iterdir())) == 1
+    assert len(list(cache.pixels_home().iterdir())) == 1
 
 
 def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
@@ -232,7 +232,7 @@ def test_images_larger_than_the_free_memory_are_refused(
     message = rf"data\.cache=memory with 800 decoded images needs {needed} MiB, but only 1 MiB of memory"
     with pytest.raises(UserError, match=message):
         load(tmp_path, "memory", crop_scale=scale)
-    assert list((tmp_path / "cache" / "pixels").iterdir()) == []
+    assert list(cache.pixels_home().iterdir()) == []
 
 
 @pytest.mark.parametrize(
