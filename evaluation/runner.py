@@ -74,8 +74,9 @@ def evaluate(
                 rows += job.rows
         except UserError as error:
             problems.append(str(error))
-    results.write_tables(out)
-    results.show(rows)
+    if rows:
+        results.write_tables(out)
+        results.show(rows)
     if problems:
         raise UserError("; ".join(problems))
     return rows
