@@ -163,7 +163,7 @@ class Trial:
         return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]
 
     def check(self, arm: str) -> None:
-        """Raise UserError if the set that scores is missing or has fewer than FEWEST_PAIRS pairs or images."""
+        """Raise UserError unless the set that scores exists and has at least FEWEST_PAIRS held-out pairs, or images."""
         config = self.config(arm)
         if self.options.on == HELD_OUT:
             if not config.data.held_out:

@@ -122,7 +122,7 @@ def compare_all(
 ) -> list[Compared]:
     """Evaluate all models and data sets that are present; print the comparison, then a command for each missing one.
 
-    Compares the main metric of each set, or R@1 in both directions.
+    What is compared: the main metric of a set with classes, R@1 in both directions of a set with captions.
 
     Args:
         names: `open_clip:NAME/TAG` of each model.

@@ -214,7 +214,7 @@ class TowerConfig:
 
     @property
     def trained_part(self) -> str:
-        """What is trained, as "adapters of rank 8"; "" for the whole tower."""
+        """The part that is trained, such as "adapters of rank 8", or "frozen"; "" if the whole tower is trained."""
         if self.lora:
             return f"adapters of rank {self.lora}"
         if self.trainable_blocks:

@@ -74,7 +74,7 @@ class Control:
         return " ".join(f"{key}={value}" for key, value in self.settings)
 
     def fits(self, run: Run, usual: Run | None) -> bool:
-        """Return True if a run has these settings, and otherwise those of a `usual` run of its arm."""
+        """Return True if a run differs from the `usual` run of its arm in this control's settings only."""
         given = dict(self.settings)
         return usual is not None and all(
             attrgetter(key)(run.config) == given.get(key, attrgetter(key)(usual.config))

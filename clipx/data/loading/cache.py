@@ -69,7 +69,7 @@ class CachedImages(Protocol):
         """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
 
     def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
-        """Return a transformed image and None, or pixels and what the device has to do with them. Raises BadSample."""
+        """Return an image, and None if it is transformed, else the crop that the device makes. Raises BadSample."""
 
 
 @dataclass

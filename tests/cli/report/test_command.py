@@ -1,4 +1,4 @@
-"""What `clipx report` prints beside the report."""
+"""The lines that `clipx report` prints on the terminal after it has written a report."""
 
 import shlex
 from pathlib import Path

@@ -366,15 +366,15 @@ def forbid(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, end: str)
 def test_a_stream_leaves_out_no_folder_that_is_linked_or_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard(tmp_path / "root" / "a", pairs())
+    shard(tmp_path / "shards" / "a", pairs())
     shard(tmp_path / "elsewhere", pairs())
-    (tmp_path / "root" / "b").symlink_to(tmp_path / "elsewhere")
-    config = DataConfig(name="t", source="webdataset", urls=[str(tmp_path / "root")], num_samples=1)
+    (tmp_path / "shards" / "b").symlink_to(tmp_path / "elsewhere")
+    config = DataConfig(name="t", source="webdataset", urls=[str(tmp_path / "shards")], num_samples=1)
     stream = open_source(config)
     assert isinstance(stream, ShardStream)
-    assert stream.shards == [[f"{tmp_path}/root/a/0.tar", f"{tmp_path}/root/b/0.tar"]]
-    forbid(monkeypatch, os, "scandir", "root/b")
-    with pytest.raises(UserError, match=r"root/b cannot be read \(Permission denied\)"):
+    assert stream.shards == [[f"{tmp_path}/shards/a/0.tar", f"{tmp_path}/shards/b/0.tar"]]
+    forbid(monkeypatch, os, "scandir", "shards/b")
+    with pytest.raises(UserError, match=r"shards/b cannot be read \(Permission denied\)"):
         open_source(config)
 
 

@@ -412,7 +412,7 @@ def test_checkpoints_are_ordered_by_step_and_not_by_file_time(tmp_path: Path) ->
 
 
 def test_only_rank_0_reads_checkpoints_to_find_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On another machine, reading a checkpoint that rank 0 is just deleting raises ESTALE."""
+    """If rank 0 deletes a checkpoint while another machine reads it, the read fails with ESTALE."""
     config = settings(tmp_path)
     config.train.keep_best, config.log.geometry_every = "min:loss", 3
     state().save(tmp_path)
