@@ -10,7 +10,7 @@ from cli.launcher.torchrun import run_workers
 from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
-from clipx.run.folder import RunFolder, run_folders
+from clipx.run.folder import RunFolder, newest_runs
 from clipx.utils.files import cache_home
 from clipx.utils.plugins import load_plugins
 from evaluation.runs import results
@@ -18,8 +18,6 @@ from evaluation.types import Result, Settings
 
 if TYPE_CHECKING:  # slow imports, here and in the functions: a mistyped path is found before them
     import torch
-
-NEWEST = 3  # runs that are named where none is given
 
 
 def evaluate(config: EvalConfig) -> list[Result]:
@@ -33,7 +31,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
     """
     if (config.checkpoint is None) == (config.model is None):
         both = "give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME"
-        raise UserError(both + _newest_runs("runs"))
+        raise UserError(both + newest_runs())
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs a run with averaged weights (train.ema)")
     if config.interpolate and config.checkpoint is None:
@@ -57,12 +55,6 @@ def evaluate(config: EvalConfig) -> list[Result]:
     check_gpus("processes", config.processes, config.device)
     run_workers(config.processes, "cli.eval.one", [json.dumps(asdict(config))], "eval", saves=False)
     return []
-
-
-def _newest_runs(folder: str) -> str:
-    """Return the newest runs in a folder, in words; "" if there are none."""
-    found = sorted(run_folders(Path(folder)), key=lambda run: run.stat().st_mtime, reverse=True)
-    return f"; the newest in {folder}/: {', '.join(map(str, found[:NEWEST]))}" if found else ""
 
 
 def _check(config: EvalConfig) -> None:

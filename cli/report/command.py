@@ -9,11 +9,10 @@ from pathlib import Path
 
 from cli.report.claims import PowerOptions, claims, power
 from cli.report.compare import CompareOptions, DiffOptions, compare, diff
-from cli.settings.arguments import NoOptions, parse_arguments
+from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
-from clipx.run.folder import RunFolder, runs_below
-from clipx.utils.registry import did_you_mean
+from clipx.run.folder import RunFolder, newest_runs, runs_below
 from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
 
@@ -38,8 +37,10 @@ def report(arguments: list[str]) -> None:
     if arguments and arguments[0] in SUBCOMMANDS:
         SUBCOMMANDS[arguments[0]](arguments[1:])
         return
-    if arguments and not Path(arguments[0]).exists() and (near := did_you_mean(arguments[0], SUBCOMMANDS)):
-        raise UserError(f"clipx report {arguments[0]} is no folder; {near.strip()}")
+    first = next(iter(split_positional(arguments)[0]), "")
+    if first and not Path(first).exists():
+        allowed = f"allowed: a run, a folder of runs, or one of {', '.join(SUBCOMMANDS)}"
+        raise UserError(f"clipx report {first}: no such folder{newest_runs()}; {allowed}")
     runs, options = parse_arguments(arguments, Options, "report", "RUN_OR_DIR...")
     paths, limited = [Path(run) for run in runs], options.limited
     command = shlex.join(["clipx", "report", *arguments])

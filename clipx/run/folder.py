@@ -45,6 +45,7 @@ RESTORE, AGAIN = "restore it from a copy", "delete it and evaluate again"
 DICTS = dict.fromkeys(("samples", "packages", "init", "teacher"), dict)
 ENTRIES = {"data": str, "device": str, "processes": int, **DICTS}  # of environment.json, as read
 Row = dict[str, Any]  # a line of log.jsonl
+NEWEST = 3  # runs that are named where none is given
 NESTED = ("geometry", "evaluation", "columns")  # entries of a row with several numbers, by name
 
 
@@ -313,6 +314,12 @@ def run_folders(path: Path) -> Iterator[Path]:
 def runs_below(paths: Iterable[Path]) -> list[Path]:
     """Return the runs at or below the folders, each once, in natural order."""
     return sorted({run for path in paths for run in run_folders(path)}, key=natural_order)
+
+
+def newest_runs(folder: str = "runs") -> str:
+    """Return the newest runs in a folder, in words; "" if there are none."""
+    found = sorted(run_folders(Path(folder)), key=lambda run: run.stat().st_mtime, reverse=True)
+    return f"; the newest in {folder}/: {', '.join(map(str, found[:NEWEST]))}" if found else ""
 
 
 def natural_order(path: Path) -> tuple[str, int, str]:
