@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
-from cli.settings.arguments import CheckOptions, permitted_plugins, split_config_dir, take_options
+from cli.settings.arguments import CheckOptions, permitted_plugins, split_config_dir, take_options, with_home
 from clipx.errors import UserError
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
@@ -377,12 +377,13 @@ def main() -> None:
     # Waiting OpenMP threads must sleep: if they spin, they take the cores from the loader's workers. With as many
     # workers as cores, a step took up to ten times as long. torch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    name, *arguments = sys.argv[1:] or ["--help"]
-    if name == "--complete":
+    if sys.argv[1:2] == ["--complete"]:
         from cli.completion import answer
 
-        answer(arguments, COMMANDS)
+        answer(sys.argv[2:], COMMANDS)
         return
+    sys.argv[1:] = map(with_home, sys.argv[1:])  # in sys.argv, because cli.settings.recipes reads --config-dir there
+    name, *arguments = sys.argv[1:] or ["--help"]
     with ends_on_ctrl_c():
         code = exit_code_of(lambda: _run(name, arguments))
     if code:

@@ -12,6 +12,7 @@ from clipx.training.devices import DEVICES
 from clipx.utils.trust import permit
 
 S = TypeVar("S")
+HOME = re.compile(r"(^|[=\[,])~(?=/|$)")  # at the start of a path, also in a list
 
 
 @dataclass(kw_only=True)
@@ -25,6 +26,11 @@ class CheckOptions:
 
     device: str | None = setting(None, "GPU for which memory and time are calculated", choices=tuple(DEVICES))
     processes: int | None = setting(None, "number of these GPUs; null: train.processes x launch.nodes", AT_LEAST_1)
+
+
+def with_home(argument: str) -> str:
+    """Return the argument with the home folder in place of ~ in key=~/x, which most shells leave as it is."""
+    return HOME.sub(lambda found: f"{found[1]}{Path.home()}", argument)
 
 
 def parse_arguments(

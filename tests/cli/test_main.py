@@ -12,7 +12,7 @@ import pytest
 
 from cli import exit_codes
 from clipx import entry_point
-from tests.helpers.commands import clipx, tiny
+from tests.helpers.commands import clipx, clipx_here, tiny
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["ls", "claims"], ["ls", "--help"]])
@@ -53,6 +53,21 @@ def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
 
         assert exit_codes.exit_code_of(read) == code
         assert capsys.readouterr().err == line
+
+
+def test_a_path_that_begins_with_a_tilde_is_below_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    given = ["runs=~/r", "data.root=~", "model.init=~/a b/s0", "data.evaluation=[~/x,csv:~/y]"]
+    shown = clipx_here("train", "recipe=demo", *given, "--cfg", "job", cwd=tmp_path).stdout
+    for line in ("runs: HOME/r", "root: HOME", "init: HOME/a b/s0", "- HOME/x", "- csv:~/y"):
+        assert line.replace("HOME", str(tmp_path / "home")) in shown
+    clipx_here("ls", "runs", "~/r", cwd=tmp_path, code=2)
+    clipx_here("data", "prepare", "imagenet", "sets=~/sets", cwd=tmp_path, code=2)
+    refused = clipx_here("report", "claims", "~/runs", cwd=tmp_path, code=2).stderr
+    assert str(tmp_path / "home" / "runs") in refused
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["cli", "evaluation"])
