@@ -140,11 +140,19 @@ def gather_shards(tree: T, copy: Callable[[Tensor], Tensor] | None = None) -> T:
 
 
 def shard_like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Return this process's part of `whole` if `parameter` is sharded and has the same shape, else all of `whole`."""
-    if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
+    """Return this process's part of `whole` if `parameter` is sharded and has the same shape, else all of `whole`.
+
+    The result has the parameter's strides, because a fused optimizer pairs the values as they lie in memory, and shards
+    lie there in another order than whole weights of convolutions (channels_last).
+    """
+    if whole.shape != parameter.shape:
         return whole
+    if not isinstance(parameter, DTensor):
+        if whole.stride() == parameter.stride():
+            return whole
+        return torch.empty_like(parameter, dtype=whole.dtype, device=whole.device).copy_(whole)
     mesh, placements = parameter.device_mesh, parameter.placements
-    return distribute_tensor(whole.to(parameter.device), mesh, placements, src_data_rank=None)
+    return distribute_tensor(whole.contiguous().to(parameter.device), mesh, placements, src_data_rank=None)
 
 
 def _shard(model: nn.Module, mesh: DeviceMesh) -> None:

@@ -1,6 +1,8 @@
 """Runner: choice of tasks, provenance of rows, and reuse of stored results."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.types import Features, Score, Settings
 from tests.helpers import fakes, replicas
 from tests.helpers.fakes import run
+from tests.helpers.layout_faults import forbid
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
 
@@ -188,6 +191,21 @@ def test_a_set_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> N
     with pytest.raises(UserError, match="corrupt image"):
         run(tmp_path, [bad, good], ["zeroshot", "retrieval"])
     assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
+
+
+@pytest.mark.parametrize("write", [fakes.captioned, fakes.labelled])
+def test_a_forbidden_set_does_not_stop_the_others(
+    write: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A captioned set is read when it is opened, the labels of the other one afterwards."""
+    good, bad = fakes.labelled(tmp_path / "good"), write(tmp_path / "bad")
+    forbid(monkeypatch, os, "scandir", "bad" if write is fakes.captioned else "bad/test")
+    with pytest.raises(UserError, match=rf"{bad}: cannot use .*bad.*Permission denied"):
+        run(tmp_path, [bad, good], [])
+    assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
+    if write is fakes.captioned:
+        with pytest.raises(UserError, match=r"Permission denied.*; tasks=retrieval needs"):
+            run(tmp_path, [bad, good], ["retrieval"])
 
 
 def only_training_images(folder: Path) -> str:

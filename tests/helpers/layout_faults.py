@@ -1,6 +1,7 @@
 """Put a fault into the files of an evaluation set, and read the error that it raises."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,18 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, owner: Any, function: str, end: str) -> None:
+    """Let a function raise PermissionError for paths with this end: who runs the tests may be allowed to read all."""
+    allowed = getattr(owner, function)
+
+    def refused(path: Any, *rest: Any, **named: Any) -> Any:
+        if str(path).endswith(end):
+            raise PermissionError(13, "Permission denied", str(path))
+        return allowed(path, *rest, **named)
+
+    monkeypatch.setattr(owner, function, refused)
 
 
 def error_of(spec: str, settings: Settings = DEFAULTS) -> str:

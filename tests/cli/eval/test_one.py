@@ -77,6 +77,19 @@ def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_p
     assert {one.hashes["checkpoint"] for one in answers.values()} == {row.hashes["checkpoint"] for row in of_first}
 
 
+def test_a_set_of_the_run_that_has_gone_does_not_stop_the_others(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.data.evaluation = ["captions:gone", "captions:shots"]
+    write_shards(tmp_path / "train", 12)
+    fakes.captioned(tmp_path / "shots")
+    pairs = open_source(config.data)
+    run = RunFolder.create(config).path
+    setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
+    with pytest.raises(UserError, match=r"no folder .*gone"):
+        evaluate(EvalConfig(checkpoint=str(run), tasks=["retrieval"], device="cpu", workers=0))
+    assert {row.dataset for row in results.read(run / "results.jsonl")} == {"shots"}
+
+
 def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
