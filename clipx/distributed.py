@@ -22,6 +22,7 @@ gradient of its own rows, and it needs the same number of rows on every rank.
 """
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,9 +32,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clipx.errors import Fault, UserError, one_line
 from clipx.types import ALL_ROWS, Part
 
 T = TypeVar("T")
+LAUNCHER = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # environment variables that torchrun sets
 
 
 @contextmanager
@@ -43,13 +46,26 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     After an error the group is not destroyed: NCCL would wait for the other ranks, which wait for this one.
 
     `timeout`: seconds that a rank waits for the others, which may be reading data, saving or uploading.
+
+    Raises UserError: a variable of the launcher is missing or wrong. Raises Fault: the ranks cannot connect.
     """
     if "WORLD_SIZE" not in os.environ:
         yield
         return
+    if missing := [name for name in LAUNCHER if name not in os.environ]:
+        raise UserError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set without {', '.join(missing)}: unset it, and use "
+            "train.processes=N (clipx eval: processes=N), or let the launcher set all"
+        )
     # small values (sizes, flags, messages) stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch would try for the whole timeout
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    except (ValueError, RuntimeError, socket.gaierror) as error:  # RuntimeError: also torch's errors of the network
+        given = " ".join(f"{name}={os.environ[name]}" for name in LAUNCHER)
+        kind = UserError if isinstance(error, ValueError) else Fault
+        raise kind(f"the processes cannot connect ({given}): {one_line(error)}") from error
     yield
     dist.barrier()  # lets gloo's threads release the last tensors: doing so while the interpreter exits would abort
     dist.destroy_process_group()

@@ -21,7 +21,7 @@ from types import FrameType
 
 from cli.launcher.worker import HANDLED, PARENT, STOP, WORKERS, final_codes
 from clipx.config.schema import LaunchConfig
-from clipx.errors import REQUEUE, Fault, UserError
+from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.utils.interrupts import SIGNALS, end_with_parent, handled_signals
 
 ONE_MACHINE = LaunchConfig(max_restarts=0)
@@ -144,7 +144,8 @@ def main() -> int:
             print(error, file=sys.stderr)
         return 1
     except RendezvousError as error:
-        print(f"clipx: the machines of launch.nodes could not connect at launch.rendezvous: {error}", file=sys.stderr)
+        reason = one_line(error.__cause__ or error)
+        print(f"clipx: the machines of launch.nodes could not connect at launch.rendezvous: {reason}", file=sys.stderr)
         return 1
     return 0
 
