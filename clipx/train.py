@@ -162,6 +162,7 @@ def _open_session(
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs, model.frozen_towers)
     probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
     notes = [_summary(config, run, device, sampler, pairs.streaming)]
+    notes += temperature.published_note(config.temperature, model.published_tau)
     if sampler.total_epochs:
         notes += temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature)
         notes += objective.notes(sampler.total_epochs)

@@ -47,6 +47,7 @@ class ClipModel(nn.Module):
         self.frozen = tuple(name for name, module in self.named_modules() if module in frozen)
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
+        self.published_tau: float | None = None  # at which the published weights of both towers were trained
         self.train()  # the mode of a step; evaluations restore it
 
     def train(self, mode: bool = True) -> Self:
@@ -120,7 +121,9 @@ def build_model(config: RunConfig, pretrained: bool = True) -> ClipModel:
     fixed = [*_frozen_modules(config, "image", image), *_frozen_modules(config, "text", text)]
     inputs = Inputs(**vars(image.inputs), **vars(replace(text.inputs, clean=config.data.clean)))
     tau = temperature.build_temperature(config.temperature)
-    return ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, fixed, frozen_towers)
+    model = ClipModel(image.module, text.module, tau, config.temperature.bias, inputs, head, fixed, frozen_towers)
+    model.published_tau = image.tau if image.tau == text.tau else None
+    return model
 
 
 def _frozen_modules(config: RunConfig, side: str, tower: Tower[Any]) -> list[nn.Module]:

@@ -134,6 +134,16 @@ def same_nu(a: TemperatureConfig, b: TemperatureConfig) -> bool:
     return a.kind == b.kind == "learned" and same
 
 
+def published_note(config: TemperatureConfig, published: float | None) -> list[str]:
+    """Return a log line if the start weights were trained with another tau than that of the run's first step."""
+    if published is None or math.isclose(published, config.tau, rel_tol=0.01):
+        return []
+    return [
+        f"the start weights were trained with tau {published:.4g}, and this run starts at temperature.tau="
+        f"{config.tau:g}: set temperature.tau={published:.4g} to go on from theirs"
+    ]
+
+
 def notes(config: TemperatureConfig, total_epochs: int, is_trained: bool) -> list[str]:
     """Return a log line if tau stays constant although the settings suggest otherwise.
 

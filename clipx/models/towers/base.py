@@ -22,6 +22,7 @@ class Tower(Generic[InputsT]):
     body: nn.Module  # the part that `frozen` freezes: all except a projection that clipx adds
     embed_dim: int  # E
     inputs: InputsT
+    tau: float | None = None  # the temperature of published weights, if they state one
 
 
 ImageTower = Tower[Pixels]

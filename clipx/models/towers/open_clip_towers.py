@@ -223,9 +223,10 @@ def build_open_clip_towers(
         raise UserError(f"{key}.name={config.name} is a captioning model: it can be evaluated, but not trained")
     weights = config.pretrained
     model: Any = create_model(model_name, weights, f"{key}.pretrained", True, load, image_size, context_length)
+    tau = float((-model.logit_scale.detach()).exp()) if weights and load else None
     return (
-        ImageTower(model.visual, model.visual, shape["embed_dim"], _pixels(model, model_name, weights)),
-        TextTower(model.text, model.text, shape["embed_dim"], Tokens(model_name, model.context_length)),
+        ImageTower(model.visual, model.visual, shape["embed_dim"], _pixels(model, model_name, weights), tau),
+        TextTower(model.text, model.text, shape["embed_dim"], Tokens(model_name, model.context_length), tau),
     )
 
 

@@ -51,6 +51,22 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("tau", "said"), [(0.07, True), (0.01, False)])
+def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
+    tmp_path: Path, tau: float, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    name = open_clip_towers.parse_name("open_clip:mini-vit-48", "model.image.name")
+    published = open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict()
+    published["logit_scale"].fill_(math.log(100))
+    torch.save(published, tmp_path / "published.pt")
+    config = settings(tmp_path, text="open_clip:mini-vit-48")
+    config.model.image.name, config.temperature.tau = "open_clip:mini-vit-48", tau
+    config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "published.pt")
+    trained(config)
+    assert ("temperature.tau=0.01" in capsys.readouterr().err) is said
+
+
 @pytest.mark.parametrize("from_run_directory", [True, False])
 def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
     first = prepared(tmp_path)
