@@ -96,13 +96,15 @@ def load_plugins(modules: Iterable[str]) -> None:
 def load_plugins_of_file(modules: list[str]) -> None:
     """Load the plug-ins that a file names, which may come from somebody else: installed ones, and those that are typed.
 
+    Those that a program of the user has loaded with `load_plugins` are there already.
+
     Raises UserError: like `load_plugins`, or the command line does not name a module that no installed package has.
     """
     for name in modules:
-        if not (is_permitted("plugins", name) or is_installed(name)):
+        if not (name in _loaded or is_permitted("plugins", name) or is_installed(name)):
             raise UserError(
                 f"plugins=[{name}] stands in a file, and {name} is no installed package: if you trust its code, add "
-                f"plugins=[{name}] to the command"
+                f"plugins=[{name}] to the command, or in Python call clipx.utils.plugins.load_plugins(['{name}']) first"
             )
     load_plugins(modules)
 
@@ -158,7 +160,10 @@ def _tables(name: str, module: ModuleType) -> Rows:
             raise UserError(f"plugins={name}: RECIPES={folder} is not a folder")
         found[RECIPES] = _recipes(Path(folder))
     if not found:
-        raise UserError(f"plugins={name} adds nothing; a plug-in has one or more of {', '.join([*TABLES, RECIPES])}")
+        raise UserError(
+            f"plugins={name} adds nothing; a plug-in has one or more of {', '.join([*TABLES, RECIPES])}. If it only "
+            "registers models with open_clip or timm, add TOWERS = {}"
+        )
     return found
 
 

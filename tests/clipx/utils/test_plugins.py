@@ -146,6 +146,15 @@ def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Pa
     assert RunFolder.create(config).load_config().plugins == []
 
 
+def test_a_program_that_has_loaded_a_plugin_reads_runs_that_need_it(here: Path) -> None:
+    (here / "mine.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
+    config = settings(here)
+    config.plugins = ["mine"]
+    run = RunFolder.create(config).path
+    load_plugins(["mine"])
+    assert RunFolder(run).load_config().plugins == ["mine"]
+
+
 def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:
     (here / "sets.py").write_text("LAYOUTS = {'mine': lambda spec, folder, settings: (spec, folder, settings)}\n")
     with pytest.raises(UserError, match=r"datasets layout=mine is not known"):
