@@ -11,7 +11,7 @@ from clipx.run.folder import ARTIFACTS, RESULTS
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
-from evaluation.datasets.kinds import AnyDataset, Labelled, MinimalPairs
+from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_sets
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
@@ -77,6 +77,9 @@ def evaluate(
     if rows:
         results.write_tables(out)
         results.show(rows)
+        for dataset, fitting in plan:
+            if TASKS["retrieval"] in fitting and isinstance(dataset, Captioned) and (note := dataset.repeated_note()):
+                print(note)
     if problems:
         raise UserError("; ".join(problems))
     return rows

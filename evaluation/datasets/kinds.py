@@ -1,5 +1,6 @@
 """The kinds of evaluation sets; layout modules build them."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from evaluation.datasets.files import Images, Placeholders, SomeImages
 from evaluation.types import Kind, Settings, View
 
 Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
+MANY_REPEATED = 0.1  # share of the captions, from which on a line says that they repeat
 LIMIT_SEED = 0  # seed of the choice of images or pairs under limit=
 
 
@@ -183,6 +185,18 @@ class Captioned(_WithCaptions):
     def image_of_caption(self, split: str) -> Tensor:
         """Return the image index of each caption, int64 [captions]."""
         return torch.arange(len(self._counts)).repeat_interleave(self._counts)
+
+    def repeated_note(self) -> str:
+        """Return a line if many captions are also those of other images, where retrieval counts them as wrong; or ""."""
+        captions, images = self.texts(self.splits[0], "captions"), self.image_of_caption(self.splits[0]).tolist()
+        pairs = Counter(caption for caption, _ in {*zip(captions, images, strict=True)})  # -> number of images
+        share = sum(pairs[caption] > 1 for caption in captions) / len(captions)
+        if share < MANY_REPEATED:
+            return ""
+        return (
+            f"{self.name}: {share:.0%} of the captions are also captions of other images, where they count as wrong: "
+            "image_to_text_recall@1 cannot be high"
+        )
 
 
 class Embedded(Captioned):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from clipx.errors import UserError
 from evaluation.datasets.composition import CHANGES
@@ -243,3 +244,17 @@ def test_the_printed_table_has_value_interval_and_chance(tmp_path: Path, capsys:
     printed = capsys.readouterr().out
     assert "zeroshot things" in printed and "33.3" in printed
     assert f"{100 * row.low:.1f} .. {100 * row.high:.1f}" in printed
+
+
+@pytest.mark.parametrize(("alike", "said"), [(4, "40%"), (0, "")])
+def test_captions_that_several_images_have_are_named_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], alike: int, said: str
+) -> None:
+    """Retrieval counts them as wrong, so R@1 is low however good the model is."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(5):
+        Image.new("RGB", (16, 16), (50 * i, 0, 0)).save(folder / f"{i}.jpg")
+        (folder / f"{i}.txt").write_text(f"{'a dog' if i < alike else f'dog {i}'}\nimage {i}\n")
+    run(tmp_path, [f"folder:{folder}"], ["retrieval"])
+    assert (f"{said} of the captions" in capsys.readouterr().out) is bool(said)
