@@ -131,7 +131,7 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
             text(score.value, ""),
             Text(f"{text(difference.value, '+')} {difference.interval('+', text)}".rstrip()) if difference else "",
             "" if geometry is None else one.text(GEOMETRY)(geometry.value, ""),
-            str(len(method.values[one.by])),
+            page.seeds(one, method).text,
         )
     console.print(table)
     for note in page.notes(one):

@@ -269,7 +269,7 @@ def ranking(comparison: MethodComparison) -> Table:
             difference_cell(None if method is reference else comparison.difference(method, reference), text),
             *([_over_items(over_items.get(method.label), text)] if with_items else []),
             *(_score(comparison.mean(method, method.values.get(n, {})), comparison.text(n))[0] for n in others),
-            Cell(str(len(method.values[by])), len(method.values[by])),
+            seeds(comparison, method),
         ]
         for place, method in enumerate(comparison.ranked, 1)
     ]
@@ -278,6 +278,12 @@ def ranking(comparison: MethodComparison) -> Table:
     columns = ["Rank", "Method", with_unit(comparison), "95% interval", difference]
     columns += ["Over seeds and test items"] if with_items else []
     return Table([*columns, *(with_unit(comparison, name) for name in others), "Seeds"], rows)
+
+
+def seeds(comparison: MethodComparison, method: Method) -> Cell:
+    """Return the cell with the number of seeds of the method's mean: `3`, or `3 of 5` if it has others too."""
+    used, own = len(comparison.shared_seeds(method)), len(method.values[comparison.by])
+    return Cell(str(own) if used == own else f"{used} of {own}", used)
 
 
 def _over_items(found: tuple[float, float] | None, text: Format) -> Cell:

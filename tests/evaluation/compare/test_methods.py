@@ -282,9 +282,11 @@ def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
     more, fewer = runs_of("more", 0.6, seeds=4), runs_of("fewer", 0.5, seeds=3)
     more[3] = replace(more[3], results=[replace(row, value=0.2) for row in more[3].results])
     compared = compare_all([*more, *fewer])
-    for reference, means in (("fewer", ["60.00", "50.00"]), ("more", ["50.00", "50.00"])):
+    shown = {"fewer": (["60.00", "50.00"], ["3 of 4", "3"]), "more": (["50.00", "50.00"], ["4", "3"])}
+    for reference, (means, seeds) in shown.items():
         against = replace(compared, reference_label=reference)
         assert [row[2].text for row in comparison.ranking(against).rows] == means
+        assert [row[-1].text for row in comparison.ranking(against).rows] == seeds
     assert comparison.notes(against)[1:] == ["more has 60.00 on the 3 of its 4 seeds that fewer share."]
     with_single = compare_all([*more, *fewer, *runs_of("single", 0.9, seeds=1)])
     assert [len(with_single.shared_seeds(method)) for method in with_single.ranked] == [4, 3, 1]
