@@ -130,6 +130,10 @@ TEXT = "text_emb/text_emb_3.npy"  # a part of three vectors
 # how an embedding is spoilt -> what spoils it, and part of the message
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing part": (lambda root: (root / "text_emb/text_emb_11.npy").unlink(), "40 images, 33 texts"),
+    "other part": (  # each side lacks another one: the rows would be no pairs
+        lambda root: (root / "text_emb/text_emb_11.npy").rename(root / "text_emb/text_emb_12.npy"),
+        "only one of img_emb and text_emb has part 11, 12",
+    ),
     "other length": (
         lambda root: np.save(root / TEXT, np.load(root / TEXT)[:2]),
         r"text_emb_3\.npy 2; the rows of both must be pairs",

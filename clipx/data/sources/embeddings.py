@@ -118,7 +118,7 @@ class EmbeddingPairs(PairSource):
 def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
     """Open the embeddings below `root`; `names`: data.image_column and data.caption_column.
 
-    Raises UserError: files are missing, or are not such an embedding.
+    Raises UserError: files are missing, have other numbers on the other side, or are not such an embedding.
     """
     if not root.is_dir():
         raise UserError(f"data.root={root}: no such folder")
@@ -134,12 +134,21 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
                 f"data.root={root} has neither {name}/{name}_0.npy nor a .npz file; data.{key}={name} names the folder"
             )
         sides.append(Vectors(files, [_mapped(file) for file in files]))
-    return EmbeddingPairs(root, names, sides)
+    pairs = EmbeddingPairs(root, names, sides)
+    numbers = [{_numbers(file) for file in side.files} for side in sides]
+    if lacking := numbers[0] ^ numbers[1]:
+        parts = ", ".join(sorted("_".join(map(str, number)) for number in lacking))
+        raise UserError(f"data.root={root}: only one of {' and '.join(names)} has part {parts}; the parts must be pairs")
+    return pairs
 
 
 def _numbered(folder: Path, pattern: str) -> list[Path]:
     """Return files in the order of the numbers in their names: 10 after 9."""
-    return sorted(folder.glob(pattern), key=lambda file: [int(n) for n in re.findall(r"\d+", file.stem)] or [0])
+    return sorted(folder.glob(pattern), key=_numbers)
+
+
+def _numbers(file: Path) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", file.stem)) or (0,)
 
 
 def _mapped(file: Path) -> Array:
