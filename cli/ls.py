@@ -128,7 +128,7 @@ def _recipes() -> dict[str, str]:
             rows[name] = str(error)
             continue
         comment = " ".join(re.findall(r"^# ?(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE))
-        rows[name] = re.split(r"(?<=\.) ", comment)[0] + (f" Arms: {arms}" if arms else "")
+        rows[name] = re.split(r"(?<=[.?]) ", comment)[0] + (f" Arms: {arms}" if arms else "")
     return rows
 
 

@@ -37,7 +37,8 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
-  clipx data make|pull NAME                  download training data with img2dataset; download evaluation sets
+  clipx data make|pull|prepare NAME          download training data with img2dataset; get evaluation sets
+  clipx data embed recipe=NAME out=DIR       embed all pairs of a recipe's data by its frozen towers
   clipx ls [recipes|terms|towers|data|tasks|claims|theory]   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
   clipx ls runs [DIR...]                     list runs: steps, and the settings that differ from their recipe
@@ -161,17 +162,17 @@ def report(arguments: list[str]) -> None:
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [first_seed=0|100] [jobs=N] [dry=true] [out=DIR] [...]
     clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
-    clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8,12,20]] [...]
+    clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8]] [...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
     writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
     recipe has. Recipes on several data sets take one folder per data set: cc3m=DIR mscoco=DIR.
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
-    Seeds 0 to 19 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them; 1000 on are for tuning.
+    Seeds below 100 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them.
     Recipes of papers 3 and 5 also run clipx bench once, after the runs.
-    until=decided judges the claims at each look (3, 5, 8, 12 and 20 seeds, or looks=) and adds seeds until every claim
-    is decided, with at most max_seeds=N seeds and for at most hours=N. After the first look it trains only the arms
+    until=decided judges the claims at each look (looks=, by default 3, 5 and 8 seeds) and adds seeds until every claim
+    is decided, up to the last look or max_seeds=N, for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
     launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM, at most jobs=N at a time, and the report after them, and
     returns; launch.submit=false prints the jobs instead. report=true writes only the report.
@@ -228,7 +229,7 @@ def bench(arguments: list[str]) -> None:
     clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [steps=N] [out=DIR] [key=value ...]
 
     Times training steps of several arms in turns, on generated pairs and with random weights, and prints the ratios of
-    step times to the reference arm with 95% intervals. Ends after seconds=, after steps= steps of each arm, or when the
+    step times to the reference arm with intervals. Ends after seconds=, after steps= steps of each arm, or when the
     claim is decided.
     NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
     runs/bench/NAME). The report uses these verdicts only if no settings (key=value) were given.
@@ -314,15 +315,17 @@ def export(arguments: list[str]) -> None:
 
 
 def data(arguments: list[str]) -> None:
-    """clipx data index FOLDER | verify FOLDER | keywords FOLDER | make NAME | pull NAME | prepare NAME
+    """clipx data index|verify|keywords FOLDER | make|pull|prepare NAME | embed recipe=NAME
 
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
-    verify FOLDER [captions=first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once, writes
-    counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate of the samples are bad.
+    verify FOLDER [captions=auto|first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once,
+    writes counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate are bad.
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
     make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
     shards with img2dataset from the published list; dry=true only prints its command line.
+    embed recipe=NAME out=DIR [key=value ...]: embeds all pairs of the recipe's data by its frozen towers, for
+    data=embeddings data.root=DIR.
     pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.
     prepare imagenet sets=DIR: unpacks the archives of ILSVRC 2012 in DIR/imagenet and checks the set.
     """

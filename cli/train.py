@@ -62,7 +62,7 @@ def _start(config: RunConfig, run: RunFolder, started: float) -> None:
 
 def _print_next(config: RunConfig, run: RunFolder) -> None:
     if run.divergence() is None:
-        needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,KIND:FOLDER]  # clipx ls data"
+        needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,LAYOUT:PLACE]  # clipx ls data"
         datasets = "" if config.data.evaluation else needed
         print(f"to evaluate: clipx eval {run.path}{datasets}", file=sys.stderr)
 

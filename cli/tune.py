@@ -55,7 +55,7 @@ class Options:
     lr: list[float] = setting([], "learning rates to try; empty: the recipe's, a quarter of it, four times it", RATES)
     tau: list[float] = setting([], "temperatures to try, after lr, for arms with a fixed tau; empty: none", RATES)
     seeds: int = setting(FEWEST_SEEDS, "seeds of each value, from 1000 on", at_least(FEWEST_SEEDS))
-    on: str = setting(HELD_OUT, "set that scores: held_out, or KIND:FOLDER below data.root, such as captions:dev")
+    on: str = setting(HELD_OUT, "set that scores: held_out, or LAYOUT:FOLDER below data.root, such as captions:dev")
     jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
     out: str = setting("", "folder of the tables; default: runs/tuning/RECIPE")
 

@@ -20,7 +20,7 @@ class EvalConfig:
     )
     plugins: list[str] = setting([], "your plug-in modules, in addition to those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")
-    datasets: list[str] = setting([], "NAME or KIND:FOLDER (`clipx ls data`); empty: those of the run's config")
+    datasets: list[str] = setting([], "NAME or LAYOUT:PLACE (`clipx ls data`); empty: those of the run's config")
     suite: str = setting(
         "none",
         "also evaluate the data sets of this group that are in sets; their mean is printed only if all are there",

@@ -161,7 +161,7 @@ def check_combinations(config: RunConfig) -> None:
     if config.log.evaluate_every and not config.data.evaluation:
         raise UserError(
             f"log.evaluate_every={config.log.evaluate_every} needs evaluation sets, but data.evaluation is empty; "
-            "allowed: 0, or data.evaluation=[KIND:FOLDER,...] with sets below data.root"
+            "allowed: 0, or data.evaluation=[LAYOUT:FOLDER,...] with sets below data.root"
         )
     if config.data.augment == "device" and config.data.decode != "exact":
         raise UserError(f"data.augment=device needs whole images, not data.decode={config.data.decode}; allowed: exact")

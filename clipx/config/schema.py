@@ -161,7 +161,9 @@ class DataConfig:
         600.0, "longest wait for a batch before the run ends", POSITIVE, unit="seconds", resumable=True
     )
     max_bad_rate: float = setting(0.05, "share of bad samples above which the run stops", SHARE, resumable=True)
-    evaluation: list[str] = setting([], "default data sets of `clipx eval`: KIND:FOLDER below root", resumable=True)
+    evaluation: list[str] = setting(
+        [], "default data sets of `clipx eval`: NAME:FOLDER or LAYOUT:FOLDER below root, held_out", resumable=True
+    )
     kept: list[str] = setting(
         [],
         "fine-tuning: names of evaluation sets on which reports measure the fall of scores; all others show the gain",

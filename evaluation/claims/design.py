@@ -75,7 +75,7 @@ class Design:
     arms: tuple[str, ...]
     looks: tuple[int, ...]  # numbers of seeds at which the claims are judged
     claims: Mapping[str, Mapping[str, str]]  # claim id -> label of each part -> its arms, measures and bound as text
-    sets: tuple[str, ...] = ()  # KIND:FOLDER or NAME:FOLDER; results on other sets do not count; empty: all count
+    sets: tuple[str, ...] = ()  # LAYOUT:FOLDER or NAME:FOLDER; results on other sets do not count; empty: all count
     # a run has failed if it diverged, or if its loss, the mean of the last tenth of the steps, is above this value; the
     # claims are about the seeds that trained. None: no run counts as failed, and one that diverged blocks its claims
     failed_loss: float | None = None
