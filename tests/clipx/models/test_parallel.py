@@ -115,6 +115,35 @@ def test_checkpoints_resume_with_the_other_kind_and_another_number_of_ranks(
     assert_same(found, expected, start("nuclr", "adamw"))
 
 
+def strides(parallel: str, loaded: Path | None, folder: Path) -> list[tuple[tuple[int, ...], ...]]:
+    """Train convolutions for a step, or load them; return the strides of each weight and of its moments, and save."""
+    config = settings("clip", "none", "adamw")
+    config.train.parallel = parallel
+    run = tiny.components(config, "resnet")
+    if loaded:
+        run.state.load(loaded)
+    else:
+        tiny.train(run, 1)
+    run.state.save(folder)
+
+    def of(tensor: Tensor) -> tuple[int, ...]:
+        return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).stride()
+
+    found = run.state.optimizer.state.items()
+    return [(of(weight), of(state["exp_avg"]), of(state["exp_avg_sq"])) for weight, state in found]
+
+
+@pytest.mark.parametrize(("saver", "loader"), [("fsdp", "ddp"), ("ddp", "fsdp")])
+def test_moments_lie_in_memory_like_the_weights_after_a_change_of_kind(
+    saver: str, loader: str, gloo: Gloo, tmp_path: Path
+) -> None:
+    """Otherwise a fused optimizer updates convolutions with the moments of other weights, or refuses to."""
+    gloo.run(2, strides, saver, None, tmp_path / "saved")
+    found = gloo.run(2, strides, loader, tmp_path / "saved/checkpoints/step_00000000", tmp_path / "again")[0]
+    assert any(len(weight) == 4 for weight, *_ in found)
+    assert all(weight == mean == square for weight, mean, square in found), found
+
+
 def test_both_kinds_write_the_same_checkpoint(gloo: Gloo, tmp_path: Path) -> None:
     """Shards are saved after they were loaded from a checkpoint of whole weights."""
     continued(0, SAVED, "ddp", None, tmp_path / "ddp")
