@@ -85,7 +85,8 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         if total_steps == 0:  # the untrained model is the result
             manager.save(state, {}, finished=True)
 
-        for batch, bad_samples in session.meter.timed(session.loader.batches(state.step, device)):
+        batches = session.loader.batches(state.step, device, session.meter.computing)
+        for batch, bad_samples in session.meter.timed(batches):
             # Train
             progress = session.sampler.progress(state.step)
             numbers = train_step(components, batch, progress)
@@ -94,8 +95,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 state.objective.end_epoch(state.table)
 
             # Check and log
-            with session.meter.paused():
-                geometry = session.probe(state.step, progress)
+            geometry = session.probe(state.step, progress, session.meter.paused)
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason(state.step)
             save = finished or bool(stop_reason) or manager.due(state.step, geometry)
@@ -233,7 +233,7 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
             session.log.info(note)
         record_environment(run, device, step, sources | data)
     if step == 0:
-        geometry = session.probe(0, session.sampler.progress(0))
+        geometry = session.probe(0, session.sampler.progress(0), session.meter.paused)
         session.log.record(0, {"geometry": geometry} if geometry else {})
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,8 @@ from clipx.types import Progress
 from clipx.utils.device import autocast
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
-Probe = Callable[[int, Progress], dict[str, float]]  # (steps done, progress) -> geometry, {} if it is not due
+Paused = Callable[[], AbstractContextManager[None]]  # context of what is no training
+Probe = Callable[[int, Progress, Paused], dict[str, float]]  # (steps done, progress) -> geometry, {} if it is not due
 
 
 def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
@@ -35,7 +37,7 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
     """
     every = config.log.geometry_every
     if not every:
-        return lambda steps, progress: {}
+        return lambda steps, progress, paused: {}
     if pairs.streaming:
         raise UserError(
             f"log.geometry_every={every} needs random access to the data, which data.source={config.data.source} does "
@@ -43,10 +45,10 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
         )
     probe = GeometryProbe(config, pairs, tokenizer, parallel.whole) if distributed.rank() == 0 else None
 
-    def measure(steps: int, progress: Progress) -> dict[str, float]:
+    def measure(steps: int, progress: Progress, paused: Paused) -> dict[str, float]:
         if steps % every:
             return {}
-        with parallel.gathered():
+        with paused(), parallel.gathered():
             return probe.measure(progress) if probe else {}
 
     return measure

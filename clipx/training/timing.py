@@ -36,8 +36,7 @@ class StepTimer:
 
     def read(self) -> dict[str, float]:
         """Return phase -> mean seconds per step since the last call, over at most the last MAX_STEPS steps."""
-        if self.cuda:
-            torch.cuda.synchronize()
+        self.wait()
         sums: dict[str, float] = {}
         for ends in self.steps:
             for (_, before), (name, end) in pairwise(ends):
@@ -45,6 +44,11 @@ class StepTimer:
         means = {name: round(total / len(self.steps), 6) for name, total in sums.items()}
         self.steps.clear()
         return means
+
+    def wait(self) -> None:
+        """Wait until the device has done all steps."""
+        if self.cuda:
+            torch.cuda.synchronize()
 
     def _now(self) -> Any:
         if not self.cuda:
@@ -83,10 +87,18 @@ class ThroughputMeter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the time spent in the block from the rates."""
+        """Exclude the time spent in the block from the rates, but not the steps that a GPU has still to do before."""
+        self.timer.wait()
         before = time.perf_counter()
         yield
         self.start += time.perf_counter() - before
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Count the block, in which the host waits for the GPU, as computing although the next batch is asked for."""
+        before = time.perf_counter()
+        yield
+        self.waited -= time.perf_counter() - before
 
     def read(self) -> dict[str, float | dict[str, float]]:
         """Return rates since the last call: `images_per_s`, `data_wait` (share of the time), `step_s`.

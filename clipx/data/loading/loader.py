@@ -7,6 +7,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice, starmap
 from typing import Any
@@ -56,8 +57,8 @@ class _Copies:
 
     AHEAD = 2
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, computing: Callable[[], AbstractContextManager[None]]) -> None:
+        self.device, self.computing = device, computing
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.ends: deque[torch.cuda.Event] = deque()  # of the latest steps
 
@@ -68,7 +69,8 @@ class _Copies:
         computing = torch.cuda.current_stream(self.device)
         self.ends.append(computing.record_event())  # the end of the step before
         if len(self.ends) > self.AHEAD:
-            self.ends.popleft().synchronize()
+            with self.computing():
+                self.ends.popleft().synchronize()
         with torch.cuda.stream(self.stream):
             moved = [None if t is None else t.to(self.device, non_blocking=True) for t in tensors]
         computing.wait_stream(self.stream)
@@ -98,15 +100,22 @@ class BatchLoader(ABC):
         self.bad = BadSampleCounter(limit, min_seen=min(1000, count))
         check_bad_rate(limit, len(problems), count + len(problems), problems)
 
-    def batches(self, start: int, device: torch.device) -> Iterator[tuple[Batch, list[str]]]:
+    def batches(
+        self,
+        start: int,
+        device: torch.device,
+        computing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
+
+        `computing`: context of the waits for the GPU's earlier steps, which are no waits for data.
 
         Raises UserError if the share of bad samples exceeds data.max_bad_rate, or if a batch has no good sample, even
         after replacement. Raises Fault if no batch arrives for data.stall_seconds.
         """
         normalise = Normalise(self.inputs, device)
         host_batches = self.host_batches(start, pin_memory=device.type == "cuda")
-        copies = _Copies(device)
+        copies = _Copies(device, computing)
         for host in with_timeout(_plain_errors(host_batches), self.config.stall_seconds, self.activity):
             if not len(host.sample_id):
                 names = "; ".join(host.bad[:5])

@@ -1,5 +1,6 @@
 """Geometry during training: measured on fixed pairs, held-out ones by default, without any effect on the run."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     with torch.no_grad():
         image, text = model.encode_image(pair_probe.images), model.encode_text(pair_probe.texts)
     assert len(image) == 4
-    assert probe(3, START)["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
-    assert probe(4, START) == {}
+    assert probe(3, START, nullcontext)["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
+    assert probe(4, START, nullcontext) == {}
 
 
 def test_held_out_pairs_are_never_trained_on_with_any_seed(tmp_path: Path) -> None:

@@ -1,18 +1,24 @@
 """Length of a run, captions that cannot be read, errors in a loader process; the global random state is kept."""
 
 import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.collate import HostBatch
+from clipx.data.loading.loader import _Copies
 from clipx.data.preprocess.captions import all_from_json
 from clipx.data.preprocess.images import BadSample
 from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
+from clipx.training.timing import StepTimer, ThroughputMeter
 from tests.helpers.folder import write_shards
 from tests.helpers.loading import load
 
@@ -43,6 +49,48 @@ def test_an_error_in_a_loader_process_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "train" / "00001.tar").unlink()
     with pytest.raises(UserError, match=r"^cannot use .*/train/00001\.tar: No such file or directory$"):
         load(config, TrainConfig(epochs=1, batch_size=8), source=source)
+
+
+class FakeGpu:
+    """Stands for torch.cuda and for a copied tensor: records what is called, and takes a second for each wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.calls = 0.0, list[str]()
+        for name in ("Stream", "current_stream"):
+            monkeypatch.setattr(torch.cuda, name, lambda device, name=name: self._called(name))
+        monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+        monkeypatch.setattr("time.perf_counter", lambda: self.now)
+
+    def _called(self, name: str, *arguments: object, **options: object) -> "FakeGpu":
+        self.calls.append(name)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._called, name)
+
+    def synchronize(self) -> None:
+        self.now += 1
+        self._called("synchronize")
+
+
+def test_the_host_waits_for_the_gpu_two_steps_behind_and_not_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu(monkeypatch)
+    meter = ThroughputMeter(StepTimer(torch.device("cpu")))
+    copies = _Copies(torch.device("cuda", 0), meter.computing)
+
+    def batches() -> Iterator[int]:
+        for step in range(5):
+            gpu.now += 0.25  # the loader needs this time
+            gpu.calls.clear()
+            copies.of(gpu)  # type: ignore[arg-type]
+            assert ("synchronize" in gpu.calls) == (step >= 2)
+            assert gpu.calls[-3:] == ["to", "wait_stream", "record_stream"]
+            yield step
+
+    for _ in meter.timed(batches()):
+        meter.images += 8
+    rates = meter.read()
+    assert rates["step_s"] == {"data": 4 * 0.25 / 5} and rates["data_wait"] == 0.25  # 1 of 1 + 3 seconds
 
 
 def test_a_run_shorter_than_a_step_is_refused() -> None:
