@@ -23,6 +23,7 @@ gradient of its own rows, and it needs the same number of rows on every rank.
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -37,6 +38,7 @@ from clipx.types import ALL_ROWS, Part
 
 T = TypeVar("T")
 LAUNCHER = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # environment variables that torchrun sets
+NAME_SECONDS = 60.0  # that the name of MASTER_ADDR may take to be known: on Kubernetes it appears after the job
 
 
 @contextmanager
@@ -60,7 +62,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     # small values (sizes, flags, messages) stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        socket.getaddrinfo(os.environ["MASTER_ADDR"], None)  # torch would try for the whole timeout
+        _wait_for_name(os.environ["MASTER_ADDR"])  # torch would wait for the whole timeout
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     except (ValueError, RuntimeError, socket.gaierror) as error:  # RuntimeError: also torch's errors of the network
         given = " ".join(f"{name}={os.environ[name]}" for name in LAUNCHER)
@@ -69,6 +71,20 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     yield
     dist.barrier()  # lets gloo's threads release the last tensors: doing so while the interpreter exits would abort
     dist.destroy_process_group()
+
+
+def _wait_for_name(host: str) -> None:
+    """Wait until the host's name is known. Raises gaierror after NAME_SECONDS."""
+    end = time.monotonic() + NAME_SECONDS
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+        except socket.gaierror:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def rank() -> int:

@@ -43,6 +43,7 @@ def test_a_group_that_cannot_start_ends_in_one_line(monkeypatch: pytest.MonkeyPa
         launched(monkeypatch, MASTER_PORT=port)
         assert f"MASTER_PORT={port}): " in group_error(Fault)
     launched(monkeypatch, MASTER_ADDR="no.such.host.invalid")
+    monkeypatch.setattr(distributed, "NAME_SECONDS", 0.1)
     assert "MASTER_ADDR=no.such.host.invalid" in group_error(Fault)
     launched(monkeypatch, RANK="first")
     assert "RANK=first" in group_error(UserError)
