@@ -97,11 +97,14 @@ def run_command(
             return
 
     failures, system_errors = list[tuple[str, UserError | Fault]](), list[OSError]()
-    parent = os.getpid()
+    parent, command = os.getpid(), sys.argv
 
     def job(config: DictConfig) -> None:
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
-        where = ""
+        where, sys.argv = (
+            "",
+            command,
+        )  # the process of another launcher has none, and recipes() reads --config-dir there
         try:
             of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm)
             if is_sweep:

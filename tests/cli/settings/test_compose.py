@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 from cli.settings.compose import compose_eval, compose_run, run_command
 from clipx.config.schema import RunConfig
@@ -115,6 +117,23 @@ def test_own_recipes_and_hydras_options_work(shards: Path, tmp_path: Path) -> No
     assert "average: false" in shown.stdout
     clipx_here("train", *arguments, "name=mine", cwd=tmp_path)
     assert log(tmp_path / "runs" / "mine" / "s0")[-1]["step"] == 2
+
+
+def test_the_processes_of_a_launcher_of_hydra_find_the_arms_of_an_own_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [demo]\narms: {start: [], next: [model.init=arm:start]}\n")
+    set_config, found = HydraConfig.set_config, list[RunConfig]()
+
+    def in_another_process(*given: Any) -> None:  # Hydra calls this before each run
+        sys.argv = ["worker"]
+        set_config(*given)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["clipx", "train", "--config-dir=."])
+    monkeypatch.setattr(HydraConfig, "set_config", in_another_process)
+    run_command(found.append, ["recipe=mine", "arm=next", "seed=0,1", "-m", "--config-dir=."])
+    assert [earlier_runs(config) for config in found] == [[Path(f"runs/mine-start/s{seed}")] for seed in (0, 1)]
 
 
 def test_a_forecast_is_for_the_processes_of_the_run(tmp_path: Path) -> None:
