@@ -15,6 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -190,13 +191,19 @@ def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
 
 
 def save(index: Index, folder: Path) -> None:
-    """Write an index into a folder, replacing an older one."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Write an index into a folder. The one that it replaces is kept in a hidden folder beside it, until the next time.
+
+    Other processes may have it mapped, also on other machines, from which a network drive takes deleted files away.
+    """
     content = {"format": FORMAT, "digest": index.digest, "shards": [asdict(s) for s in index.shards]}
     with new_folder(folder) as temporary:
         for name, array in index.arrays.items():
             np.save(temporary / f"{name}.npy", array)
         (temporary / "shards.json").write_text(json.dumps(content))
+        before = folder.with_name(f".{folder.name}.before")
+        shutil.rmtree(before, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            folder.rename(before)
 
 
 def load(folder: Path) -> Index | None:

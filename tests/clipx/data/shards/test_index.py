@@ -130,6 +130,21 @@ def test_an_index_of_another_format_is_not_overwritten(tmp_path: Path, monkeypat
     assert len(list((tmp_path / "cache" / "index").glob("*/shards.json"))) == 2
 
 
+def test_the_files_of_a_replaced_index_stay_for_those_who_have_mapped_them(tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for name in ("0", "1", "2"):
+        write_shard(folder / f"{name}.tar", name)
+        published = publish(open_index(folder), folder)
+        with (published / "key_hash.npy").open() as mapped:
+            write_shard(folder / f"{name}b.tar", f"{name}b")
+            publish(open_index(folder), folder)
+            assert os.fstat(mapped.fileno()).st_nlink == 1, "the file was deleted"
+    assert len(open_index(folder)) == 6
+    assert [path.name for path in folder.iterdir() if path.is_dir()].count(INDEX_FOLDER) == 1
+    assert sum(path.is_dir() for path in folder.iterdir()) == 2, "older indices were kept"
+
+
 def test_duplicate_keys_and_unused_members_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     folder.mkdir()
