@@ -284,7 +284,7 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
-            keys.append(key.encode("utf-8", "backslashreplace"))
+            keys.append(_encoded(key))
     table = np.array(locations, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
         f"{column}_{name}": table[:, i, j].copy()
@@ -297,7 +297,7 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     key_bytes = sum(map(len, keys))
     named = sorted({_key_of(name) for name, _ in damage} & groups.keys())
     # the sample in which the shard is cut does not count as whole
-    whole = len(keys) - len({_key_of(name) for name, line in damage if CUT[0] in line} & groups.keys())
+    whole = len(keys) - sum(_encoded(_key_of(name)) in keys for name, line in damage if CUT[0] in line)
     lines = [f"{line} after {whole} samples" if any(mark in line for mark in CUT) else line for _, line in damage]
     unused = dict(sorted(others.items()))
     return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=unused), arrays
@@ -307,6 +307,10 @@ def _key_of(name: str) -> str:
     """Return a member's name up to the first dot after the last slash."""
     folder, slash, base = name.rpartition("/")
     return folder + slash + base.partition(".")[0]
+
+
+def _encoded(key: str) -> bytes:
+    return key.encode("utf-8", "backslashreplace")
 
 
 def _by_column(

@@ -411,6 +411,12 @@ def test_a_column_that_a_table_has_twice_is_named(tmp_path: Path) -> None:
         table(tmp_path, "pairs.csv", ["image,caption,caption", "0.jpg,a dog,ein Hund"])
 
 
+def test_the_number_of_samples_before_a_cut_does_not_depend_on_members_that_are_not_read(tmp_path: Path) -> None:
+    shard(tmp_path, [f"{i:03d}.{ending}" for i in range(3) for ending in ("npy", "jpg", "txt")])
+    cut(tmp_path / "0.tar", "002.jpg")
+    assert next(iter(opened(tmp_path).problems)) == "0.tar: cut in the middle of 002.jpg after 2 samples"
+
+
 def test_a_source_names_each_sample_that_a_cut_shard_has_lost_and_a_stream_their_number(tmp_path: Path) -> None:
     assert len(shard(tmp_path, pairs())) == N
     cut(tmp_path / "0.tar", "002.jpg")
