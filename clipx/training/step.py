@@ -34,6 +34,7 @@ from clipx.utils.device import autocast, on_host, tf32
 from clipx.utils.matmul import loss_precision
 
 STREAM = 0x544F57  # separates the towers' random draws from other draws seeded by (seed, step)
+OPTIMIZER_STREAM = 0x4F5054  # the same for the optimizer's draws (timm:kron)
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # image [b, E], text [b, E], scale [], bias []
 Gradients = tuple[Tensor, ...]  # with respect to the outputs, or to the first ones only
@@ -75,6 +76,8 @@ def train_step(components: TrainComponents, batch: Batch, progress: Progress) ->
     else:  # bad samples may leave a rank fewer pairs, and all ranks need the same number of micro-batches
         count = min(components.config.train.accumulation, *sizes)
         loss, scale = _two_passes(components, batch, progress, loss_fn, count)
+    # the towers' draws depend on the rank; those of an optimizer must not, or the ranks' weights would drift apart
+    rng.seed_device(rng.derive_seed(components.config.seed, progress.step, OPTIMIZER_STREAM), components.device)
     grad_norm = _update(components, loss, sample_id, rows, restore_buffers)
     components.timer.end_phase("optimizer")
     return {"loss": loss.total.detach(), "terms": loss.terms, "scale": scale, "lr": lr, "grad_norm": grad_norm}

@@ -60,6 +60,16 @@ def test_pairs_held_out_by_earlier_versions_stay_held_out() -> None:
     assert held_out.tolist() == [6, 10, 8, 1] and sorted([*train, *held_out]) == list(range(12))
 
 
+@pytest.mark.parametrize("image_of", [None, np.arange(60, dtype=np.int32) // 3], ids=["images", "captions"])
+def test_an_epoch_has_all_pairs_but_those_held_out(image_of: np.ndarray | None) -> None:
+    ranks = [Sampler(60, TrainConfig(epochs=2, batch_size=10), 0, r, 2, 0.3, image_of=image_of) for r in range(2)]
+    train, _ = split_held_out(60, 0.3, image_of)
+    for epoch in range(2):
+        trained = [key for rank in ranks for batch in list(rank.batches(0))[4 * epoch : 4 * epoch + 4] for key in batch]
+        assert len(trained) == 40 and len(set(trained)) == 40
+        assert {at for at, _ in trained} == {epoch} and {number for _, number in trained} < set(train.tolist())
+
+
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=30), st.floats(0, 1))
 def test_an_image_is_held_out_with_all_its_captions(captions: list[int], share: float) -> None:
     image_of = np.random.default_rng(0).permutation(np.repeat(np.arange(len(captions)), captions)).astype(np.int32)

@@ -37,9 +37,10 @@ def test_learning_rates_and_decay_of_paper_1_reach_their_parameters(tmp_path: Pa
     config = settings(write_distilbert(tmp_path))
     config.optimizer.lr, config.optimizer.weight_decay = 1e-4, 1e-3
     config.model.text.lr_factor, config.model.projection_lr_factor, config.temperature.lr_factor = 0.1, 10, 0.5
-    config.model.text.weight_decay = 0.0
+    config.model.text.weight_decay, config.optimizer.betas, config.optimizer.eps = 0.0, [0.8, 0.95], 1e-5
     model = clip.build_model(config)
     optimizer = optim.build_optimizer(model, config)
+    assert {(*group["betas"], group["eps"]) for group in optimizer.param_groups} == {(0.8, 0.95, 1e-5)}
     optim.set_lr(optimizer, config.optimizer.lr)
     found = settings_by_name(model, optimizer)
     assert found.keys() == dict(model.named_parameters()).keys()
@@ -136,6 +137,7 @@ def lr_at(step: int, config: ScheduleConfig) -> float:
 def test_cosine_after_warmup() -> None:
     config = ScheduleConfig(warmup_steps=10, min_lr=0.5)
     assert lr_at(0, config) == pytest.approx(0.2)
+    assert lr_at(4, ScheduleConfig(warmup_steps=10, warmup_lr=1.0)) == pytest.approx(1.5)
     assert lr_at(9, config) == pytest.approx(2.0)
     assert lr_at(10, config) == pytest.approx(2.0)
     assert lr_at(60, config) == pytest.approx(1.25)  # half way between 2 and 0.5

@@ -3,8 +3,10 @@
 from functools import cache
 
 import pytest
+import torch
 
 from clipx.objectives.base import Objective, Rows
+from clipx.training import optimizer
 from clipx.training.setup import TrainComponents
 from clipx.training.step import train_step
 from clipx.types import Embeddings, Loss, Progress
@@ -88,6 +90,29 @@ def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo:
             assert_same(found, expected, weights)
     with pytest.raises(AssertionError):  # without the setting the statistics differ
         assert_same(gloo.run(2, trained_resnet, kind, False)[0], expected, {})
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to the weights. timm's kron, too, draws random numbers in a step."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def trained_with_noise() -> Result:
+    config = settings("clip", "none", "sgd")
+    config.optimizer.kind = "noisy"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(optimizer.OPTIMIZERS, "noisy", lambda groups, config: Noisy(groups, lr=config.lr))
+        return tiny.train(tiny.components(config, "dropout"))
+
+
+def test_an_optimizer_draws_the_same_random_numbers_on_every_rank(gloo: Gloo) -> None:
+    first, second = gloo.run(2, trained_with_noise)
+    assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
 
 
 def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
