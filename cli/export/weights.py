@@ -117,11 +117,12 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
         raise UserError(f"model.points.kernel={config.model.points.kernel} cannot be exported")
     trained = clip.build_model(config)
     checkpoints.load_weights(trained, place, checkpoints.chosen_weights(place, averaged))
-    image, text = config.model.image, config.model.text
+    image, text, data = config.model.image, config.model.text, config.data
+    given = image.name.startswith("embeddings:")  # the model has no towers: it takes vectors made elsewhere
     settings = RunConfig(
         name=config.name,
         recipe=config.recipe,
-        data=DataConfig(name=config.data.name, source=config.data.source, clean=config.data.clean),
+        data=DataConfig(name=data.name, source=data.source, clean=data.clean, features=given),
         model=replace(
             config.model,
             image=replace(image, pretrained=_published(image)),
@@ -130,6 +131,8 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
         temperature=config.temperature,
         train=TrainConfig(batch_size=config.train.batch_size),
     )
+    if given:
+        return {name: tensor.detach().contiguous() for name, tensor in trained.state_dict().items()}, settings
     whole = clip.build_model(settings, pretrained=False)
     for side, tower in trained.frozen_towers.items():
         module: Any = getattr(whole, side)

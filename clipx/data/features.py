@@ -90,12 +90,17 @@ class Features:
         """Return mean and standard deviation over all items (and tokens), float32 [width] each.
 
         Of more than `STATISTICS` items, only about that many are read, in evenly spaced blocks.
+
+        Raises UserError: a value is not finite, which would make the mean useless.
         """
         width = self.shape[-1]
         total, squares, count = np.zeros(width), np.zeros(width), 0
         for first in range(0, len(self), BLOCK * max(1, len(self) // STATISTICS)):
             numbers = first + np.flatnonzero(self.state[first : first + BLOCK] == EMBEDDED)
-            rows = self.take(numbers).reshape(-1, width).double().numpy()
+            taken = self.take(numbers)
+            if not (finite := taken.isfinite().flatten(1).all(dim=1)).all():
+                raise UserError(f"vector {numbers[~finite.numpy()][0]} has a value that is not finite")
+            rows = taken.reshape(-1, width).double().numpy()
             rows = rows[rows.any(axis=1)] if self.starts is not None else rows
             total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
         mean = total / max(count, 1)

@@ -194,7 +194,7 @@ class Captioned(_WithCaptions):
         if share < MANY_REPEATED:
             return ""
         return (
-            f"{self.name}: {share:.0%} of the captions are also captions of other images, where they count as wrong: "
+            f"{self.short}: {share:.0%} of the captions are also captions of other images, where they count as wrong: "
             "all recalls are lower for it"
         )
 

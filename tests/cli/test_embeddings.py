@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from clipx.data.sources.embeddings import open_embeddings
 from clipx.errors import UserError
 from clipx.run.checkpoint import WEIGHTS, checkpoints
+from evaluation.embedding.encoder import CPU, from_checkpoint, from_file
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import write_shards
 
@@ -78,6 +79,15 @@ def test_a_run_is_trained_resumed_and_evaluated(made: Path) -> None:
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
     done = clipx_here("eval", "runs/given/s0", "datasets=[held_out,embeddings:emb]", cwd=made)
     assert "retrieval embeddings/held_out" in done.stdout and "retrieval emb" in done.stdout
+
+
+def test_exported_heads_embed_vectors_as_the_run_does(made: Path) -> None:
+    clipx_here("train", *TRAIN, cwd=made)
+    clipx_here("export", "runs/given/s0", "out=heads.safetensors", cwd=made)
+    file, (run, _) = from_file(made / "heads.safetensors"), from_checkpoint(made / "runs/given/s0", CPU)
+    image, text = torch.tensor(vectors(6, 0)), torch.tensor(vectors(4, 1))
+    assert torch.equal(file.image(image), run.image(image)) and torch.equal(file.text(text), run.text(text))
+    assert torch.allclose(file.image(image).norm(dim=1), torch.ones(len(image)))
 
 
 def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, empty_cache: Path) -> None:

@@ -42,7 +42,7 @@ from clipx.data.sampler import SampleKey
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.data.sources.streams import Stream
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.types import Tokens
 from clipx.utils.device import check_room
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
@@ -356,12 +356,15 @@ def embed_pairs(
         raise UserError(f"data.features=true needs random access, which data.source={config.source} does not have")
     statistics = {}
     if "image" in towers:
-        statistics["image"] = image_features(config, source, towers["image"], device).features.statistics()
+        images = image_features(config, source, towers["image"], device)
+        with prefixed("features of images"):
+            statistics["image"] = images.features.statistics()
     if "text" in towers:
         tokens = towers["text"].inputs
         captions = open_captions(config, tokens, source, build_tokenizer(tokens), False, towers["text"], device)
         assert isinstance(captions.text, FeatureTexts)
-        statistics["text"] = captions.text.features.statistics()
+        with prefixed("features of texts"):
+            statistics["text"] = captions.text.features.statistics()
     return statistics
 
 

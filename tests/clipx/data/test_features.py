@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,14 @@ def test_tokens_are_stored_with_their_lengths(tmp_path: Path) -> None:
     more = open_features(tower, items([7, 8], lengths=lambda: np.array([2, 3])), CPU)
     assert tower.passes() == [5, 6, 7, 8]
     assert torch.equal(more.take(np.array([0])), found.take(np.array([2])))
+
+
+def test_statistics_name_a_vector_that_is_not_finite(tmp_path: Path) -> None:
+    found = open_features(Double(tmp_path / "notes"), items([1, 2, 3]), CPU)
+    rows = np.array(found.rows)
+    rows[1, 0] = np.nan
+    with pytest.raises(UserError, match="vector 1 "):
+        replace(found, rows=rows).statistics()
 
 
 def test_statistics_leave_out_unusable_items(tmp_path: Path) -> None:
