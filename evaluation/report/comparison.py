@@ -130,13 +130,19 @@ def with_unit(comparison: MethodComparison, measure: str = "") -> str:
 
 
 def notes(comparison: MethodComparison) -> list[str]:
-    """Return what a reader of the ranking must know: chance level, seeds of the means, methods without a part."""
+    """Return what a reader of the ranking must know: chance level, seeds of the means, methods without a part.
+
+    Also which seeds diverged: a method may look good because only its good seeds have a score.
+    """
     if not comparison.ranked:
         return []
     found = [chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
     for method in comparison.ranked:
         if method.without_effect:
             found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
+    methods = (*comparison.ranked, *comparison.unranked)
+    diverged = [f"{method.label} {method.diverged} of {len(method.runs)}" for method in methods if method.diverged]
+    found += [f"Seeds that diverged, which are in no mean: {', '.join(diverged)}."] if diverged else []
     return [note for note in found if note]
 
 
