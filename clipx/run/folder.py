@@ -132,9 +132,11 @@ class RunFolder:
         values = ((key, attrgetter(key)(self.config), attrgetter(key)(config)) for key in identity_keys())
         changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
         if changed:
+            longer = any(change.startswith(("train.samples:", "train.epochs:")) for change in changed)
             raise UserError(
                 f"{self.path} already holds a run with other settings ({'; '.join(changed)}): "
                 "give this one another name=, or remove that directory"
+                + f"; to go on from its weights with a new schedule, add model.init={self.path}" * longer
             )
 
     def refuse_lost_checkpoints(self) -> None:
