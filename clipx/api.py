@@ -7,6 +7,7 @@
     api.evaluate([clip, siglip])
     found = api.compare([clip, siglip], reference="clip")
     found.table, found.notes, found.figure()
+    api.read("runs").results  # of runs that exist
 
 Overrides are those of the command line, and runs are the same folders: a command can go on with them. This is the only
 file of clipx that imports `cli` and `evaluation`, inside its functions.
@@ -206,15 +207,20 @@ def evaluate(runs: Given, overrides: Sequence[str] = ()) -> Runs:
     return Runs(folders)
 
 
-def compare(runs: Given, by: str = "mean", on: Sequence[str] = (), reference: str = "") -> Comparison:
+def compare(runs: Given, by: str = "mean", on: str | Sequence[str] = (), reference: str = "") -> Comparison:
     """Rank methods with paired intervals as `clipx report compare` does, without writing files.
 
     `by`, `on`, `reference`: as the options of the command. Raises UserError: as the command.
     """
     from cli.report.compare import ranked
 
-    found = ranked(_folders(runs), by, on, reference)
+    found = ranked(_folders(runs), by, [on] if isinstance(on, str) else on, reference)
     return Comparison(found.comparisons, found.notes)
+
+
+def read(runs: Given) -> Runs:
+    """Return runs that exist, for their tables: `read("runs").results`. Raises UserError: no run there."""
+    return Runs(_folders(runs))
 
 
 def _overrides(given: Sequence[str]) -> list[str]:

@@ -136,7 +136,7 @@ def notes(comparison: MethodComparison) -> list[str]:
     """
     if not comparison.ranked:
         return []
-    found = [chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
+    found = [_named_sets(comparison), chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
     for method in comparison.ranked:
         if method.without_effect:
             found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
@@ -188,9 +188,21 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
     ]
 
 
+def _scored(comparison: MethodComparison) -> list[str]:
+    """Return TASK DATASET of the data sets that the ranking score is over."""
+    return sorted(title for title in comparison.scored if comparison.by in (MEAN, title.split()[0]))
+
+
+def _named_sets(comparison: MethodComparison) -> str:
+    """Return a sentence with the data sets of the score, or their number if there are many."""
+    scored = _scored(comparison)
+    shown = ", ".join(scored) if len(scored) <= MAX_NAMES else f"{len(scored)} data sets"
+    return f"The score is over {shown}." if scored else ""
+
+
 def _few_items(comparison: MethodComparison) -> str:
     """Return a sentence if the score comes from few test items; "" else, and if it is a mean over several sets."""
-    scored = {title for title in comparison.scored if comparison.by in (MEAN, title.split()[0])}
+    scored = _scored(comparison)
     if len(scored) != 1 or not comparison.is_share():
         return ""
     runs = [run for method in comparison.ranked for run in method.runs]

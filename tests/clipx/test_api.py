@@ -29,12 +29,15 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
     assert set(cold.log["step"]) == {2} and "terms.clip" in cold.log
     assert len(evaluated.results) > len(cold.results) > 0
 
+    assert api.read("runs").results.equals(evaluated.results)
+
     found = api.compare([cold, "runs"], reference="clip temperature.tau=0.07")
     table = found.table.set_index("method")
     assert set(table.index) == {"clip temperature.tau=0.07", "clip temperature.tau=0.5"}
     scores = [runs.table["retrieval (%)"].mean() for runs in (cold, hot)]
     assert table.loc["clip temperature.tau=0.5", "difference"] == pytest.approx(scores[1] - scores[0])
     assert any("Chance is" in note for note in found.notes) and "difference" in found._repr_html_()
+    assert api.compare("runs", on="train").table.equals(api.compare("runs", on=["train"]).table)
     figure = found.figure()
     assert figure._repr_png_().startswith(b"\x89PNG") and isinstance(figure, Figure)
     assert sys.argv == arguments and not GlobalHydra.instance().is_initialized()
@@ -51,6 +54,7 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
         (lambda: api.train("demo", overrides=["launch.slurm=--time=1"]), "works with the command only"),
         (lambda: api.evaluate("nowhere"), "no run at or below nowhere"),
         (lambda: api.evaluate(3), "runs=3 must be the result of train"),  # type: ignore[arg-type]
+        (lambda: api.read("nowhere"), "no run at or below nowhere"),
         (lambda: api.compare(["nowhere"]), "no run at or below nowhere"),
     ],
 )

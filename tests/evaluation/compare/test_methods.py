@@ -276,7 +276,7 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
     lead = comparison.build_comparison([compared], [], []).lead
-    assert "better is first of 2 by mean of tasks, significantly ahead of all others. Chance is 10.00%." in lead
+    assert "better is first of 2 by mean of tasks, significantly ahead of all others. The score is over " in lead
 
 
 def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
@@ -288,10 +288,15 @@ def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
         against = replace(compared, reference_label=reference)
         assert [row[2].text for row in comparison.ranking(against).rows] == means
         assert [row[-1].text for row in comparison.ranking(against).rows] == seeds
-    assert comparison.notes(against)[1:] == ["more has 60.00 on the 3 of its 4 seeds that fewer share."]
+    assert comparison.notes(against)[2:] == ["more has 60.00 on the 3 of its 4 seeds that fewer share."]
     with_single = compare_all([*more, *fewer, *runs_of("single", 0.9, seeds=1)])
     assert [len(with_single.shared_seeds(method)) for method in with_single.ranked] == [4, 3, 1]
-    assert comparison.notes(compare_all([*more[:3], *fewer])) == ["Chance is 10.00%."]
+    assert comparison.notes(compare_all([*more[:3], *fewer]))[1:] == ["Chance is 10.00%."]
+
+
+def test_a_ranking_names_the_data_sets_of_its_score() -> None:
+    compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6)])
+    assert len(compared.scored) == 2 and all(title in comparison.notes(compared)[0] for title in compared.scored)
 
 
 def test_equal_settings_under_two_names_are_one_method() -> None:
