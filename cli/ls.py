@@ -159,13 +159,13 @@ def _towers() -> dict[str, str]:
 def _data() -> dict[str, str]:
     """Return name -> description of the training data sets, and of the data sets that `clipx eval` accepts."""
     from clipx.config.presets import DATA
-    from clipx.data.sources.opening import OTHER_ROOT, ROOTS
+    from clipx.data.sources.opening import meaning_of_root
     from evaluation.datasets.named import NAMED
     from evaluation.datasets.opening import LAYOUTS
 
     training = {}
     for name, node in DATA.items():
-        root = ROOTS.get(node["source"], OTHER_ROOT).format(node.get("split", "train")).replace("./", "")
+        root = meaning_of_root(name, node["source"], node.get("split", "train"))
         rendered = f"{node['scenes']['num_train']:,} rendered scenes, " if node["source"] == "scenes" else ""
         training[name] = f"{rendered}training data; data.root is {root}"
     named = {f"datasets=[{name}]": known.what for name, known in NAMED.items()}

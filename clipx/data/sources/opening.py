@@ -22,7 +22,7 @@ from clipx.utils.registry import lookup
 
 def _root(config: DataConfig) -> Path:
     if config.root is None:
-        meaning = ROOTS.get(config.source, OTHER_ROOT).format(config.split)
+        meaning = meaning_of_root(config.name, config.source, config.split)
         raise UserError(f"data.root is needed for data={config.name}: {meaning}")
     return Path(config.root).expanduser()
 
@@ -98,7 +98,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "webdataset": streams.ShardStream,
     "hf_stream": lambda config: streams.HFStream(config, _root(config)),
 }
-# the meaning of data.root for each source; {} stands for data.split
+# the meaning of data.root for each source, or for a data set whose root may be more; {} stands for data.split
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
@@ -108,8 +108,14 @@ ROOTS = {
     **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),
     "embeddings": "a folder of clip-retrieval (img_emb/, text_emb/) or of .npz files",
     "webdataset": "the folder of the shards, or with data.urls the folder of evaluation sets",
+    "flickr8k": "the data set as distributed, or the folder that holds {}/*.tar",
 }
 OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
+
+
+def meaning_of_root(name: str, source: str, split: str) -> str:
+    """Return what data.root is for data=NAME, in words."""
+    return ROOTS.get(name, ROOTS.get(source, OTHER_ROOT)).format(split).replace("./", "")
 
 
 def ensure_root_folder(config: DataConfig) -> Path:
