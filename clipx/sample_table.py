@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clipx import distributed
 from clipx.errors import UserError, one_line
-from clipx.utils.device import on_host
+from clipx.utils.device import on_host, to_device
 
 Ids = npt.NDArray[np.int64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -161,6 +161,4 @@ class SampleTable:
 
 
 def _on(device: torch.device, ids: Ids) -> Tensor:
-    """Copy to the device, without waiting for it."""
-    tensor = torch.from_numpy(ids)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return to_device(torch.from_numpy(ids), device)

@@ -20,6 +20,7 @@ from clipx.models.towers import blocks, lora
 from clipx.models.towers.base import ImageTower, Projected, TextTower, Tower
 from clipx.models.towers.hf_towers import PooledText
 from clipx.types import Inputs, Progress
+from clipx.utils.device import to_device
 
 
 class ClipModel(nn.Module):
@@ -93,7 +94,7 @@ class ClipModel(nn.Module):
         One call returns all four, because DDP must see every parameter in its forward pass. Scale and bias are copies,
         because FSDP registers hooks on all outputs, and a hook on the parameter itself would stay.
         """
-        scale = self.temperature(progress).to(image.device).clone()
+        scale = to_device(self.temperature(progress), image.device).clone()
         bias = None if self.bias is None else self.bias.clone()
         embed = self.head.training(progress)
         return embed(self.image(image)), embed(self.text(text)), scale, bias

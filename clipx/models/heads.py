@@ -13,6 +13,7 @@ from clipx.config.setting import check
 from clipx.models.kernels import embed, sample_frequencies
 from clipx.types import PointSet, Progress
 from clipx.utils import rng
+from clipx.utils.device import to_device
 
 STREAM = 0x575053  # separates the frequencies from other random draws with the same (seed, step)
 DRAWS = 5  # draws of the random features that an evaluation compares (paper 5, table 5)
@@ -85,7 +86,7 @@ class KernelHead:
             device = sets.points.device
             with torch.autocast(device.type, enabled=False):  # phases span many periods and need float32
                 sets = PointSet(sets.points.float(), sets.weights.float())
-                return embed(sets, alpha, omega.to(device), beta.to(device), config.reduce)
+                return embed(sets, alpha, to_device(omega, device), to_device(beta, device), config.reduce)
 
         return embed_sets
 

@@ -159,7 +159,7 @@ class MovingAverageTerm(Term):
         new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
         for side, found in log_g.items():
             log_u = update_log_u(rows[f"{self.name}_log_u_{side}"], found, seen, gamma)
-            log_d[side] = torch.logaddexp(log_u, log_u.new_tensor(self.log_eps))
+            log_d[side] = torch.logaddexp(log_u, log_u.new_full((), self.log_eps))
             new[f"{self.name}_log_u_{side}"] = log_u
         return log_d, new
 

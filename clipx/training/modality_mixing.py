@@ -20,6 +20,7 @@ from clipx.config.schema import MixingConfig
 from clipx.errors import UserError
 from clipx.types import Embeddings
 from clipx.utils import rng
+from clipx.utils.device import to_device
 from clipx.utils.registry import lookup
 
 STREAM = 0x4D4958  # separates these random draws from other draws seeded by (seed, step)
@@ -55,7 +56,7 @@ def build_mixing(config: MixingConfig, seed: int) -> Mixing:
         if not mixes(config.probability, generator):
             return embeddings
         X, Y = embeddings.image, embeddings.text
-        share = mask(X.shape[0], X.shape[1], generator).to(X)
+        share = to_device(mask(X.shape[0], X.shape[1], generator).to(X.dtype), X.device)
         return replace(embeddings, image=share * X + (1 - share) * Y, text=share * Y + (1 - share) * X)
 
     return mix

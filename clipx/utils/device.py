@@ -29,6 +29,12 @@ def on_host(values: torch.Tensor) -> torch.Tensor:
     return values if values.is_cpu else values.cpu()
 
 
+def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor to the device without waiting for it: a GPU queues copies from pinned memory only."""
+    pinned = values.pin_memory() if device.type == "cuda" and values.is_cpu else values
+    return pinned.to(device, non_blocking=True)
+
+
 def loader_processes(workers: int | str) -> int:
     """Return the number of data.workers. With auto: the cores of this rank, less one for training, at least one."""
     if isinstance(workers, int):

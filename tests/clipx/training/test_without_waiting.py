@@ -8,14 +8,23 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from clipx import objectives
+from clipx.config.schema import MixingConfig, PointsConfig, TemperatureConfig
+from clipx.models.clip import ClipModel
+from clipx.models.heads import KernelHead, SinglePointHead
+from clipx.models.temperature import build_temperature
+from clipx.training.modality_mixing import build_mixing
 from clipx.training.step import train_step
-from clipx.types import Progress
+from clipx.types import Embeddings, PointSet, Progress
 from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
 from tests.helpers.term_runs import TERMS, settings
 
+CPU = torch.device("cpu")
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "broadcast", "all_gather_object", "gather")
 # of a step besides DDP's: ids and labels; embeddings; log-sum-exps; gradients. NUCLR also reads and writes its table.
 MOST = {"clip": 4, "nuclr": 6, "sogclr": 5, "siglip": 4}
@@ -72,3 +81,58 @@ def test_a_step_needs_no_value_from_the_device(term: str, monkeypatch: pytest.Mo
     with FakeTensorMode(allow_non_fake_inputs=True):  # what is computed from weights and pairs is fake
         for step, batch in enumerate(batches):
             train_step(run, batch, Progress(step, 3, 0, 1))
+
+
+class Copies(TorchDispatchMode):
+    """Lists the copies from the host to a GPU for which the host waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocking, self.count = list[str](), 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if options.get("device", CPU).type == "cuda" and any(isinstance(t, torch.Tensor) and t.is_cpu for t in args):
+            self.count += 1
+            if not options.get("non_blocking"):
+                self.blocking.append(str(function))
+        return function(*args, **options)
+
+
+def of_kernel(device: torch.device) -> None:
+    sets = PointSet(torch.empty(2, 3, tiny.E, device=device), torch.empty(2, 3, device=device))
+    KernelHead(PointsConfig(kernel="imq"), tiny.E, seed=0).training(Progress(0, 1, 0, 1))(sets)
+
+
+def of_mixing(device: torch.device) -> None:
+    image, text = torch.empty(2, 4, tiny.E, device=device)
+    mix = build_mixing(MixingConfig(kind="soft", probability=1.0), seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clipx.training.modality_mixing.mixes", lambda *_: True)  # fake numbers cannot be compared
+        mix(Embeddings(image, text, torch.empty((), device=device)), 0)
+
+
+def of_schedule(device: torch.device) -> None:
+    tau = build_temperature(TemperatureConfig(kind="linear", tau_end=0.1))
+    model = ClipModel(nn.Identity(), nn.Identity(), tau, None, tiny.INPUTS, SinglePointHead("always"))
+    model(torch.empty(2, tiny.E, device=device), torch.empty(2, tiny.E, device=device), Progress(0, 1, 0, 1))
+
+
+def of_moving_averages(device: torch.device) -> None:
+    term = objectives.TERMS["sogclr"](num_samples=8)
+    rows = {column: torch.empty(4, device=device) for column in term.columns}
+    term.update({"image": torch.empty(4, device=device)}, rows, Progress(0, 1, 0, 1))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("part", "copies"), [(of_kernel, 2), (of_mixing, 1), (of_schedule, 1), (of_moving_averages, 0)]
+)
+def test_a_copy_to_the_gpu_is_from_pinned_memory_and_queued(
+    part: Callable[[torch.device], None], copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = list[torch.Tensor]()
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    with FakeTensorMode(allow_non_fake_inputs=True), Copies() as found:  # fake tensors of a GPU need no GPU
+        part(torch.device("cuda", 0))
+    assert not found.blocking
+    assert found.count == len(pinned) == copies
