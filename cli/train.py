@@ -6,6 +6,8 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+
 from cli.launcher.torchrun import run_workers
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
@@ -14,7 +16,7 @@ from clipx.errors import REQUEUE, RunDiverged, UserError
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
-from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, choose_device, explain_out_of_memory
+from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, kind_of_device
 from evaluation.during_training import build_periodic_evaluator, check_evaluation
 
 
@@ -43,9 +45,9 @@ def train(config: RunConfig) -> None:
 
 
 def _start(config: RunConfig, run: RunFolder, started: float) -> None:
-    device = choose_device(config.train.device)
-    if device.type == "cpu" and config.train.samples != 0:
-        check_memory(config, device)
+    # not choose_device: this process may only start the workers, and would keep half a gigabyte of their first GPU
+    if kind_of_device(config.train.device) == "cpu" and config.train.samples != 0:
+        check_memory(config, torch.device("cpu"))
     if not run.checkpoints:
         check_evaluation(config, EvalConfig())
     if config.train.processes == 1 and config.launch.nodes == 1:

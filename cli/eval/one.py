@@ -19,6 +19,8 @@ from evaluation.types import Result, Settings
 if TYPE_CHECKING:  # slow imports, here and in the functions: a mistyped path is found before them
     import torch
 
+WAIT = 86400.0  # seconds that the other ranks wait while rank 0 scores; a linear probe of a large set takes long
+
 
 def evaluate(config: EvalConfig) -> list[Result]:
     """Evaluate a model, or record that its run diverged.
@@ -59,9 +61,9 @@ def evaluate(config: EvalConfig) -> list[Result]:
 
 def _check(config: EvalConfig) -> None:
     """Raise UserError for unusable settings, weights or data, before a model is downloaded or built."""
-    from clipx.utils.device import choose_device
+    from clipx.utils.device import kind_of_device
 
-    choose_device(config.device, "device")
+    kind_of_device(config.device, "device")
     run = _run_folder(config)
     datasets = [] if run is None else _datasets(config, run)  # before the slow imports
     from clipx.models.towers import open_clip_towers
@@ -91,7 +93,7 @@ def _run(config: EvalConfig) -> list[Result]:
 
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
-    with memory, distributed.group(device):
+    with memory, distributed.group(device, timeout=WAIT):
         alphas: list[float | None] = [*config.interpolate] or [None]
         return [row for alpha in alphas for row in _evaluate(config, device, alpha)]
 

@@ -43,15 +43,23 @@ def loader_processes(workers: int | str) -> int:
     return max(1, len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1"))) - 1)
 
 
-def choose_device(name: str, key: str = "train.device") -> torch.device:
-    """Return the device for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. Each rank gets the GPU LOCAL_RANK.
+def kind_of_device(name: str, key: str = "train.device") -> str:
+    """Return "cpu" or "cuda" for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. It takes no memory of a GPU.
 
     `key` is the setting that holds `name`. Raises UserError: an unknown name, or cuda on a machine without a GPU.
     """
     one_of(name, ("auto", "cpu", "cuda"), key)
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(f"{key}=cuda, but PyTorch finds no CUDA device here; allowed: auto, cpu")
-    if name == "cpu" or not torch.cuda.is_available():
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def choose_device(name: str, key: str = "train.device") -> torch.device:
+    """Return the device of `kind_of_device`. Each rank gets the GPU LOCAL_RANK, on which its process takes memory.
+
+    Raises UserError like `kind_of_device`.
+    """
+    if kind_of_device(name, key) == "cpu":
         keep_freed_memory()
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -1,18 +1,27 @@
 """Exit codes, restarts and signals of worker processes: a user error is printed once and ends all of them."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
+import cli.eval.one
+import cli.train
 from cli.launcher import worker as worker_process
 from cli.launcher.torchrun import run_workers
+from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
+from tests.helpers.folder import settings, write_shards
 from tests.helpers.ports import free_ports
 
 # A worker without torch: records its start, then ends as its second argument says. `wait`: exit code 75 at SIGUSR1 or
@@ -198,3 +207,36 @@ def test_errors_wait_so_that_a_user_error_or_fault_of_rank_0_is_printed_first(
 def test_several_machines_need_a_rendezvous(rendezvous: str | None) -> None:
     with pytest.raises(UserError, match=f"launch.rendezvous={rendezvous} must be HOST:PORT, one of the 2 machines"):
         run_workers(1, "x", [], "x", LaunchConfig(nodes=2, rendezvous=rendezvous))
+
+
+def test_the_process_that_starts_the_workers_takes_no_memory_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.cuda.set_device makes a context, half a gigabyte; GPUs in exclusive mode then refuse the worker."""
+    config, started = settings(tmp_path), []
+    evaluation = EvalConfig(model="open_clip:RN50/openai", datasets=["wds:x"], processes=2)
+    config.train.processes, config.train.device, config.data.evaluation = 2, "auto", []
+    write_shards(tmp_path / "train", samples=32)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: pytest.fail("a context is made"))
+    for module in (cli.train, cli.eval.one):
+        monkeypatch.setattr(module, "run_workers", lambda *arguments, **options: started.append(arguments[1]))
+    cli.train.train(config)
+    monkeypatch.setattr("evaluation.runner.check", lambda *arguments: None)
+    cli.eval.one.evaluate(evaluation)
+    assert started == ["cli.train", "cli.eval.one"]
+
+
+def test_other_ranks_wait_for_a_day_while_rank_0_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts = []
+
+    @contextmanager
+    def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
+        timeouts.append(timeout)
+        yield
+
+    monkeypatch.setattr("clipx.distributed.group", group)
+    monkeypatch.setattr(cli.eval.one, "_evaluate", lambda *arguments: [])
+    cli.eval.one.work([json.dumps(asdict(EvalConfig(device="cpu")))])
+    assert timeouts == [86400.0]
