@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.eval.one import evaluate
-from cli.launcher.process_pool import Pool, append_output_to
+from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.settings.arguments import key_of, take_options
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
@@ -138,7 +138,8 @@ def tune(arguments: list[str]) -> None:
     trial.check(arms[0])
     rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
     fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
-    with Pool([""] * options.jobs) as pool:
+    train = trial.config(arms[0]).train
+    with Pool(gpus_of_each_job(options.jobs, 0 if train.device == "cpu" else train.processes)) as pool:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
         chosen = {arm: [f"{LR}={grids[0].chosen(arm):g}"] for arm in arms}
         if fixed:

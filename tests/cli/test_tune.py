@@ -11,6 +11,7 @@ import pytest
 
 from cli import tune
 from cli.tune import ROUNDS, Grid, Options, Trial
+from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx, clipx_here
 from tests.helpers.folder import write_shards
@@ -36,6 +37,26 @@ class FakeTrial(Trial):
 
 def searched(trial: FakeTrial) -> Grid:
     return trial.search(Grid("optimizer.lr"), list(trial.peaks), VALUES, {}, None)  # type: ignore[arg-type]
+
+
+def test_each_job_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = []
+
+    class NoPool:
+        def __init__(self, gpus: list[str]) -> None:
+            pools.append(gpus)
+            raise UserError("enough")
+
+    monkeypatch.setattr(tune, "Pool", NoPool)
+    monkeypatch.setattr(Trial, "check", lambda self, arm: None)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for settings in (["jobs=4"], ["jobs=2", "train.processes=2"], ["jobs=2", "train.device=cpu"]):
+        with pytest.raises(UserError, match="enough"):
+            tune.tune(["recipe=clip_reg_mini", *settings])
+    assert pools == [["0", "1", "2", "3"], ["0,1", "2,3"], ["", ""]]
+    with pytest.raises(UserError, match="jobs=5, but this machine has 4 GPUs"):
+        tune.tune(["recipe=clip_reg_mini", "jobs=5"])
 
 
 def test_a_grid_grows_until_the_best_value_is_inside() -> None:
