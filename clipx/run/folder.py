@@ -136,7 +136,8 @@ class RunFolder:
             raise UserError(
                 f"{self.path} already holds a run with other settings ({'; '.join(changed)}): "
                 "give this one another name=, or remove that directory"
-                + f"; to go on from its weights with a new schedule, add model.init={self.path}" * longer
+                + f"; to go on from its weights with a new schedule, add model.init={self.path}"
+                * longer
             )
 
     def refuse_lost_checkpoints(self) -> None:

@@ -206,7 +206,9 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     ]
     new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
-    assert any("lost 3 of 3" in note for note in comparison.notes(compared)), "the terminal shows notes, but not the page"
+    assert any("lost 3 of 3" in note for note in comparison.notes(compared)), (
+        "the terminal shows notes, but not the page"
+    )
     written = write_comparison([compared], [], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
