@@ -101,10 +101,8 @@ def run_command(
 
     def job(config: DictConfig) -> None:
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
-        where, sys.argv = (
-            "",
-            command,
-        )  # the process of another launcher has none, and recipes() reads --config-dir there
+        where = ""
+        sys.argv = command  # the process of another launcher has none, and recipes() reads --config-dir there
         try:
             of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm)
             if is_sweep:
