@@ -27,6 +27,7 @@ from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, Claim, Comparison, ControlCheck, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
     adjust,
+    are_equal,
     are_two_groups,
     joined,
     judge,
@@ -327,7 +328,7 @@ class _Part:
             return NO_NUMBER
         if comparison.kind == "spread":
             table = values[:, :, 0].T
-            if (np.ptp(table, axis=1) == 0).any():
+            if any(map(are_equal, table)):
                 return "an arm has the same value in all seeds"
             return spread_estimate(comparison, table, self.looks[look])
         effects = self._effects(look)

@@ -41,7 +41,7 @@ from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from clipx.verdict import DECIDED, REFUTED, Verdict
 from evaluation.claims.design import ERROR
@@ -53,7 +53,8 @@ MOST_SEEDS = 1_000
 FEWEST_OF_TWO_GROUPS = 8  # effects
 GAP_OF_TWO_GROUPS = 4.5  # standard deviations within the groups; `make bench-rule` shows what this costs and gains
 FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
-EQUAL = 1e-9  # relative difference of deviations that are equal up to rounding
+EQUAL = 1e-9  # relative difference of numbers that are equal up to rounding
+ZERO = 1e-12  # a difference of fractions that is 0 up to rounding
 
 
 def judge(
@@ -152,6 +153,9 @@ def _with_power(finding: Finding, parts: int = 1) -> Finding:
         return replace(finding, note=joined(no_help(finding.blocked), finding.note))
     if estimate is None or estimate.spread is None or least is None:
         return finding
+    if not estimate.spread:
+        same = "all seeds have the same effect, so they do not show how far another seed may differ"
+        return replace(finding, note=joined(same, finding.note))
     needed = seeds_needed(estimate, least, finding.seeds, finding.last_error / parts)
     found = detectable(estimate, finding.seeds, finding.error / parts)
     return replace(finding, seeds_needed=needed, detectable=found)
@@ -236,14 +240,25 @@ def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, error: fl
 
 
 def mean_estimate(comparison: Comparison, effects: list[float], error: float) -> Estimate:
-    """Estimate the mean effect over at least two seeds (Student's t)."""
+    """Estimate the mean effect over at least two seeds (Student's t).
+
+    Equal effects give no interval and decide nothing. A count of few test items can be the same in three seeds and
+    another in the fourth: the true spread is not 0.
+    """
     from scipy import special
 
     n, mean = len(effects), fmean(effects)
+    if are_equal(effects):
+        return Estimate(mean, math.nan, math.nan, 1.0, 1.0, spread=0.0)
     spread, df = float(np.std(effects, ddof=1)), n - 1
     half = -float(special.stdtrit(df, error)) * spread / math.sqrt(n)
     p_above, p_below, p_inside = t_test(mean, spread / math.sqrt(n), df, comparison)
     return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread)
+
+
+def are_equal(values: ArrayLike) -> bool:
+    """Return True if the values are equal up to rounding."""
+    return np.allclose(values, np.mean(values), EQUAL, ZERO)
 
 
 def are_two_groups(effects: list[float]) -> bool:
@@ -261,15 +276,15 @@ def are_two_groups(effects: list[float]) -> bool:
 
 
 def t_test(mean: float, se: float, df: float, comparison: Comparison) -> tuple[float, float, float]:
-    """Return `p_above`, `p_below` and `p_inside` from a mean, its standard error and its degrees of freedom."""
+    """Return `p_above`, `p_below` and `p_inside` from a mean, its standard error above 0 and its degrees of freedom."""
     from scipy import special
 
     def p_at_most(bound: float) -> float:
         """Return the p-value of "the true effect is at most `bound`"."""
-        return float(special.stdtr(df, (bound - mean) / se)) if se else float(mean <= bound)
+        return float(special.stdtr(df, (bound - mean) / se))
 
     least = comparison.least
-    p_below = 1 - p_at_most(least) if se or mean != least else 1.0
+    p_below = 1 - p_at_most(least)
     is_difference = bool(comparison.contrast) and least > 0
     p_inside = max(p_below, p_at_most(-least)) if is_difference else 1.0
     return p_at_most(least), p_below, p_inside

@@ -25,6 +25,7 @@ from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Comparison, Estimate, less_variable, more
 from evaluation.claims.verdict import (
+    are_equal,
     are_two_groups,
     holm,
     mean_estimate,
@@ -39,6 +40,7 @@ DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one se
 SPREADS = less_variable("a", "b", GAP, "v")
 NEW, BEFORE = spent_errors(LOOKS), equal_errors(LOOKS_WITHOUT_DESIGN)
 PRINTED = 0.005  # error rate of the verdicts on printed numbers
+STEP = 1.5  # of coarse values, in standard deviations
 FAILING = 0.2  # share of the seeds that fail in the simulations of two groups
 Judge = Callable[[Array, float], Verdict]  # from values [A, n] and the error rate of a look
 
@@ -46,6 +48,12 @@ Judge = Callable[[Array, float], Verdict]  # from values [A, n] and the error ra
 def two_groups(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw values with mean 0: a fifth of the seeds lies 8 standard deviations above the others."""
     values: Array = generator.standard_normal(shape) + 8.0 * (generator.random(shape) < FAILING) - 8.0 * FAILING
+    return values
+
+
+def coarse(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw values with mean 0 in steps of 1.5 standard deviations, as of accuracies on a few test items."""
+    values: Array = STEP * (np.floor(generator.standard_normal(shape) / STEP) + 0.5)
     return values
 
 
@@ -57,6 +65,7 @@ SEEDS: dict[str, Draw] = {
     "t, 3 degrees": lambda generator, shape: generator.standard_t(3, shape),
     FAILED: lambda generator, shape: generator.standard_normal(shape),
     "two groups": two_groups,
+    "in steps": coarse,
 }
 
 
@@ -99,11 +108,13 @@ def of_report(values: Array, error: float) -> Verdict:
     found = [mean_estimate(DIFFERENCE, of_claim, error) for of_claim in effects]
     p = holm([min(1.0, min(e.p_above, e.p_below) * ERROR / error) for e in found])
     false = {of_effects(e, error) for e, adjusted in zip(effects, p, strict=True) if adjusted <= ERROR}
-    return "does not hold" if false & {"does not hold", "equivalent"} else "holds" if false else "undecided"
+    return "does not hold" if false & {"does not hold", "equivalent"} else "holds" if "holds" in false else "undecided"
 
 
 def of_spreads(values: Array, error: float) -> Verdict:
     """Judge the ratio of the spreads of two arms; [2, n], the true ratio is 1."""
+    if any(map(are_equal, values)):
+        return "undecided"
     return verdict_of(spread_estimate(SPREADS, values, error), error)
 
 

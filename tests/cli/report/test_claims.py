@@ -20,8 +20,8 @@ from tests.helpers.synthetic import claim, run, write
 
 def write_arms(root: Path) -> None:
     for seed in range(3):
-        for arm, value in (("clip", 0.5), ("clip_reg", 0.6)):
-            write(root, run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value + 0.001 * seed}))
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.6 + 0.001 * seed)):
+            write(root, run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}))
 
 
 def test_verdicts_are_printed_with_effect_interval_and_seeds(
@@ -31,7 +31,7 @@ def test_verdicts_are_printed_with_effect_interval_and_seeds(
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP with the positive term beats CLIP"))
-    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1000 [0.1000, 0.1000], s = 0.005; 3 seeds"
+    assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1010 [0.0953, 0.1067], s = 0.005; 3 seeds"
     assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
 
 

@@ -1,7 +1,6 @@
 """`clipx reproduce` with until=decided and stored designs: refusals, hours=, dry=true, the last line printed."""
 
 import random
-import re
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -181,8 +180,8 @@ def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
     first = clipx_here(*arguments, cwd=tmp_path)
     assert "look at 3 seeds: 6 runs of clip_reg_mini (clip, clip_reg)" in first.stderr
     assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
-    # so few pairs can give the same difference for all seeds, which decides a part
-    assert re.match(r"until=decided: \d of 9 claims are decided", first.stdout.splitlines()[-1])
+    # so few pairs can give the same difference for all seeds, which decides nothing
+    assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
     assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()
 
 

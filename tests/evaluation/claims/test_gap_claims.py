@@ -20,8 +20,11 @@ def gap_log(gap: Callable[[int], float], every: int = 50, last: int = 5000) -> l
 
 
 def dynamics(recipe: str, learned: Callable[[int], float], fixed: float = 0.1) -> list[Run]:
-    logs = {"learned": gap_log(learned), "tau_07": gap_log(lambda step: fixed)}
-    return [run(recipe, arm, seed, {}, log) for arm, log in logs.items() for seed in range(3)]
+    def log(arm: str, seed: int) -> list[dict[str, Any]]:
+        noise = 1e-4 * seed  # three equal seeds give no verdict
+        return gap_log(lambda step: learned(step) + noise * math.sin(2 * step) if arm == "learned" else fixed)
+
+    return [run(recipe, arm, seed, {}, log(arm, seed)) for arm in ("learned", "tau_07") for seed in range(3)]
 
 
 def slow(step: int) -> float:
@@ -41,7 +44,7 @@ def test_at_full_scale_the_gap_must_also_be_linear_in_one_over_log_squared() -> 
 
     assert [f.verdict for f in parts(slow)] == ["holds", "holds"]
     growing = parts(lambda step: 0.4 - slow(step))[1]
-    assert growing.verdict == "does not hold" and growing.effect == pytest.approx(-1.0)
+    assert growing.verdict == "does not hold" and growing.effect == pytest.approx(-1.0, abs=1e-3)
     assert parts(lambda step: 0.2 + 0.1 * math.sin(step))[1].verdict == "does not hold"
 
 

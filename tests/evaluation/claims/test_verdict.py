@@ -55,13 +55,25 @@ def verdict(effects: list[float], least: float, error: float = EACH) -> Verdict:
         ([0.04, 0.06, 0.05, 0.03, 0.07], 0.05, "undecided"),
         ([0.00, 0.01, -0.01, 0.00, 0.01], 0.0, "undecided"),  # with s = 0, nothing is equivalent
         ([-0.01, 0.0, 0.01, 0.0, 0.01], -0.1, "holds"),
-        ([0.5, 0.5, 0.5], 0.0, "holds"),
-        ([0.5, 0.5, 0.5], 0.5, "undecided"),
-        ([0.5, 0.5, 0.5], 0.6, "equivalent"),
+        ([0.5, 0.5, 0.5], 0.0, "undecided"),
+        ([0.002, 0.002, 0.002], 0.005, "undecided"),  # two of 1,000 test items in each seed
+        ([0.0, 0.0, 0.0], 0.005, "undecided"),
+        ([0.532 - 0.53, 0.702 - 0.7, 0.012 - 0.01], 0.005, "undecided"),  # the same, up to rounding
+        ([0.1 + 0.2 - 0.3, 0.0, 0.0], 0.005, "undecided"),
+        ([1000.0, 1000.0, 1000.0 + 2e-13], 0.0, "undecided"),
+        ([0.002, 0.002, 0.00200002], 0.0, "holds"),  # small differences count
     ],
 )
 def test_the_effect_is_compared_with_s_and_minus_s(effects: list[float], least: float, expected: Verdict) -> None:
     assert verdict(effects, least) == expected
+
+
+def test_equal_effects_have_no_interval_and_the_reason_is_named() -> None:
+    comparison = more("a", "b", GAP, 0.005)
+    found = judge(comparison, mean_estimate(comparison, [0.002, 0.002, 0.002], EACH), 3, EACH, "a note")
+    assert found.effect == pytest.approx(0.002) and found.estimate is not None
+    assert np.isnan([found.estimate.low, found.estimate.high]).all() and found.detectable is None
+    assert found.note.startswith("all seeds have the same effect") and found.note.endswith("; a note")
 
 
 def test_the_value_of_a_single_arm_is_never_equivalent() -> None:
@@ -253,6 +265,16 @@ def test_three_seeds_exclude_no_large_ratio_of_spreads(values: list[list[float]]
     assert found.low == -np.inf and found.high == np.inf and found.p_above > EACH and found.p_below > EACH
 
 
+def test_an_arm_with_equal_values_has_no_spread_to_compare() -> None:
+    (usual,) = claim("1.5").comparisons
+    spreads = less_variable("clip", "clip_reg", usual.measures[0], "v")
+    tested = replace(claim("1.5"), comparisons=(spreads,), recipes=("clip_reg_mini",))
+    constant = [0.1, 0.3 - 0.2, 0.7 - 0.6] * 3  # up to rounding
+    found = evidence(runs_of({"clip": constant[:8], "clip_reg": list(np.linspace(0.1, 0.5, 8))}))
+    (part,) = assess(tested, "clip_reg_mini", found).findings
+    assert part.verdict == "undecided" and "an arm has the same value in all seeds" in part.note
+
+
 def test_paired_t_agrees_with_scipy() -> None:
     effects = [0.3, 0.1, 0.4, 0.2, 0.25]
     found = mean_estimate(more("a", "b", GAP, 0.05), effects, 0.005)
@@ -320,7 +342,7 @@ def gap_runs(base: float, swapped: float, **settings: Any) -> list[Run]:
     runs = []
     for seed in range(3):
         for arm, gap in (("base", base), ("hs_1e-3", swapped)):
-            values = {("geometry", "s", "gap"): gap + 0.001 * seed}
+            values = {("geometry", "s", "gap"): gap + 0.001 * seed * (arm == "base")}
             runs.append(run("gap_mini", arm, seed, values, settings=settings if arm == "base" else None))
     return runs
 

@@ -108,7 +108,8 @@ def mini_runs() -> list[Run]:
                 ("zeroshot", "scenes_shape", "top1"): 0.5 + draw.gauss(0, 0.02),
             }
             runs.append(run("gap_mini", arm, seed, values, settings={"temperature": {"tau": tau}}))
-        for arm, margin in {"untrained": 0.0, "tau_07": 0.5, "tau_01": 0.2, "tau_01_reg": 0.3}.items():
+        for arm, mean in {"untrained": 0.0, "tau_07": 0.5, "tau_01": 0.2, "tau_01_reg": 0.3}.items():
+            margin = mean + draw.gauss(0, 0.001)
             one = run("margin_mini", arm, seed, {("geometry", "scenes_captions", "margin_mean"): margin})
             runs.append(with_geometry(one, margin))
         log = [{"step": t, "geometry": {"gap": 0.3 + 1 / math.log(t + 2) ** 2}} for t in range(0, 2000, 20)]
