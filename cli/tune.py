@@ -28,19 +28,18 @@ from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
-from clipx.data.sources.opening import open_pair_source
 from clipx.errors import RunDiverged, UserError
 from clipx.run.folder import RunFolder
 from clipx.utils.files import write_text
 from clipx.utils.terminal import stdout_console
-from evaluation.datasets.captioned import HELD_OUT
-from evaluation.datasets.kinds import Captioned
+from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
+from evaluation.datasets.kinds import AnyDataset, Captioned
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import csv_text
 
 FIRST_SEED = 1000
 FEWEST_SEEDS = 3
-FEWEST_PAIRS = 1000  # of the set that scores: with fewer, noise decides
+FEWEST_IMAGES = 1000  # of the set that scores: with fewer, noise decides
 ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm
 LR, TAU = "optimizer.lr", "temperature.tau"
 RATES: Rule = (lambda values: all(0 < v < math.inf for v in values), "numbers above 0, ascending")
@@ -164,19 +163,18 @@ class Trial:
         return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]
 
     def check(self, arm: str) -> None:
-        """Raise UserError unless the set that scores exists and has at least FEWEST_PAIRS held-out pairs, or images."""
+        """Raise UserError unless the set that scores exists and has at least FEWEST_IMAGES images."""
         config = self.config(arm)
         if self.options.on == HELD_OUT:
             if not config.data.held_out:
                 raise UserError("on=held_out needs data.held_out=SHARE; or score another set: on=captions:dev")
-            what, count = "pairs", int(config.data.held_out * len(open_pair_source(config.data)))
+            opened: AnyDataset = held_out_pairs(HELD_OUT, config.data)
         else:
             opened = open_dataset(self.spec(config))
-            if not isinstance(opened, Captioned):
-                raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
-            what, count = "images", len(opened.images(opened.splits[0]))
-        if count < FEWEST_PAIRS:
-            raise UserError(f"on={self.options.on} has {count} {what}; at least {FEWEST_PAIRS:,} are needed")
+        if not isinstance(opened, Captioned):
+            raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
+        if (count := len(opened.images(opened.splits[0]))) < FEWEST_IMAGES:
+            raise UserError(f"on={self.options.on} has {count} images; at least {FEWEST_IMAGES:,} are needed")
 
     def spec(self, config: RunConfig) -> str:
         """Return the set that scores, as `clipx eval` takes it."""

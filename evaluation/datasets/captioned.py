@@ -197,11 +197,15 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
 
 
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
-    """Open the held-out pairs of a run. Pairs that cannot be decoded are left out, as in training.
+    """Open the held-out pairs of a run, see `held_out_pairs`."""
+    return held_out_pairs(spec, RunFolder(run).load_config().data, settings)
+
+
+def held_out_pairs(spec: str, data: DataConfig, settings: Settings = DEFAULTS) -> Captioned:
+    """Open the held-out pairs of a run with these data. Pairs that cannot be decoded are left out, as in training.
 
     Raises UserError: the run holds out no pairs, its data source has no random access, or no held-out pair is usable.
     """
-    data = RunFolder(run).load_config().data
     if not data.held_out:
         raise UserError(f"the run holds out no pairs: it has data.held_out={data.held_out}")
     source = open_pair_source(data)

@@ -14,7 +14,7 @@ from cli.tune import ROUNDS, Grid, Options, Trial
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx, clipx_here
-from tests.helpers.folder import write_shards
+from tests.helpers.folder import jpeg, write_shards
 
 VALUES = [1.0, 2.0, 4.0]
 
@@ -110,14 +110,26 @@ def test_too_few_pairs_are_refused_before_training(tmp_path: Path) -> None:
     write_shards(tmp_path / "data/train", 32)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     done = clipx_here("tune", "recipe=tiny", "--config-dir=.", cwd=tmp_path, code=2)
-    assert "on=held_out has 16 pairs; at least 1,000 are needed" in done.stderr
+    assert "on=held_out has 16 images; at least 1,000 are needed" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_image_with_several_captions_counts_once_and_a_corrupt_one_not(tmp_path: Path) -> None:
+    rows = [f"{image}.jpg,caption {k} of {image}" for image in range(16) for k in range(2)]
+    (tmp_path / "data/train").mkdir(parents=True)
+    (tmp_path / "data/t.csv").write_text("\n".join(["image,caption", *rows]))
+    for image in range(16):
+        (tmp_path / f"data/train/{image}.jpg").write_bytes(jpeg("red") if image else b"corrupt")
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    data = ["data.source=csv", "data.annotations=t.csv", "data.captions=each", "data.held_out=0.9"]
+    done = clipx_here("tune", "recipe=tiny", "--config-dir=.", *data, cwd=tmp_path, code=2)
+    assert "on=held_out has 13 images; at least" in done.stderr
 
 
 @pytest.mark.long
 @pytest.mark.guards_data
 def test_eight_arms_killed_and_resumed_end_with_the_same_table(tmp_path: Path) -> None:
-    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_PAIRS + 100)
+    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_IMAGES + 100)
     arms = "".join(f"  a{k}: [objective=clip, train.batch_size={8 + k}]\n" for k in range(8))
     (tmp_path / "tiny.yaml").write_text(RECIPE.partition("arms:")[0] + "arms:\n" + arms)
     command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3"]
@@ -137,7 +149,7 @@ def test_eight_arms_killed_and_resumed_end_with_the_same_table(tmp_path: Path) -
 def test_every_arm_is_tuned_with_seeds_from_1000_and_a_second_call_trains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_PAIRS + 100)
+    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_IMAGES + 100)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3", "jobs=2"]
     printed = clipx(*command, cwd=tmp_path).stdout
