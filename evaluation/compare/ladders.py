@@ -13,6 +13,7 @@ from clipx.config.schema import AXES, MIN_POINTS
 from clipx.data.sampler import num_train
 from evaluation.compare.methods import Method, MethodComparison, SeedMean
 from evaluation.runs.description import last, settings_of_method, training_flops
+from evaluation.runs.groups import RunGroup, method_labels
 from evaluation.runs.reader import Run
 
 REFERENCE = "clip"  # the reference if none is chosen; without such a method, it is the first by name
@@ -77,11 +78,14 @@ def _ladder(axis: str, comparisons: list[MethodComparison], reference: str) -> L
     for key in by_label:
         differences = [one.difference(of[key], of[base]) if key in of else None for _, one, of in points]
         if key != base and len(points) - differences.count(None) >= MIN_POINTS:
-            label = first[key].label
-            gains[first[key].name if label in gains else label] = differences
+            gains[key] = differences
     if not gains:
         return None
-    return Ladder(axis, [one for _, one, _ in points], [x for x, _, _ in points], first[base].label, gains)
+    # the labels of one comparison tell its own methods apart, but not those that have no point in it
+    groups = {key: RunGroup(first[key].name, first[key].runs) for key in (base, *gains)}
+    labels = dict(zip(groups, method_labels([*groups.values()], {*AXES[axis], "optimizer.lr"}), strict=True))
+    by_method = {labels[key]: of_method for key, of_method in gains.items()}
+    return Ladder(axis, [one for _, one, _ in points], [x for x, _, _ in points], labels[base], by_method)
 
 
 def _by_settings(comparison: MethodComparison) -> dict[Same, Method]:

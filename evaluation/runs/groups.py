@@ -1,6 +1,7 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -98,15 +99,16 @@ def _labels_with_recipe(groups: list[RunGroup]) -> list[str]:
     return [found[group.label] for group in groups]
 
 
-def method_labels(groups: list[RunGroup]) -> list[str]:
+def method_labels(groups: list[RunGroup], without: Set[str] = frozenset()) -> list[str]:
     """Return a label of each method: the name that the user chose, else its arm, else the terms of its objective.
 
     Methods with the same one of these, but for one without overrides, also get settings that tell them apart:
-    `clip optimizer.lr=0.004`. Results without settings have the name of their folder.
+    `clip optimizer.lr=0.004`. The settings `without` are not used. Results without settings have the name of their
+    folder.
     """
     runs = [group.runs[0] for group in groups]
     names = [_own_name(run) for run in runs]
-    keys = {*identity_keys()} - {"name", "arm", "seed"}
+    keys = {*identity_keys()} - {"name", "arm", "seed"} - without
     settings = [
         {key: value for key, value in all_settings(run).items() if key in keys or key.startswith("objective.")}
         for run in runs

@@ -63,6 +63,23 @@ def test_methods_are_joined_by_their_settings_but_for_the_learning_rate() -> Non
     assert values(ladder, "high")[0] == pytest.approx(-0.01, abs=1e-3), "the rate with three seeds counts"
 
 
+def test_methods_with_one_label_are_told_apart_by_their_settings() -> None:
+    """A method that is the only one with its arm at its first point has the label of the arm there."""
+    points = (160, *POINTS, 40_960)
+    runs = []
+    for tau, of in ((0.07, (640, 2_560, 10_000)), (0.1, (160, 2_560, 10_000)), (0.2, (2_560, 10_000, 40_960))):
+        for arm in ("high", *["clip"] * (tau == 0.1)):
+            for samples in of:
+                changed = {"objective": {arm: {}}, "temperature": {"tau": tau}}
+                found = at(samples, arm, 0.5 + tau, **changed)
+                runs += [replace(one, name=f"{one.name}-{tau}", path=one.path / str(tau)) for one in found]
+    reference = [one for samples in points for one in at(samples, "clip", 0.5, objective={"clip": {}})]
+    (ladder,) = ladders_of([*reference, *runs])
+    high = {f"high temperature.tau={tau}" for tau in (0.07, 0.1, 0.2)}
+    assert high <= {*ladder.gains} and len(ladder.gains) == 4
+    assert ladder.reference not in ladder.gains
+
+
 @pytest.mark.parametrize(
     "changes",
     [
