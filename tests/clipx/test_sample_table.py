@@ -34,6 +34,7 @@ def replay(steps: int, load: Path | None = None, skip: int = 0) -> dict[str, lis
     table = SampleTable(COLUMNS, N)
     plain = {column: [initial] * N for column, initial in COLUMNS.items()}
     if load:
+        assert table.max("a") == COLUMNS["a"]
         table.load(load)
     for t, (ids, rows) in enumerate(history(steps)):
         if t >= skip:
@@ -43,7 +44,7 @@ def replay(steps: int, load: Path | None = None, skip: int = 0) -> dict[str, lis
         for column, new in rows.items():
             for i, value in zip(ids.tolist(), new.tolist(), strict=True):
                 plain[column][i] = value
-        if t >= skip:
+        if t >= skip - 1:  # also of what was loaded
             assert all(table.max(c) == max(plain[c]) for c in COLUMNS)
     whole = table.whole()
     assert bool(whole) == (distributed.rank() == 0)
