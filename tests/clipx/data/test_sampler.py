@@ -47,6 +47,19 @@ def test_small_data_sets_keep_the_order_of_earlier_versions() -> None:
     assert EpochOrder(10, 3, 1, 2).ids(0, 10).tolist() == [4, 1, 9, 3, 8, 2, 5, 0, 6, 7]
 
 
+def test_each_chunk_is_shuffled_in_its_own_way() -> None:
+    order = EpochOrder(2 * CHUNK_BLOCKS, 0, 0, block=1)
+    ids = order.ids(0, 2 * CHUNK_BLOCKS).reshape(2, -1).tolist()
+    first, second = ([order._unshuffled(k).tolist().index(i) for i in ids[k]] for k in (0, 1))
+    assert first != second
+
+
+def test_the_last_epoch_and_the_last_batch_may_be_incomplete() -> None:
+    sampler = Sampler(25, TrainConfig(samples=47, batch_size=4), 0, 0, 1)
+    assert (sampler.total_steps, sampler.total_epochs) == (11, 2)
+    assert [sampler.progress(step).epoch for step in (5, 6, 10)] == [0, 1, 1]
+
+
 def test_ranks_partition_each_batch_also_after_a_resume() -> None:
     train = TrainConfig(epochs=2, batch_size=64)
     whole = list(Sampler(3000, train, 0, 0, 1, block=2).batches(0))

@@ -110,13 +110,15 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
     assert torch.equal(teacher.scale, model.temperature(Progress(0, 1, 0, 1)))
 
 
-def test_a_teacher_has_the_temperature_of_its_checkpoints_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("held_out", "tau"), [(0.0, 0.02), (0.5, 0.04)])  # the second of four, or of two steps
+def test_a_teacher_has_the_temperature_of_its_checkpoints_step(tmp_path: Path, held_out: float, tau: float) -> None:
     of_run, config = settings(tmp_path, epochs=2), student(tmp_path)  # 2 epochs of 2 steps
+    of_run.data.held_out = held_out
     of_run.temperature = TemperatureConfig(kind="linear", tau=0.01, tau_end=0.04, every="step")
     config.model.teacher = str(checkpoint.resolve(untrained(of_run, step=2)))
     components, _ = built(config)
     assert components.teacher is not None
-    assert 1 / float(components.teacher.scale) == pytest.approx(0.02, rel=1e-5)  # the second of four steps
+    assert 1 / float(components.teacher.scale) == pytest.approx(tau, rel=1e-5)
 
 
 def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path) -> None:
