@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # slow: the functions of a run in training import it themselv
 
 CONFIG, LOG, ENVIRONMENT, OUTCOME = "config.yaml", "log.jsonl", "environment.json", "outcome.json"
 WANDB_ID = "wandb_id"  # holds the id of the run on W&B
+WANDB_FOLDER = "wandb"  # W&B writes here
 RESULTS, ARTIFACTS = "results.jsonl", "artifacts"  # written by `clipx eval`
 TIMING = "timing.json"  # written by `clipx reproduce` after the evaluation
 PACKAGES = ("clipx", "torch", "torchvision", "open_clip_torch", "timm", "transformers", "numpy", "pillow")
@@ -132,13 +133,10 @@ class RunFolder:
         values = ((key, attrgetter(key)(self.config), attrgetter(key)(config)) for key in identity_keys())
         changed = [f"{key}: {before} -> {now}" for key, before, now in values if before != now]
         if changed:
-            longer = any(change.startswith(("train.samples:", "train.epochs:")) for change in changed)
-            raise UserError(
-                f"{self.path} already holds a run with other settings ({'; '.join(changed)}): "
-                "give this one another name=, or remove that directory"
-                + f"; to go on from its weights with a new schedule, add model.init={self.path}"
-                * longer
-            )
+            remedy = "give this one another name=, or remove that directory"
+            if any(change.startswith(("train.samples:", "train.epochs:")) for change in changed):
+                remedy += f"; to go on from its weights with a new schedule, add model.init={self.path}"
+            raise UserError(f"{self.path} already holds a run with other settings ({'; '.join(changed)}): {remedy}")
 
     def refuse_lost_checkpoints(self) -> None:
         """Raise UserError if the run has saved a checkpoint or was evaluated, but no checkpoint is left."""
@@ -279,10 +277,14 @@ def _git(*arguments: str) -> str:
 def refuse_links(run: Path) -> None:
     """Raise UserError if a run has a link that leads out of it, or a pipe or a device.
 
-    Through a link, clipx would write or delete elsewhere, and reading a pipe or a device may never end.
+    Through a link, clipx would write or delete elsewhere, and reading a pipe or a device may never end. W&B's folder
+    may have such links, because wandb links a log to the user's cache: clipx does not read this folder.
     """
     inside = run.resolve()
     for folder, below, files in os.walk(run):
+        if Path(folder) == run / WANDB_FOLDER:
+            below.clear()
+            continue
         for path in (Path(folder, name) for name in (*below, *files)):
             try:
                 mode = path.lstat().st_mode

@@ -247,7 +247,7 @@ def test_the_settings_of_a_run_are_plain_values(copied_run: tuple[RunConfig, Pat
         RunFolder(run).config  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["artifacts", "results", "intermediate", "log.jsonl", "checkpoints/best"])
+@pytest.mark.parametrize("name", ["artifacts", "results", "intermediate", "log.jsonl", "checkpoints/best", "wandb"])
 def test_a_link_leads_no_write_out_of_a_run(
     copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path, name: str
 ) -> None:
@@ -261,6 +261,15 @@ def test_a_link_leads_no_write_out_of_a_run(
     with pytest.raises(UserError, match="is a link that leads out of the run"):
         train(config)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_the_link_of_wandb_to_its_own_log_does_not_lock_the_run(copied_run: tuple[RunConfig, Path]) -> None:
+    config, run = copied_run
+    logs = run / "wandb/offline-run-1/logs"
+    logs.mkdir(parents=True)
+    (logs / "debug-core.log").symlink_to("/somewhere/.cache/wandb/logs/core-debug.log")
+    assert RunFolder(run).load_config() == config
+    RunFolder.create(config)
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "environment.json", "artifacts/x.json", "train.lock.owner"])
