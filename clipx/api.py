@@ -121,9 +121,8 @@ class Comparison(_Shown):
                 }
                 difference = None if method is one.reference else one.difference(method, one.reference)
                 row |= _interval(page.with_unit(one), one.mean(method, method.values[one.by]), one.unit)
-                rows.append(
-                    row | _interval("difference", difference, one.unit) | {"seeds": len(one.shared_seeds(method))}
-                )
+                seeds = len(one.shared_seeds(method))
+                rows.append(row | _interval("difference", difference, one.unit) | {"seeds": seeds})
         table = _frame(rows)
         return table.drop(columns="conditions") if len(self.found) == 1 else table
 

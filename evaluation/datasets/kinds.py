@@ -187,7 +187,7 @@ class Captioned(_WithCaptions):
         return torch.arange(len(self._counts)).repeat_interleave(self._counts)
 
     def repeated_note(self) -> str:
-        """Return a line if many captions are also captions of other images, where they count as wrong; else ""."""
+        """Return a line if many captions are also those of other images, where they count as wrong; else ""."""
         captions, images = self.texts(self.splits[0], "captions"), self.image_of_caption(self.splits[0]).tolist()
         pairs = Counter(caption for caption, _ in {*zip(captions, images, strict=True)})  # -> number of images
         share = sum(pairs[caption] > 1 for caption in captions) / len(captions)

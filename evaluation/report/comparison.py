@@ -213,15 +213,15 @@ def _few_items(comparison: MethodComparison) -> str:
 
 
 def chance(comparison: MethodComparison) -> str:
-    """Return a sentence with the chance level and the methods that are not above it; "" if it is unknown."""
+    """Return a sentence with the chance level and the methods not significantly above it; "" if it is unknown."""
     if comparison.chance is None or not comparison.ranked:
         return ""
     text = comparison.text()(comparison.chance, "")
     level = f"Chance is {text}{'%' if comparison.is_share() else ''}"
     below = [method.label for method in comparison.ranked if not comparison.above_chance(method)]
     if len(below) == len(comparison.ranked):
-        return f"{level}: no method is above it."
-    return f"{level}; not above it: {first_names(below, MAX_NAMES)}." if below else f"{level}."
+        return f"{level}: no method is significantly above it."
+    return f"{level}; not significantly above it: {first_names(below, MAX_NAMES)}." if below else f"{level}."
 
 
 def _nothing_shared(comparison: MethodComparison) -> str:

@@ -138,9 +138,7 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
     numbers = [{_numbers(file) for file in side.files} for side in sides]
     if lacking := numbers[0] ^ numbers[1]:
         parts = ", ".join(sorted("_".join(map(str, number)) for number in lacking))
-        raise UserError(
-            f"data.root={root}: only one of {' and '.join(names)} has part {parts}; the parts must be pairs"
-        )
+        raise UserError(f"data.root={root}: only one of {' and '.join(names)} has part {parts}; parts must be pairs")
     return pairs
 
 

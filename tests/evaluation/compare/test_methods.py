@@ -206,9 +206,7 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     ]
     new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
     compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
-    assert any("lost 3 of 3" in note for note in comparison.notes(compared)), (
-        "the terminal shows notes, but not the page"
-    )
+    assert any("lost 3 of 3" in note for note in comparison.notes(compared)), "as the terminal shows it"
     written = write_comparison([compared], [], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
@@ -470,9 +468,9 @@ def test_numbers_keep_their_digits_and_no_zero_is_negative(
 def test_methods_that_are_not_above_chance_are_named() -> None:
     compared = compare_all(runs_of("low", 0.11) + runs_of("high", 0.52))
     assert compared.chance == pytest.approx(0.1)
-    assert comparison.chance(compared) == "Chance is 10.00%; not above it: low."
+    assert comparison.chance(compared) == "Chance is 10.00%; not significantly above it: low."
     assert comparison.chance(compare_all(runs_of("low", 0.1) + runs_of("high", 0.09))).endswith(
-        "no method is above it."
+        "no method is significantly above it."
     )
 
 
