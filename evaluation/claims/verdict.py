@@ -256,7 +256,7 @@ def mean_estimate(comparison: Comparison, effects: list[float], error: float) ->
     return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread)
 
 
-def are_equal(values: ArrayLike) -> bool:
+def are_equal(values: list[float] | Array) -> bool:
     """Return True if the values are equal up to rounding."""
     return np.allclose(values, np.mean(values), EQUAL, ZERO)
 
