@@ -121,12 +121,23 @@ def check_yaml(text: str) -> None:
     """
     import yaml
 
+    def refusal(event: yaml.Event, problem: str) -> ValueError:
+        return ValueError(f"line {event.start_mark.line + 1}: {problem}")
+
     sizes: dict[str, int] = {}  # anchor -> number of values
     nodes: list[tuple[str | None, int]] = []  # anchor and number of values before it, of each open list or object
     total = 0
     for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        where = f"line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+            if len(event.value) > DIGITS and event.value.isdigit():
+                raise refusal(event, f"an integer of {len(event.value)} digits")
+            if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
+                reason = f"YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes"
+                raise refusal(event, reason)
+        elif isinstance(event, yaml.AliasEvent):
             total += sizes.get(event.anchor, 0)
         elif isinstance(event, yaml.CollectionStartEvent):
             nodes.append((event.anchor, total))
@@ -134,20 +145,10 @@ def check_yaml(text: str) -> None:
             anchor, before = nodes.pop()
             if anchor:
                 sizes[anchor] = total - before
-        elif isinstance(event, yaml.ScalarEvent):
-            total += 1
-            if event.anchor:
-                sizes[event.anchor] = 1
-            if len(event.value) > DIGITS and event.value.isdigit():
-                raise ValueError(f"{where}: an integer of {len(event.value)} digits")
-            if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
-                raise ValueError(
-                    f"{where}: YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes"
-                )
         if len(nodes) > DEPTH:
-            raise ValueError(f"{where}: nested too deeply")
+            raise refusal(event, "nested too deeply")
         if total > VALUES:
-            raise ValueError(f"{where}: more than {VALUES:,} values, aliases (*NAME) included")
+            raise refusal(event, f"more than {VALUES:,} values, aliases (*NAME) included")
 
 
 def other_interpolation(text: str) -> str:

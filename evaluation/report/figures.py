@@ -288,7 +288,7 @@ def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: s
 
 def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
     """Label each point where the label covers no other label and no point; leave it out if there is no such place."""
-    plot.canvas.draw_without_rendering()  # computes the positions in pixels
+    plot.canvas.get_layout_engine().execute(plot.canvas)  # computes the positions in pixels
     dots = plot.axes.transData.transform(list(points.values()))
     taken: list[Any] = []  # boxes of labels
     for label, point in zip(shorten(points), points.values(), strict=True):

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from clipx.config.schema import TowerConfig
+from clipx.config.setting import settings_of
 from clipx.data.sampler import num_train, pairs_of
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, identity_keys
@@ -222,8 +223,9 @@ def _is_condition(key: str, settings: dict[str, str]) -> bool:
 
 def data_settings(run: Run) -> str:
     """Return the settings of the data that determine the results, as one text."""
-    settings = all_settings(run)
-    return str([(key, settings[key]) for key in identity_keys() if key.startswith("data.")])
+    settings = dict(flat(asdict(run.config.data), "data"))
+    declared = settings_of(type(run.config.data), "data.").items()
+    return str([(key, settings[key]) for key, setting in declared if not setting.resumable])
 
 
 def all_settings(run: Run) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from PIL.Image import Image
-from pyarrow import compute, parquet
+from pyarrow import parquet
 
 from clipx.errors import UserError
 from clipx.utils.files import content_hash, write_bytes
@@ -45,6 +45,8 @@ COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stor
 
 def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: Encoder) -> None:
     """Add rows to results/items.parquet in `out`; they replace rows with the same task, data set and hashes."""
+    from pyarrow import compute  # slow to import
+
     if not items:
         return
     path = out / FILE
@@ -76,6 +78,8 @@ def read(out: Path) -> pa.Table:
 
 def mask(table: pa.Table, values: dict[str, str]) -> pa.ChunkedArray:
     """Return a mask of the rows with these values in columns of type WORD."""
+    from pyarrow import compute
+
     return reduce(compute.and_, [compute.equal(table[name].cast(pa.string()), word) for name, word in values.items()])
 
 
