@@ -41,7 +41,7 @@ from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from clipx.verdict import DECIDED, REFUTED, Verdict
 from evaluation.claims.design import ERROR

@@ -70,8 +70,7 @@ def test_methods_with_one_label_are_told_apart_by_their_settings() -> None:
     for tau, of in ((0.07, (640, 2_560, 10_000)), (0.1, (160, 2_560, 10_000)), (0.2, (2_560, 10_000, 40_960))):
         for arm in ("high", *["clip"] * (tau == 0.1)):
             for samples in of:
-                changed = {"objective": {arm: {}}, "temperature": {"tau": tau}}
-                found = at(samples, arm, 0.5 + tau, **changed)
+                found = at(samples, arm, 0.5 + tau, objective={arm: {}}, temperature={"tau": tau})
                 runs += [replace(one, name=f"{one.name}-{tau}", path=one.path / str(tau)) for one in found]
     reference = [one for samples in points for one in at(samples, "clip", 0.5, objective={"clip": {}})]
     (ladder,) = ladders_of([*reference, *runs])
