@@ -51,7 +51,10 @@ def find(paths: list[Path]) -> tuple[Path, Path]:
         instances = captions.with_name(captions.name.replace("captions", "instances", 1))
         if instances.is_file():
             return captions, instances
-    raise UserError(f"{paths[0]} holds no captions_NAME.json with its instances_NAME.json (COCO's annotations)")
+    if missing := [path for path in paths if not path.exists()]:
+        raise UserError(f"{missing[0]} is missing")
+    needed = "captions_NAME.json and its instances_NAME.json (COCO's annotations)"
+    raise UserError(f"{paths[0]} is no folder that holds {needed}; give such a folder, or both files")
 
 
 def count(files: tuple[Path, Path]) -> MissingObjects:

@@ -55,7 +55,7 @@ def test_the_report_reads_the_verdict_from_claims_json(tmp_path: Path, complete:
 
 
 def test_errors_name_the_missing_or_wrong_annotations(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no captions_NAME"):
+    with pytest.raises(UserError, match="no folder that holds captions_NAME"):
         find([tmp_path])
     with pytest.raises(UserError, match="have no image in common"):
         counted(tmp_path, [[], ["dog"]], [["a dog"]])
