@@ -60,6 +60,12 @@ def test_the_last_epoch_and_the_last_batch_may_be_incomplete() -> None:
     assert [sampler.progress(step).epoch for step in (5, 6, 10)] == [0, 1, 1]
 
 
+def test_bad_samples_are_replaced_by_the_ranks_samples_of_the_next_steps() -> None:
+    sampler = Sampler(24, TrainConfig(epochs=2, batch_size=8), 0, rank=1, world_size=2)
+    own = list(sampler.batches(0))
+    assert list(sampler.replacement_samples(4)) == [*own[5], *own[3]]
+
+
 def test_ranks_partition_each_batch_also_after_a_resume() -> None:
     train = TrainConfig(epochs=2, batch_size=64)
     whole = list(Sampler(3000, train, 0, 0, 1, block=2).batches(0))

@@ -46,16 +46,17 @@ def test_a_stream_gives_full_batches_and_is_deterministic(tmp_path: Path) -> Non
     batches = loaded(config(tmp_path, workers=2))
     assert [len(batch.text) for batch, _ in batches] == [8] * 8
     assert torch.cat([batch.sample_id for batch, _ in batches]).tolist() == list(range(64))
+    assert not torch.equal(batches[0][0].text, batches[1][0].text), "both workers read the same samples"
     again = loaded(config(tmp_path, workers=2))
     assert all(torch.equal(a.image, b.image) for (a, _), (b, _) in zip(batches, again, strict=True))
 
 
 def test_ranks_and_resumed_runs_draw_different_samples(tmp_path: Path) -> None:
     write_two_urls(tmp_path)
-    texts = [
-        torch.cat([batch.text for batch, _ in loaded(config(tmp_path), rank=rank, world_size=2, start=start)])
-        for rank, start in ((0, 0), (1, 0), (0, 2))
-    ]
+    found = [loaded(config(tmp_path), rank, world_size=2, start=start) for rank, start in ((0, 0), (1, 0), (0, 2))]
+    texts = [torch.cat([batch.text for batch, _ in batches]) for batches in found]
+    ids = [torch.stack([batch.sample_id for batch, _ in batches]) for batches in found]
+    assert torch.cat(ids[:2], dim=1).flatten().tolist() == list(range(64)) and torch.equal(ids[2], ids[0][2:])
     assert len(texts[0]) == 32 and not torch.equal(texts[0], texts[1]) and not torch.equal(texts[0][:24], texts[2])
 
 
