@@ -83,8 +83,12 @@ def test_a_step_gives_the_objective_all_fields_of_its_batch(accumulation: int, m
         found.append(embeddings)
         return plain(objective, embeddings, rows, progress)
 
+    def mixed(embeddings: Embeddings, step: int) -> Embeddings:
+        steps.append(step)
+        return mix(embeddings, step)
+
     monkeypatch.setattr(Objective, "__call__", recorded)
-    components.mix = lambda embeddings, step: (steps.append(step), mix(embeddings, step))[1]
+    components.mix = mixed
     train_step(components, batch, AT)
     assert steps == [AT.step]
     for field in ("sample_id", "label", "group"):

@@ -1,6 +1,7 @@
 """Training gives the same result for every split of a global batch into processes and micro-batches."""
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ class Noisy(torch.optim.SGD):
     """Adds noise to the weights. timm's kron, too, draws random numbers in a step."""
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         super().step(closure)
         for parameter in self.param_groups[0]["params"]:
             parameter.add_(torch.randn_like(parameter), alpha=0.01)
