@@ -16,6 +16,7 @@ from PIL import Image
 from clipx.config.schema import DataConfig, RunConfig, TrainConfig
 from clipx.data.loading import cache
 from clipx.data.preprocess.transforms import TrainTransform
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
@@ -220,6 +221,31 @@ def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
     monkeypatch.setattr(cache, "_write", None)
     monkeypatch.setattr(cache, "_encode", None)
     assert_equal(first, load(tmp_path, "memory"))
+
+
+class ThreeCaptions(PairSource):
+    """A pair with three captions, each with a negative."""
+
+    fingerprint = "1:x"
+
+    def __len__(self) -> int:
+        return 1
+
+    def captions(self, sample_id: int) -> list[str]:
+        return ["one", "two", "three"]
+
+    def negative(self, sample_id: int, caption: str) -> str:
+        return "four"
+
+
+def test_captions_in_memory_are_kept_apart_by_the_settings_that_choose_them() -> None:
+    source, found = ThreeCaptions(), []
+    for captions, negatives in (("first", False), ("random", False), ("random", True)):
+        source.draws_caption = captions == "random"
+        config = DataConfig(name="t", source="hf", captions=captions)
+        kept = cache.open_captions(config, loading.inputs(), source, loading.tokenize, negatives)
+        found.append((len(kept.label), kept.negative is not None))
+    assert found == [(1, False), (3, False), (3, True)]
 
 
 @pytest.mark.parametrize("scale", [[1.0, 1.0], [0.5, 1.0]], ids=str)

@@ -64,6 +64,11 @@ def test_three_epochs_are_the_same_for_any_number_of_ranks_and_workers(tmp_path:
     for epoch in range(3):
         ids = torch.cat([b.sample_id for b in alone[epoch * 6 : epoch * 6 + 6]]).tolist()
         assert len(set(ids)) == 48
+    texts = [
+        {int(i): tuple(t.tolist()) for b in alone[k : k + 6] for i, t in zip(b.sample_id, b.text, strict=True)}
+        for k in (0, 6)
+    ]
+    assert {i for i in texts[0].keys() & texts[1] if texts[0][i] != texts[1][i]}, "an epoch draws captions of its own"
     assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
     ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world_size=2) for rank in range(2)]
     assert content(joined(ranks)) == content(alone)
