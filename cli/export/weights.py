@@ -240,7 +240,7 @@ def _advice(tower: str) -> str:
             "; the tower can have such a name if the plug-in registers its model with timm, and an open_clip "
             "configuration with open_clip.add_model_config"
         )
-    return "; to use the run from Python, call evaluation.embedding.encoder.from_checkpoint"
+    return "; of one run, out=FILE.safetensors is a file for evaluation.embedding.encoder.from_file"
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:

@@ -249,7 +249,10 @@ def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, mon
 REFUSED: list[tuple[dict[str, str], str]] = [  # settings of a run, and what the line says
     ({"model.text.name": "open_clip:mini-vit-48"}, "towers of one configuration"),
     ({"model.image.name": "timm:resnet50"}, "model.image.name=timm:resnet50 cannot be exported"),
-    ({"model.image.name": "small:conv", "model.text.name": "small:bag"}, "open_clip:NAME can be; to use the run from"),
+    (
+        {"model.image.name": "small:conv", "model.text.name": "small:bag"},
+        "open_clip:NAME can be; of one run, out=FILE.safetensors",
+    ),
     ({"model.text.name": "small:transformer"}, "only towers named open_clip:NAME can be"),
     ({"model.normalise": "never"}, "which have unit length, would differ"),
     ({"model.points.kernel": "linear"}, "model.points.kernel=linear cannot be exported"),
