@@ -76,13 +76,18 @@ def evaluate(
             problems.append(str(error))
     if rows:
         results.write_tables(out)
-        results.show(rows)
-        for dataset, fitting in plan:
-            if TASKS["retrieval"] in fitting and isinstance(dataset, Captioned) and (note := dataset.repeated_note()):
-                print(note)
+        _show(rows, plan)
     if problems:
         raise UserError("; ".join(problems))
     return rows
+
+
+def _show(rows: list[Result], plan: list[tuple[AnyDataset, list[Task]]]) -> None:
+    """Print the table of rows, and what a reader of its numbers must know about a data set."""
+    results.show(rows)
+    for dataset, fitting in plan:
+        if TASKS["retrieval"] in fitting and isinstance(dataset, Captioned) and (note := dataset.repeated_note()):
+            print(note)
 
 
 @dataclass
