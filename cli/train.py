@@ -32,6 +32,7 @@ def train(config: RunConfig) -> None:
     alone = config.launch.nodes == 1
     try:
         with RunFolder.of(config).hold() if alone else nullcontext():
+            _open_moved_data(config)
             run = RunFolder.create(config)
             if run.divergence() is None:
                 run.refuse_lost_checkpoints()
@@ -42,6 +43,13 @@ def train(config: RunConfig) -> None:
         if alone:
             RunFolder.of(config).remove_unstarted()
         raise
+
+
+def _open_moved_data(config: RunConfig) -> None:
+    """Open the data of a run that resumes with another data.root: a wrong one must not get into its config.yaml."""
+    run = RunFolder.of(config)
+    if run.checkpoints and run.config.data.root != config.data.root:
+        open_source(config.data)
 
 
 def _start(config: RunConfig, run: RunFolder, started: float) -> None:

@@ -120,6 +120,16 @@ def write_config(root: Path, copy_to: str = "null") -> Path:
     return run
 
 
+def test_a_mistyped_folder_of_the_data_does_not_get_into_the_settings_of_a_run(
+    copied_run: tuple[RunConfig, Path],
+) -> None:
+    config, run = copied_run
+    root, config.data.root = config.data.root, "nowhere"
+    with pytest.raises(UserError, match="nowhere"):
+        train(config)
+    assert RunFolder(run).config.data.root == root, "clipx eval reads it"
+
+
 def test_a_run_of_an_earlier_version_is_resumed_evaluated_and_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
