@@ -363,7 +363,10 @@ def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
     """Return the saved state with this process's part of each moment, if the parameters are sharded."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states = {
-        index: {name: shard_like(value, parameters[index]) for name, value in state.items()}
+        index: {
+            name: shard_like(value, parameters[index]) if isinstance(value, Tensor) else value
+            for name, value in state.items()
+        }
         for index, state in saved["state"].items()
     }
     return saved | {"state": states}
