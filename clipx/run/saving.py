@@ -360,7 +360,7 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the saved state with this process's part of each moment, if the parameters are sharded."""
+    """Return the saved state with this process's part of each moment, laid out like its parameter."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states = {
         index: {

@@ -58,7 +58,9 @@ class GeometryProbe:
     """Fixed pairs, decoded once without augmentation, and their geometry under the current model."""
 
     def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
-        self.model, self.precision, self.batch_size = model, config.train.precision, config.train.batch_size
+        self.model, self.precision = model, config.train.precision
+        # that of a step on this process, which fits in memory
+        self.batch_size = config.train.batch_size // (distributed.world_size() * config.train.accumulation)
         read = self._reader(config, pairs)
         images, captions, ids = [], [], probe_ids(config, pairs)
         for sample_id in ids:

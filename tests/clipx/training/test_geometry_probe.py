@@ -72,6 +72,17 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     assert probe(4, START, nullcontext) == {}
 
 
+def test_a_measurement_embeds_no_more_pairs_at_once_than_a_step(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=16)
+    config = probed_config(tmp_path)
+    config.train.batch_size, config.train.accumulation = 12, 4
+    pairs, model, sizes = open_pair_source(config.data), clip.build_model(config), list[int]()
+    probe = geometry_probe.GeometryProbe(config, pairs, tokenizer.build_tokenizer(model.inputs), model)
+    model.image.register_forward_pre_hook(lambda tower, images: sizes.append(len(images[0])))
+    probe.measure(START)
+    assert sizes == [3, 1]
+
+
 def test_held_out_pairs_are_never_trained_on_with_any_seed(tmp_path: Path) -> None:
     config = probed_config(tmp_path).train
     _, held_out = split_held_out(43, 0.25)

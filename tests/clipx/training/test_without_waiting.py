@@ -12,11 +12,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clipx import objectives
 from clipx.config.schema import MixingConfig, PointsConfig, TemperatureConfig
 from clipx.models.clip import ClipModel
 from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.temperature import build_temperature
+from clipx.objectives.sogclr import SogclrTerm
 from clipx.training.modality_mixing import build_mixing
 from clipx.training.step import train_step
 from clipx.types import Embeddings, PointSet, Progress
@@ -83,11 +83,11 @@ def test_a_step_needs_no_value_from_the_device(term: str, monkeypatch: pytest.Mo
             train_step(run, batch, Progress(step, 3, 0, 1))
 
 
-class Copies(TorchDispatchMode):
+class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lists the copies from the host to a GPU for which the host waits."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.blocking, self.count = list[str](), 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -119,9 +119,9 @@ def of_schedule(device: torch.device) -> None:
 
 
 def of_moving_averages(device: torch.device) -> None:
-    term = objectives.TERMS["sogclr"](num_samples=8)
+    term = SogclrTerm(num_samples=8)
     rows = {column: torch.empty(4, device=device) for column in term.columns}
-    term.update({"image": torch.empty(4, device=device)}, rows, Progress(0, 1, 0, 1))  # type: ignore[attr-defined]
+    term.update({"image": torch.empty(4, device=device)}, rows, Progress(0, 1, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,12 @@ def test_a_copy_to_the_gpu_is_from_pinned_memory_and_queued(
     part: Callable[[torch.device], None], copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinned = list[torch.Tensor]()
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+
+    def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     with FakeTensorMode(allow_non_fake_inputs=True), Copies() as found:  # fake tensors of a GPU need no GPU
         part(torch.device("cuda", 0))
     assert not found.blocking
