@@ -46,7 +46,7 @@ def test_low_precision_ends_near_the_weights_of_float32(term: str, precision: st
 
 @pytest.mark.parametrize("term", TERMS)
 def test_a_step_waits_for_the_gpu_nowhere(term: str) -> None:
-    config = settings(term, "none", "adamw")
+    config = settings(term, "soft", "adamw")
     run = tiny.components(config, device="cuda")
     first, second, *others = [tiny.on_device(batch, run.device) for batch in tiny.batches(config, 5)]
     train_step(run, first, Progress(0, 5, 0, 1))
