@@ -3,8 +3,13 @@
 import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+EQUAL = 1e-9  # relative difference of numbers that are equal up to rounding
+ZERO = 1e-12  # a difference of fractions that is 0 up to rounding
 
 
 def t_interval(values: list[float]) -> tuple[float, float, float]:
@@ -25,13 +30,18 @@ def binomial_interval(hits: int, n: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
+def are_equal(values: Sequence[float] | NDArray[np.float64]) -> bool:
+    """Return True if the values are equal up to rounding. Such values show no spread, although there may be one."""
+    return np.allclose(values, np.mean(values), EQUAL, ZERO)
+
+
 def spearman(x: list[float], y: list[float]) -> float:
-    """Return Spearman's rank correlation; ties get their mean rank; NaN if x or y is constant or has a NaN."""
-    if len(set(x)) < 2 or len(set(y)) < 2 or any(map(math.isnan, [*x, *y])):
+    """Return Spearman's rank correlation; ties get their mean rank; NaN if x or y is constant."""
+    from scipy import stats
+
+    if len(set(x)) < 2 or len(set(y)) < 2:
         return math.nan
-    # twice the mean rank: the numbers of smaller values and of values that are not larger
-    ranks = [np.searchsorted(np.sort(v), v, "left") + np.searchsorted(np.sort(v), v, "right") for v in (x, y)]
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(stats.spearmanr(x, y).statistic)
 
 
 def mcnemar(differences: list[int]) -> float:

@@ -27,7 +27,6 @@ from evaluation.claims.evidence import Evidence, Seeds
 from evaluation.claims.types import ANY, Claim, Comparison, ControlCheck, Estimate, Finding, Outcome
 from evaluation.claims.verdict import (
     adjust,
-    are_equal,
     are_two_groups,
     joined,
     judge,
@@ -38,7 +37,7 @@ from evaluation.claims.verdict import (
     spread_estimate,
 )
 from evaluation.runs.reader import Run
-from evaluation.statistics import binomial_interval
+from evaluation.statistics import are_equal, binomial_interval
 
 FEWEST_FAMILIES = 6  # of a sign test with an error of 2.5%: 0.5^6 = 0.016
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges

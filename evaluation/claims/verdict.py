@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from clipx.verdict import DECIDED, REFUTED, Verdict
 from evaluation.claims.design import ERROR
 from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
+from evaluation.statistics import EQUAL, are_equal
 
 Array = NDArray[np.float64]
 POWER = 0.8  # for the number of seeds needed and the distance from s that seeds detect
@@ -53,8 +54,6 @@ MOST_SEEDS = 1_000
 FEWEST_OF_TWO_GROUPS = 8  # effects
 GAP_OF_TWO_GROUPS = 4.5  # standard deviations within the groups; `make bench-rule` shows what this costs and gains
 FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
-EQUAL = 1e-9  # relative difference of numbers that are equal up to rounding
-ZERO = 1e-12  # a difference of fractions that is 0 up to rounding
 
 
 def judge(
@@ -255,11 +254,6 @@ def mean_estimate(comparison: Comparison, effects: list[float], error: float) ->
     half = -float(special.stdtrit(df, error)) * spread / math.sqrt(n)
     p_above, p_below, p_inside = t_test(mean, spread / math.sqrt(n), df, comparison)
     return Estimate(mean, mean - half, mean + half, p_above, p_below, p_inside, spread)
-
-
-def are_equal(values: list[float] | Array) -> bool:
-    """Return True if the values are equal up to rounding."""
-    return np.allclose(values, np.mean(values), EQUAL, ZERO)
 
 
 def are_two_groups(effects: list[float]) -> bool:

@@ -44,7 +44,7 @@ from evaluation.runs.description import (
 )
 from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method_labels
 from evaluation.runs.reader import Run
-from evaluation.statistics import t_interval
+from evaluation.statistics import are_equal, t_interval
 from evaluation.tasks.rows import HEADLINE, PAPER_NOTE
 from evaluation.types import first_names
 
@@ -69,7 +69,7 @@ Format = Callable[[float, str], str]  # value, sign ("+" or "") -> text
 
 @dataclass(frozen=True)
 class SeedMean:
-    """Mean over seeds with its 95% interval (Student's t); no interval with fewer than MIN_SEEDS seeds."""
+    """Mean over seeds with its 95% interval (Student's t); none with fewer than MIN_SEEDS seeds or equal values."""
 
     value: float
     low: float | None
@@ -97,8 +97,6 @@ class SeedMean:
         """Two-sided p-value of "the true mean is 0" (paired t-test); 1 without an interval."""
         if self.low is None or self.high is None:
             return 1.0
-        if self.low == self.high:  # the same difference in every seed
-            return float(self.value == 0)
         df = self.seeds - 1
         error = (self.high - self.low) / (2 * stdtrit(df, 0.975))
         return float(2 * stdtr(df, -abs(self.value) / error))
@@ -327,10 +325,10 @@ def paired(a: BySeed, b: BySeed) -> BySeed:
 
 
 def seed_mean(values: BySeed) -> SeedMean | None:
-    """Return the mean over seeds with its interval; None if `values` is empty."""
+    """Return the mean over seeds with its interval; None if `values` is empty. Equal values give no interval."""
     if not values:
         return None
-    if len(values) < MIN_SEEDS:
+    if len(values) < MIN_SEEDS or are_equal([*values.values()]):
         return SeedMean(fmean(values.values()), None, None, len(values))
     return SeedMean(*t_interval(list(values.values())), len(values))
 
