@@ -29,9 +29,14 @@ class RunDiverged(Fault):
 
 @contextmanager
 def prefixed(prefix: str) -> Iterator[None]:
-    """Put `prefix`, for example the setting that names a file, before the message of a UserError that lacks it."""
+    """Put `prefix`, for example the setting that names a file, before the message of a UserError that lacks it.
+
+    Raise a UserError also for a file that is forbidden or has vanished.
+    """
     try:
         yield
+    except (PermissionError, FileNotFoundError) as error:
+        raise UserError(f"{prefix}: cannot use {error.filename}: {error.strerror}") from error
     except UserError as error:
         raise error if prefix in str(error) else UserError(f"{prefix}: {error}") from error
 

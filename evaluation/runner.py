@@ -12,7 +12,7 @@ from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
-from evaluation.datasets.opening import open_sets
+from evaluation.datasets.opening import open_sets, open_usable
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import items, results
@@ -45,15 +45,14 @@ def evaluate(
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
-    Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set whose
-    data prove unusable does not stop the others: the error is raised after their rows are stored.
+    Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set that
+    cannot be used does not stop the others: the error is raised after their rows are stored.
     """
-    plan = _plan(open_sets(specs, settings), tasks, encoder)
+    datasets, unusable = _opened(specs, tasks, settings, encoder)
     path, loading = out / RESULTS, Loading(batch_size, workers, device)
-    by_name = {dataset.name: dataset for dataset, _ in plan}
-    jobs = [[_job(encoder, data, task, out, force, settings.limit) for task in fitting] for data, fitting in plan]
-    rows: list[Result] = []
-    problems: list[str] = []
+    by_name = {dataset.name: dataset for dataset, _ in datasets}
+    jobs = _jobs(encoder, datasets, unusable, out, force, settings.limit)
+    problems, rows = [*unusable.values()], list[Result]()
     for group in jobs if distributed.world_size() > 1 else ():
         try:
             # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
@@ -76,9 +75,9 @@ def evaluate(
             problems.append(str(error))
     if rows:
         results.write_tables(out)
-        _show(rows, plan)
+        _show(rows, datasets)
     if problems:
-        raise UserError("; ".join(problems))
+        raise UserError("; ".join(dict.fromkeys(problems)))
     return rows
 
 
@@ -105,6 +104,26 @@ def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bo
     return _Job(dataset, task, hashes, [] if force else _stored_rows(out, dataset, task, hashes, artifact), artifact)
 
 
+def _jobs(
+    encoder: Encoder,
+    plan: list[tuple[AnyDataset, list[Task]]],
+    unusable: dict[str, str],
+    out: Path,
+    force: bool,
+    limit: int | None,
+) -> list[list[_Job]]:
+    """Return the jobs of each set that all ranks can use; add specification -> problem of the others to `unusable`."""
+    groups: dict[str, list[_Job]] = {}
+    for data, fitting in plan:
+        try:
+            groups[data.name] = [_job(encoder, data, task, out, force, limit) for task in fitting]
+        except UserError as error:
+            unusable[data.name] = str(error)
+    for of_rank in distributed.gather_objects(unusable):  # all ranks must embed the same sets
+        unusable |= of_rank
+    return [group for name, group in groups.items() if name not in unusable]
+
+
 def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
     return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
@@ -123,9 +142,28 @@ def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out:
     ]
 
 
-def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS) -> None:
-    """Raise the UserError that `evaluate` would raise for these data sets and tasks, without reading images."""
-    _plan(open_sets(specs, settings), tasks)
+def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS, every: bool = True) -> None:
+    """Raise UserError for unusable data sets and tasks, without reading images; `every`: also if others are usable."""
+    if every:
+        _plan(open_sets(specs, settings), tasks)
+    else:
+        _opened(specs, tasks, settings)
+
+
+def _opened(
+    specs: list[str], tasks: list[str], settings: Settings, encoder: Encoder | None = None
+) -> tuple[list[tuple[AnyDataset, list[Task]]], dict[str, str]]:
+    """Return the plan of the sets that can be opened, and specification -> problem of the others.
+
+    Raises UserError: no set can be opened, or what `_plan` raises.
+    """
+    datasets, problems = open_usable(specs, settings)
+    if problems and not datasets:
+        raise UserError("; ".join(problems.values()))
+    try:
+        return _plan(datasets, tasks, encoder), problems
+    except UserError as error:  # the task may fit one of the others
+        raise UserError("; ".join([*problems.values(), str(error)])) from error
 
 
 def _plan(

@@ -78,7 +78,8 @@ def _check(config: EvalConfig) -> None:
     else:
         assert config.model is not None
         open_clip_towers.parse_weights(config.model, "model")
-    runner.check(datasets or _datasets(config, run), config.tasks, Settings.of(config))
+    named = bool(config.datasets) or run is None  # a set of the run's config that has gone does not stop the others
+    runner.check(datasets or _datasets(config, run), config.tasks, Settings.of(config), every=named)
 
 
 def _run_folder(config: EvalConfig) -> RunFolder | None:

@@ -68,12 +68,12 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     if not (colon and place):
         raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, layouts)}")
     opener, folder = lookup(layouts, layout, "datasets layout"), Path(place).expanduser()
-    files = _files(folder)
-    key = spec, settings, files
-    if files is not None and key in _opened:
-        _opened.move_to_end(key)
-        return _opened[key]
     with prefixed(f"datasets={spec}"):
+        files = _files(folder)
+        key = spec, settings, files
+        if files is not None and key in _opened:
+            _opened.move_to_end(key)
+            return _opened[key]
         opened = opener(spec, folder, settings)
     if files is not None:
         _opened[key] = opened
@@ -109,17 +109,24 @@ def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDatase
 
     Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
     """
+    datasets, problems = open_usable(specs, settings)
+    if problems:
+        raise UserError("; ".join(dict.fromkeys(problems.values())))
+    return datasets
+
+
+def open_usable(specs: list[str], settings: Settings = DEFAULTS) -> tuple[list[AnyDataset], dict[str, str]]:
+    """Return the data sets that can be opened, and specification -> problem of the others."""
     datasets: dict[str, AnyDataset] = {}
-    problems = []
+    problems: dict[str, str] = {}
     for spec in dict.fromkeys(specs):
         try:
             dataset = open_dataset(spec, settings)
         except UserError as error:
-            problems.append(str(error))
+            problems[spec] = str(error)
             continue
         other = datasets.setdefault(dataset.short, dataset)
         if other is not dataset:
-            problems.append(f"datasets={other.name} and {spec} are both called {dataset.short!r} in tables: rename one")
-    if problems:
-        raise UserError("; ".join(dict.fromkeys(problems)))
-    return list(datasets.values())
+            name = repr(dataset.short)
+            problems[spec] = f"datasets={other.name} and {spec} are both called {name} in tables: rename one"
+    return list(datasets.values()), problems
