@@ -48,10 +48,10 @@ def evaluate(
     Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set that
     cannot be used does not stop the others: the error is raised after their rows are stored.
     """
-    datasets, unusable = _opened(specs, tasks, settings, encoder)
+    plan, unusable = _opened(specs, tasks, settings, encoder)
     path, loading = out / RESULTS, Loading(batch_size, workers, device)
-    by_name = {dataset.name: dataset for dataset, _ in datasets}
-    jobs = _jobs(encoder, datasets, unusable, out, force, settings.limit)
+    by_name = {dataset.name: dataset for dataset, _ in plan}
+    jobs = _jobs(encoder, plan, unusable, out, force, settings.limit)
     problems, rows = [*unusable.values()], list[Result]()
     for group in jobs if distributed.world_size() > 1 else ():
         try:
@@ -75,7 +75,7 @@ def evaluate(
             problems.append(str(error))
     if rows:
         results.write_tables(out)
-        _show(rows, datasets)
+        _show(rows, plan)
     if problems:
         raise UserError("; ".join(dict.fromkeys(problems)))
     return rows
