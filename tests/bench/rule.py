@@ -25,7 +25,6 @@ from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Comparison, Estimate, less_variable, more
 from evaluation.claims.verdict import (
-    are_equal,
     are_two_groups,
     holm,
     mean_estimate,
@@ -34,6 +33,7 @@ from evaluation.claims.verdict import (
     t_test,
     verdict_of,
 )
+from evaluation.statistics import are_equal
 
 Array = NDArray[np.float64]
 DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one seed's difference a - b

@@ -8,7 +8,8 @@ from evaluation.runs.reader import Run
 from tests.helpers.synthetic import Values, run
 
 SEED_SHIFT = [0.0, 0.1, -0.1, 0.05]  # by seed, the same for all methods
-OWN_SHIFT = {"low": [0.001, -0.001, 0.0, 0.0], "high": [0.0, 0.001, -0.001, 0.0]}
+TINY = [1e-6, 0.0, -1e-6, 0.0]  # without it, equal differences in all seeds would order nothing
+OWN_SHIFT = {"low": [0.001, -0.001, 0.0, 0.0], "high": [0.0, 0.001, -0.001, 0.0], "b": TINY, "better": TINY}
 
 
 def settings(**changes: Any) -> dict[str, Any]:

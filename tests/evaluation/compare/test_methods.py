@@ -33,6 +33,13 @@ def test_paired_differences_separate_methods_with_overlapping_intervals() -> Non
     assert [compared.ranks(method) for method in (high, same, low)] == [(1, 2), (1, 2), (3, 3)]
 
 
+def test_differences_that_are_equal_in_all_seeds_order_no_methods() -> None:
+    compared = compare_all(runs_of("c", 0.5) + runs_of("d", 0.6))
+    difference = compared.difference(*compared.ranked)
+    assert difference and difference.low is None and difference.p == 1
+    assert [compared.ranks(method) for method in compared.ranked] == [(1, 2)] * 2
+
+
 def test_equal_methods_are_rarely_ordered() -> None:
     draw, ordered, tables = random.Random(0), 0, 300
     for _ in range(tables):

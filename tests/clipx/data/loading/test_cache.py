@@ -231,6 +231,12 @@ class ThreeCaptions(PairSource):
     def __len__(self) -> int:
         return 1
 
+    def image(self, sample_id: int) -> bytes:
+        raise AssertionError("only captions are read")
+
+    def where(self, sample_id: int) -> str:
+        return str(sample_id)
+
     def captions(self, sample_id: int) -> list[str]:
         return ["one", "two", "three"]
 
