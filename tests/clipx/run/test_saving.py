@@ -111,7 +111,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
 
 def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_path: Path, gate: Event) -> None:
     saved, loaded = state(0), state(1)
-    manager = CheckpointManager(settings(tmp_path), tmp_path)
+    manager, buffers = CheckpointManager(settings(tmp_path), tmp_path), set()
     for saved.step in (5, 10):  # the second time into the same buffers
         gate.clear()
         weight = saved.model.get_parameter("0.weight").detach().clone()
@@ -128,7 +128,9 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
         assert torch.equal(loaded.model.get_parameter("0.weight"), weight)
         assert not torch.equal(saved.model.get_parameter("0.weight"), weight)
         assert torch.equal(loaded.optimizer.state_dict()["state"][0]["exp_avg"], moment)
+        buffers.add(len(manager._copies._buffers))
         assert loaded.optimizer.param_groups[0]["lr"] == lr
+    assert len(buffers) == 1, "each checkpoint takes more memory"
 
 
 @pytest.mark.parametrize("background", [True, False])

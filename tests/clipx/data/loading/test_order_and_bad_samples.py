@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from clipx.config.schema import DataConfig, TrainConfig
+from clipx.data.loading.collate import sample_generator
 from clipx.data.loading.faults import BadSampleCounter, BadSampleFile
 from clipx.data.loading.loader import Loader
 from clipx.data.preprocess.images import BadSample
@@ -72,6 +73,11 @@ def test_three_epochs_are_the_same_for_any_number_of_ranks_and_workers(tmp_path:
     assert content(loaded(settings(tmp_path, 2, block=block), epochs=3)) == content(alone)
     ranks = [loaded(settings(tmp_path, 2, block=block), epochs=3, rank=rank, world_size=2) for rank in range(2)]
     assert content(joined(ranks)) == content(alone)
+
+
+def test_the_draws_of_a_sample_depend_on_seed_epoch_and_id() -> None:
+    keys = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1))
+    assert len({sample_generator(*key).random() for key in keys}) == len(keys)
 
 
 def test_a_run_stopped_at_any_step_resumes_with_the_same_batches(tmp_path: Path) -> None:
