@@ -38,6 +38,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     run = trained(config)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
+    assert [row["samples"] for row in rows] == [8 * step for step in range(1, 49)]
     assert sum(r["loss"] for r in rows[-6:]) < sum(r["loss"] for r in rows[:6])
     columns = (
         "step epoch samples loss terms scale tau lr grad_norm images_per_s data_wait step_s bad progress left_s time"

@@ -60,9 +60,11 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_step_gives_the_objective_all_fields_of_its_batch(accumulation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_uses_its_learning_rate_and_gives_the_objective_all_fields_of_its_batch(
+    accumulation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny.settings({"negclip": {}, "distill": {}})
-    config.model.teacher, config.train.accumulation = "tiny", accumulation
+    config.model.teacher, config.train.accumulation, config.schedule.kind = "tiny", accumulation, "cosine"
     components, batch = tiny.components(config), next(tiny.batches(config, 1))
     batch = replace(batch, group=batch.label + 5)
     model, teacher = components.state.model, components.teacher
@@ -91,6 +93,8 @@ def test_a_step_gives_the_objective_all_fields_of_its_batch(accumulation: int, m
     components.mix = mixed
     train_step(components, batch, AT)
     assert steps == [AT.step]
+    rates = {group["lr"] for group in components.state.optimizer.param_groups}
+    assert rates == {components.learning_rate(AT)} != {config.optimizer.lr}
     for field in ("sample_id", "label", "group"):
         assert torch.equal(getattr(found[0], field), getattr(batch, field)), field
     for given, values in ((found[0], expected), (found[0].teacher, of_teacher)):
