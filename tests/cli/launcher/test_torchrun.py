@@ -223,7 +223,7 @@ def test_the_process_that_starts_the_workers_takes_no_memory_of_a_gpu(
     for module in (cli.train, cli.eval.one):
         monkeypatch.setattr(module, "run_workers", lambda *arguments, **options: started.append(arguments[1]))
     cli.train.train(config)
-    monkeypatch.setattr("evaluation.runner.check", lambda *arguments: None)
+    monkeypatch.setattr("evaluation.runner.check", lambda *arguments, **options: None)
     cli.eval.one.evaluate(evaluation)
     assert started == ["cli.train", "cli.eval.one"]
 
