@@ -135,7 +135,10 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
             )
         sides.append(Vectors(files, [_mapped(file) for file in files]))
     pairs = EmbeddingPairs(root, names, sides)
-    numbers = [{_numbers(file) for file in side.files} for side in sides]
+    # without the name, which may hold other numbers on each side (clip14, e5)
+    numbers = [
+        {_numbers(file.stem.removeprefix(name)) for file in side.files} for name, side in zip(names, sides, strict=True)
+    ]
     if lacking := numbers[0] ^ numbers[1]:
         parts = ", ".join(sorted("_".join(map(str, number)) for number in lacking))
         raise UserError(f"data.root={root}: only one of {' and '.join(names)} has part {parts}; parts must be pairs")
@@ -144,11 +147,11 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
 
 def _numbered(folder: Path, pattern: str) -> list[Path]:
     """Return files in the order of the numbers in their names: 10 after 9."""
-    return sorted(folder.glob(pattern), key=_numbers)
+    return sorted(folder.glob(pattern), key=lambda file: _numbers(file.stem))
 
 
-def _numbers(file: Path) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", file.stem)) or (0,)
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text)) or (0,)
 
 
 def _mapped(file: Path) -> Array:
