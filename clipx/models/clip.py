@@ -145,7 +145,7 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
     image_tokens = point_sets.to_token_tower(image.module, f"model.image.name={config.model.image.name}")
     text_tokens = point_sets.to_token_tower(text.module, f"model.text.name={config.model.text.name}")
     for tower, tokens in ((image, image_tokens), (text, text_tokens)):
-        tower.module, tower.body = point_sets.PointTower(tokens, points), tokens.body
+        tower.module, tower.body, tower.tau = point_sets.PointTower(tokens, points), tokens.body, None
     if isinstance(image.body, point_sets.FeatureMap):
         _freeze_unused(image)
 

@@ -82,6 +82,7 @@ def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) 
     """Give a tower the head and the standardisation of its settings, in place. `embed_dim`: model.embed_dim."""
     if config.head == "tower" and not config.standardise:
         return
+    tower.tau = None  # the published one suits the published projection
     if not isinstance(tower.module, Projected):  # a tower that has its own projection
         tower.body, tower.embed_dim, width = tower.module, embed_dim or tower.embed_dim, tower.embed_dim
         tower.module = Projected(tower.body, width, tower.embed_dim)

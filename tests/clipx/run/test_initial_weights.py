@@ -51,9 +51,11 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("tau", "said"), [(0.07, True), (0.01, False)])
+@pytest.mark.parametrize(
+    ("tau", "head", "said"), [(0.07, "tower", True), (0.01, "tower", False), (0.07, "mlp", False)]
+)
 def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
-    tmp_path: Path, tau: float, said: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tau: float, head: str, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_shards(tmp_path / "train", samples=16)
     name = open_clip_towers.parse_name("open_clip:mini-vit-48", "model.image.name")
@@ -63,6 +65,7 @@ def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
     config = settings(tmp_path, text="open_clip:mini-vit-48")
     config.model.image.name, config.temperature.tau = "open_clip:mini-vit-48", tau
     config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "published.pt")
+    config.model.image.head = config.model.text.head = head
     trained(config)
     assert ("temperature.tau=0.01" in capsys.readouterr().err) is said
 
