@@ -36,7 +36,8 @@ def prefixed(prefix: str) -> Iterator[None]:
     try:
         yield
     except (PermissionError, FileNotFoundError) as error:
-        raise UserError(f"{prefix}: cannot use {error.filename}: {error.strerror}") from error
+        reason = f"cannot use {error.filename}: {error.strerror}" if error.filename else one_line(error)
+        raise UserError(f"{prefix}: {reason}") from error
     except UserError as error:
         raise error if prefix in str(error) else UserError(f"{prefix}: {error}") from error
 
