@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -213,7 +212,7 @@ def test_the_process_that_starts_the_workers_takes_no_memory_of_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch.cuda.set_device makes a context, half a gigabyte; GPUs in exclusive mode then refuse the worker."""
-    config, started = settings(tmp_path), []
+    config, workers = settings(tmp_path), MagicMock()
     evaluation = EvalConfig(model="open_clip:RN50/openai", datasets=["wds:x"], processes=2)
     config.train.processes, config.train.device, config.data.evaluation = 2, "auto", []
     write_shards(tmp_path / "train", samples=32)
@@ -221,22 +220,16 @@ def test_the_process_that_starts_the_workers_takes_no_memory_of_a_gpu(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: pytest.fail("a context is made"))
     for module in (cli.train, cli.eval.one):
-        monkeypatch.setattr(module, "run_workers", lambda *arguments, **options: started.append(arguments[1]))
+        monkeypatch.setattr(module, "run_workers", workers)
     cli.train.train(config)
-    monkeypatch.setattr("evaluation.runner.check", lambda *arguments, **options: None)
+    monkeypatch.setattr("evaluation.runner.check", MagicMock())
     cli.eval.one.evaluate(evaluation)
-    assert started == ["cli.train", "cli.eval.one"]
+    assert [call.args[1] for call in workers.call_args_list] == ["cli.train", "cli.eval.one"]
 
 
 def test_other_ranks_wait_for_a_day_while_rank_0_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    timeouts = []
-
-    @contextmanager
-    def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
-        timeouts.append(timeout)
-        yield
-
+    group = MagicMock()
     monkeypatch.setattr("clipx.distributed.group", group)
     monkeypatch.setattr(cli.eval.one, "_evaluate", lambda *arguments: [])
     cli.eval.one.work([json.dumps(asdict(EvalConfig(device="cpu")))])
-    assert timeouts == [86400.0]
+    assert group.call_args.kwargs == {"timeout": 86400.0}

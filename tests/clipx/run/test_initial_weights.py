@@ -51,9 +51,7 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("tau", "head", "said"), [(0.07, "tower", True), (0.01, "tower", False), (0.07, "mlp", False)]
-)
+@pytest.mark.parametrize(("tau", "head", "said"), [(0.07, "tower", True), (0.01, "tower", False), (0.07, "mlp", False)])
 def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
     tmp_path: Path, tau: float, head: str, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:

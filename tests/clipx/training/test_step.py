@@ -4,6 +4,7 @@ import gc
 import math
 from dataclasses import fields, replace
 from pathlib import Path
+from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from clipx.run.checkpoint import AVERAGED, chosen_weights, load_weights
 from clipx.training import step
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
-from clipx.types import Batch, Embeddings, Loss, Progress
+from clipx.types import Batch, Embeddings, Progress
 from clipx.utils import rng
 from clipx.utils.device import choose_device, missing_compiler
 from tests.helpers import tiny
@@ -61,7 +62,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_step_uses_its_learning_rate_and_gives_the_objective_all_fields_of_its_batch(
-    accumulation: int, monkeypatch: pytest.MonkeyPatch
+    accumulation: int,
 ) -> None:
     config = tiny.settings({"negclip": {}, "distill": {}})
     config.model.teacher, config.train.accumulation, config.schedule.kind = "tiny", accumulation, "cosine"
@@ -77,27 +78,16 @@ def test_a_step_uses_its_learning_rate_and_gives_the_objective_all_fields_of_its
             "scale": model.temperature(AT),
         }
     of_teacher = {"image": teacher.image(batch.image), "text": teacher.text(batch.text), "scale": teacher.scale}
-    found: list[Embeddings] = []
-    steps: list[int] = []
-    plain, mix = Objective.__call__, components.mix
-
-    def recorded(objective: Objective, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
-        found.append(embeddings)
-        return plain(objective, embeddings, rows, progress)
-
-    def mixed(embeddings: Embeddings, step: int) -> Embeddings:
-        steps.append(step)
-        return mix(embeddings, step)
-
-    monkeypatch.setattr(Objective, "__call__", recorded)
-    components.mix = mixed
-    train_step(components, batch, AT)
-    assert steps == [AT.step]
+    components.mix = mix = MagicMock(wraps=components.mix)
+    with patch.object(Objective, "__call__", autospec=True, side_effect=Objective.__call__) as called:
+        train_step(components, batch, AT)
+    found: Embeddings = called.call_args.args[1]
+    assert mix.call_args.args[1] == AT.step
     rates = {group["lr"] for group in components.state.optimizer.param_groups}
     assert rates == {components.learning_rate(AT)} != {config.optimizer.lr}
     for field in ("sample_id", "label", "group"):
-        assert torch.equal(getattr(found[0], field), getattr(batch, field)), field
-    for given, values in ((found[0], expected), (found[0].teacher, of_teacher)):
+        assert torch.equal(getattr(found, field), getattr(batch, field)), field
+    for given, values in ((found, expected), (found.teacher, of_teacher)):
         for name, value in values.items():
             torch.testing.assert_close(getattr(given, name), value, msg=tiny.about(name))
 

@@ -38,31 +38,22 @@ def test_the_start_of_the_loader_does_not_count_as_waiting(monkeypatch: pytest.M
     ]  # fmt: skip
 
 
-def test_paused_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
+@pytest.mark.parametrize(("queued", "rate"), [(0.0, 18.0), (1.5, 4.5)])  # seconds that a GPU needs for its steps
+def test_paused_time_does_not_count_but_queued_steps_do(
+    queued: float, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, timer = [100.0], StepTimer(torch.device("cpu"))
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    meter = ThroughputMeter(StepTimer(torch.device("cpu")))
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: now.append(now.pop() + queued))
+    meter = ThroughputMeter(timer)
+    timer.cuda = queued > 0
     for _ in meter.timed(iter(range(3))):
         now[0] += 0.5
         meter.images += 9
         with meter.paused():
             now[0] += 60
-    assert meter.read()["images_per_s"] == 18.0
-
-
-def test_the_steps_that_a_gpu_has_still_to_do_before_a_pause_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, timer = [100.0], StepTimer(torch.device("cpu"))
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    meter = ThroughputMeter(timer)
-    timer.cuda = True
-    monkeypatch.setattr("torch.cuda.synchronize", lambda: now.append(now.pop() + 1.5))
-    for _ in meter.timed(iter(range(1))):
-        now[0] += 0.5
-        meter.images += 18
-        with meter.paused():
-            now[0] += 60
     timer.cuda = False
-    assert meter.read()["images_per_s"] == 9.0
+    assert meter.read()["images_per_s"] == rate
 
 
 def test_rates_of_one_gpu_are_shares_of_all_and_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -225,29 +226,10 @@ def test_the_second_run_of_a_process_decodes_and_tokenizes_nothing(
     assert_equal(first, load(tmp_path, "memory"))
 
 
-class ThreeCaptions(PairSource):
-    """A pair with three captions, each with a negative."""
-
-    fingerprint = "1:x"
-
-    def __len__(self) -> int:
-        return 1
-
-    def where(self, sample_id: int) -> str:
-        return "pair"
-
-    def image(self, sample_id: int) -> bytes:
-        return b""
-
-    def captions(self, sample_id: int) -> list[str]:
-        return ["one", "two", "three"]
-
-    def negative(self, sample_id: int, caption: str) -> str:
-        return "four"
-
-
 def test_captions_in_memory_are_kept_apart_by_the_settings_that_choose_them() -> None:
-    source, found = ThreeCaptions(), []
+    source, found = MagicMock(PairSource, fingerprint="1:x"), []
+    source.__len__.return_value, source.captions.return_value = 1, ["one", "two", "three"]
+    source.negative.return_value = "four"
     for captions, negatives in (("first", False), ("random", False), ("random", True)):
         source.draws_caption = captions == "random"
         config = DataConfig(name="t", source="hf", captions=captions)

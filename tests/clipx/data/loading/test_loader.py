@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -51,40 +49,24 @@ def test_an_error_in_a_loader_process_is_one_line(tmp_path: Path) -> None:
         load(config, TrainConfig(epochs=1, batch_size=8), source=source)
 
 
-class FakeGpu:
-    """Stands for torch.cuda and for a copied tensor: records what is called, and takes a second for each wait."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.calls = 0.0, list[str]()
-        for name in ("Stream", "current_stream"):
-            monkeypatch.setattr(torch.cuda, name, lambda device, name=name: self._called(name))
-        monkeypatch.setattr(torch.cuda, "stream", nullcontext)
-        monkeypatch.setattr("time.perf_counter", lambda: self.now)
-
-    def _called(self, name: str, *arguments: object, **options: object) -> "FakeGpu":
-        self.calls.append(name)
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._called, name)
-
-    def synchronize(self) -> None:
-        self.now += 1
-        self._called("synchronize")
-
-
 def test_the_host_waits_for_the_gpu_two_steps_behind_and_not_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = FakeGpu(monkeypatch)
+    now, gpu = [0.0], MagicMock()  # records all calls in their order
+    for name in ("Stream", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(gpu, name))
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    wait = gpu.current_stream().record_event().synchronize
+    wait.side_effect = lambda: now.append(now.pop() + 1)  # seconds
     meter = ThroughputMeter(StepTimer(torch.device("cpu")))
     copies = _Copies(torch.device("cuda", 0), meter.computing)
 
     def batches() -> Iterator[int]:
         for step in range(5):
-            gpu.now += 0.25  # the loader needs this time
-            gpu.calls.clear()
-            copies.of(gpu)  # type: ignore[arg-type]
-            assert ("synchronize" in gpu.calls) == (step >= 2)
-            assert gpu.calls[-3:] == ["to", "wait_stream", "record_stream"]
+            now[0] += 0.25  # the loader needs this time
+            copies.of(gpu.pixels)
+            assert wait.call_count == max(0, step - 1)
+            copied = ["stream().__enter__", "pixels.to", "stream().__exit__"]
+            used = ["current_stream().wait_stream", "pixels.to().record_stream"]
+            assert [call[0] for call in gpu.mock_calls[-5:]] == [*copied, *used]
             yield step
 
     for _ in meter.timed(batches()):
