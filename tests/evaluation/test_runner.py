@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from evaluation.datasets.opening import open_dataset
 from evaluation.runs import results
 from evaluation.tasks import TASKS
 from evaluation.tasks.linear_probe import LinearProbe
-from evaluation.types import Features, Score, Settings
+from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 from tests.helpers.fakes import run
 from tests.helpers.layout_faults import forbid
@@ -156,19 +157,10 @@ def test_a_pool_larger_than_the_set_is_refused(tmp_path: Path) -> None:
         run(tmp_path, [spec], ["retrieval"], settings=Settings(pools=(4, 5)))
 
 
-def test_tasks_are_scored_on_the_given_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    score = LinearProbe.score
-
-    def recorded(
-        task: LinearProbe, data: Labelled, features: Features, device: torch.device | str, cosine: bool
-    ) -> Score:
-        seen.append(str(device))
-        return score(task, data, features, device, cosine)
-
-    monkeypatch.setattr(LinearProbe, "score", recorded)
-    run(tmp_path, [fakes.labelled(tmp_path / "things", train=30)], ["linear_probe"])
-    assert seen == ["cpu"]
+def test_tasks_are_scored_on_the_given_device(tmp_path: Path) -> None:
+    with patch.object(LinearProbe, "score", autospec=True, side_effect=LinearProbe.score) as score:
+        run(tmp_path, [fakes.labelled(tmp_path / "things", train=30)], ["linear_probe"])
+    assert [str(call.args[3]) for call in score.call_args_list] == ["cpu"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

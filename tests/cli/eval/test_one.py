@@ -18,6 +18,7 @@ from evaluation.embedding import encoder
 from evaluation.runs import results
 from tests.helpers import fakes
 from tests.helpers.folder import settings, write_shards
+from tests.helpers.runs import prepared, untrained
 
 
 @pytest.mark.parametrize(
@@ -78,13 +79,10 @@ def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_p
 
 
 def test_a_set_of_the_run_that_has_gone_does_not_stop_the_others(tmp_path: Path) -> None:
-    config = settings(tmp_path)
+    config = prepared(tmp_path)
     config.data.evaluation = ["captions:gone", "captions:shots"]
-    write_shards(tmp_path / "train", 12)
     fakes.captioned(tmp_path / "shots")
-    pairs = open_source(config.data)
-    run = RunFolder.create(config).path
-    setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state.save(run)
+    run = untrained(config)
     with pytest.raises(UserError, match=r"no folder .*gone"):
         evaluate(EvalConfig(checkpoint=str(run), tasks=["retrieval"], device="cpu", workers=0))
     assert {row.dataset for row in results.read(run / "results.jsonl")} == {"shots"}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -210,15 +211,10 @@ def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path:
 
 def test_resume_hashes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state().save(tmp_path)
-    read: list[str] = []
-
-    def recorded(path: Path) -> str:
-        read.append(path.name)
-        return file_sha256(path)
-
-    monkeypatch.setattr("clipx.run.checkpoint.file_sha256", recorded)
+    read = MagicMock(wraps=file_sha256)
+    monkeypatch.setattr("clipx.run.checkpoint.file_sha256", read)
     resume(state(1), tmp_path)
-    assert read == ["model.safetensors", "training.pt"]
+    assert [call.args[0].name for call in read.call_args_list] == ["model.safetensors", "training.pt"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "training.pt"])

@@ -2,15 +2,16 @@
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
-from clipx.objectives.base import Objective, Rows
+from clipx.objectives.base import Objective
 from clipx.training import optimizer
 from clipx.training.setup import TrainComponents
 from clipx.training.step import train_step
-from clipx.types import Embeddings, Loss, Progress
+from clipx.types import Progress
 from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
 from tests.helpers.term_runs import OPTIMIZERS, TERMS, Result, assert_same, settings
@@ -139,17 +140,10 @@ def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table
 
 def rows_of_a_step() -> list[slice]:
     """Return the rows of the global batch that the objective of a training step gets as its part."""
-    run, found = one_bad_sample("clip"), []
-    plain = Objective.__call__
-
-    def recorded(objective: Objective, embeddings: Embeddings, rows: Rows, progress: Progress) -> Loss:
-        found.append(embeddings.part.rows)
-        return plain(objective, embeddings, rows, progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Objective, "__call__", recorded)
+    run = one_bad_sample("clip")
+    with patch.object(Objective, "__call__", autospec=True, side_effect=Objective.__call__) as called:
         train_step(run, next(tiny.batches(run.config, 1)), Progress(0, 1, 0, 1))
-    return found
+    return [call.args[1].part.rows for call in called.call_args_list]
 
 
 def test_a_training_step_gives_each_rank_its_own_rows(gloo: Gloo) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -241,12 +242,7 @@ def lead_of(one: MethodComparison) -> str:
 
 
 def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def interval(*arguments: Any) -> tuple[float, float]:
-        asked.append(([sorted(of) for of in arguments[:2]], arguments[-1]))
-        return 0.09, 0.3
-
+    interval = MagicMock(return_value=(0.09, 0.3))
     monkeypatch.setattr("evaluation.compare.methods.over_seeds_and_items", interval)
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
     lost = [replace(one, results=[], log=[{"step": 10}]) for one in runs_of("b", 0.6, seeds=4)[3:]]
@@ -261,7 +257,11 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
     difference = compared.difference(b, a)
     assert difference and difference.low
     assert compared.over_items(b, a) == (min(0.09, difference.low), 0.3)
-    assert asked == [([[0, 1, 2]] * 2, {("x", "test"), ("y", "test")})], "only the scored seeds and sets count"
+    interval.assert_called_once()
+    seeds, sets = interval.call_args.args[:2], interval.call_args.args[-1]
+    assert [sorted(of) for of in seeds] == [[0, 1, 2]] * 2 and sets == {("x", "test"), ("y", "test")}, (
+        "only scored ones"
+    )
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -43,16 +44,12 @@ def test_rows_of_a_pool_do_not_overwrite_the_rows_of_the_full_set(
 
 
 def test_wandb_results_go_to_the_training_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def init(**settings: Any) -> SimpleNamespace:
-        asked.append(settings)
-        return SimpleNamespace(summary={}, finish=lambda: None)
-
+    init = MagicMock()
     monkeypatch.setattr("wandb.init", init)
     results.to_wandb([ROW], "model", "offline", "project", tmp_path)
     (tmp_path / "wandb_id").write_text("c0ffee\n")
     results.to_wandb([ROW], "model", "offline", "project", tmp_path)
+    asked = [call.kwargs for call in init.call_args_list]
     assert asked[0]["name"] == "eval model" and "id" not in asked[0]
     assert (asked[1]["id"], asked[1]["resume"]) == ("c0ffee", "allow") and "name" not in asked[1]
 

@@ -5,6 +5,7 @@ import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -44,21 +45,19 @@ def test_added_shards_keep_the_existing_sample_numbers(tmp_path: Path) -> None:
 
 def test_only_new_and_changed_shards_are_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
-    scanned: list[str] = []
-    scan = tar.scan
+    scan = MagicMock(wraps=tar.scan)
+    monkeypatch.setattr(tar, "scan", scan)
 
-    def recorded(path: Path) -> tuple[list[tar.Member], list[tar.Damage]]:
-        scanned.append(path.name)
-        return scan(path)
+    def scanned() -> list[str]:
+        return [call.args[0].name for call in scan.call_args_list]
 
-    monkeypatch.setattr(tar, "scan", recorded)
     open_index(folder)
     open_index(folder)
-    assert scanned == ["00000.tar", "00001.tar", "00002.tar"]
+    assert scanned() == ["00000.tar", "00001.tar", "00002.tar"]
     write_shard(folder / "00001.tar", "changed")
     write_shard(folder / "00003.tar", "new")
     assert names(folder)[16:18] == ["00001.tar:changed", "00002.tar:000032"]
-    assert scanned[3:] == ["00001.tar", "00003.tar"]
+    assert scanned()[3:] == ["00001.tar", "00003.tar"]
 
 
 def test_of_several_processes_only_one_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
