@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,32 +18,11 @@ from tests.helpers.folder import settings
 from tests.helpers.runs import log
 
 
-class FakeWandb:
-    """Replaces wandb and the run that wandb.init returns; records all calls but `finish`."""
-
-    def __init__(self) -> None:
-        self.inits: list[dict[str, Any]] = []
-        self.defined: list[tuple[str, dict[str, Any]]] = []
-        self.logged: list[dict[str, Any]] = []
-
-    def init(self, **settings: Any) -> "FakeWandb":
-        self.inits.append(settings)
-        return self
-
-    def define_metric(self, name: str, **more: Any) -> None:
-        self.defined.append((name, more))
-
-    def log(self, row: dict[str, Any]) -> None:
-        self.logged.append(row)
-
-    def finish(self, exit_code: int) -> None:
-        """Do nothing."""
-
-
 @pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
-    fake = FakeWandb()
-    monkeypatch.setattr("wandb.init", fake.init)
+def init(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Replace wandb.init; it records its calls, and those of the run that it returns."""
+    fake = MagicMock()
+    monkeypatch.setattr("wandb.init", fake)
     return fake
 
 
@@ -53,7 +33,7 @@ def write_rows(config: RunConfig, run: Path, step: int, rows: list[int]) -> None
             run_log.record(at, {"loss": 0.5, "terms": {"clip": 0.5}})
 
 
-def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, wandb: FakeWandb) -> None:
+def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, init: MagicMock) -> None:
     config = settings(tmp_path)
     config.log.wandb = "offline"
     write_rows(config, tmp_path / "a", 0, [1, 2, 3])
@@ -62,22 +42,24 @@ def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path
     config.log.wandb = "off"
     write_rows(config, tmp_path / "c", 0, [1])
     assert not (tmp_path / "c" / WANDB_ID).exists()
-    first, again, other = (settings["id"] for settings in wandb.inits)
+    given = [call.kwargs for call in init.call_args_list]
+    first, again, other = (settings["id"] for settings in given)
     assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
     assert other != first
-    assert {(s["resume"], s["mode"], s["name"]) for s in wandb.inits} == {("allow", "offline", "test-s0")}
+    assert {(s["resume"], s["mode"], s["name"]) for s in given} == {("allow", "offline", "test-s0")}
 
 
-def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
+def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, init: MagicMock) -> None:
     """W&B drops rows whose step= is below the last one, so the step is logged as a metric."""
     config = settings(tmp_path)
     config.log.wandb = "online"
     write_rows(config, tmp_path / "a", 0, [1, 2])
     write_rows(config, tmp_path / "a", 1, [2])
-    assert [row["step"] for row in wandb.logged] == [1, 2, 2]
-    assert wandb.logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
-    assert ("*", {"step_metric": "step"}) in wandb.defined
-    assert wandb.inits[0]["mode"] == "online"
+    logged = [call.args[0] for call in init().log.call_args_list]
+    assert [row["step"] for row in logged] == [1, 2, 2]
+    assert logged[0] == {"step": 1, "loss": 0.5, "terms": {"clip": 0.5}}
+    init().define_metric.assert_any_call("*", step_metric="step")
+    assert init.call_args_list[0].kwargs["mode"] == "online"
     assert [row["step"] for row in log(tmp_path / "a")] == [1, 2]
 
 
