@@ -163,7 +163,7 @@ def lead(comparison: MethodComparison, title: str) -> str:
     if not others:
         return f"{first}; no other method is evaluated."
     differences = [comparison.difference(best, other) for other in others]
-    if not any(found and found.interval() for found in differences):
+    if not any(found and found.seeds >= MIN_SEEDS for found in differences):
         single = [method.label for method in others if len(method.values[comparison.by]) == 1]
         if single and len(best.values[comparison.by]) > 1:
             first += f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score"

@@ -39,6 +39,7 @@ def test_differences_that_are_equal_in_all_seeds_order_no_methods() -> None:
     difference = compared.difference(*compared.ranked)
     assert difference and difference.low is None and difference.p == 1
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 2)] * 2
+    assert "d is first of 2 by mean of tasks, not significantly ahead of c." in lead_of(compared)
 
 
 def test_equal_methods_are_rarely_ordered() -> None:
