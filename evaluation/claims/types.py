@@ -111,7 +111,7 @@ class Estimate:
     """An effect with its uncertainty; s is the smallest effect of interest."""
 
     effect: float
-    low: float  # interval with the coverage 1 - 2 * error; NaN if there are too few seeds
+    low: float  # interval with the coverage 1 - 2 * error; NaN for too few seeds, or equal effects in all of them
     high: float
     p_above: float  # p-value of "the true effect is at most s"; small if the effect is larger than s
     p_below: float  # p-value of "the true effect is at least s"

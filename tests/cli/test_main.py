@@ -63,8 +63,6 @@ def test_a_path_that_begins_with_a_tilde_is_below_the_home_folder(
     shown = clipx_here("train", "recipe=demo", *given, "--cfg", "job", cwd=tmp_path).stdout
     for line in ("runs: HOME/r", "root: HOME", "init: HOME/a b/s0", "- HOME/x", "- csv:~/y"):
         assert line.replace("HOME", str(tmp_path / "home")) in shown
-    clipx_here("ls", "runs", "~/r", cwd=tmp_path, code=2)
-    clipx_here("data", "prepare", "imagenet", "sets=~/sets", cwd=tmp_path, code=2)
     refused = clipx_here("report", "claims", "~/runs", cwd=tmp_path, code=2).stderr
     assert str(tmp_path / "home" / "runs") in refused
     assert [*tmp_path.iterdir()] == []
