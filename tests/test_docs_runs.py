@@ -94,9 +94,10 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
     """Return a method's row of the table of photographs, without the interval over seeds and test items."""
     method, (first, last) = comparison.ranked[at], comparison.ranks(comparison.ranked[at])
     score, gain = seed_mean(method.values["retrieval"]), comparison.difference(method, comparison.reference)
-    assert score and score.low and score.high and gain and gain.low is not None and gain.high is not None
-    mean = f"{100 * score.value:.2f} [{100 * score.low:.2f}, {100 * score.high:.2f}]"
-    minus = f"{100 * gain.value:+.2f} [{100 * gain.low:.2f}, {100 * gain.high:.2f}]"
+    assert score and gain
+    (low, high), (least, most) = score.span, gain.span
+    mean = f"{100 * score.value:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+    minus = f"{100 * gain.value:+.2f} [{100 * least:.2f}, {100 * most:.2f}]"
     minus = "-" if method is comparison.reference else minus
     return f"| {f'{first}–{last}' if first < last else first} | `{method.label}` | {mean} | {minus} |"
 

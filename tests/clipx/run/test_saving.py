@@ -394,7 +394,7 @@ def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
     losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # during the eight steps, 3 and 6 are measured
     monkeypatch.setattr(
         "clipx.train.geometry_probe.build_probe",
-        lambda *_: lambda step, progress: {} if step % 3 else {"loss": losses[step]},
+        lambda *_: lambda step, *_: {} if step % 3 else {"loss": losses[step]},
     )
     run = trained(config)
     assert [step_of(path) for path in checkpoints(run)] == [6, 8]
