@@ -9,6 +9,7 @@ import random
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from statistics import fmean, median
 
@@ -159,8 +160,8 @@ def _count(config: RunConfig) -> Values:
         labelled.append(sum(label(s.captions[k]) > 0 for s, k in zip(samples, chosen, strict=True)))
         contents = [s.scene.content for s in samples]
         descriptions = [s.descriptions[k] for s, k in zip(samples, chosen, strict=True)]
-        is_true = fits(descriptions, contents)
-        false_negatives.append(int(is_true.sum() - is_true.trace()))
+        others = permutations(range(len(ids)), 2)  # i, j with i != j
+        false_negatives.append(sum(fits(descriptions[j], contents[i]) for i, j in others))
     if not false_negatives:
         return {}
     labels = {"labelled": fmean(labelled)} if config.data.keywords else {}

@@ -4,10 +4,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import accumulate, permutations
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.captions import CARDINALS
@@ -76,32 +73,20 @@ def leave_out(descriptions: Iterable[Description], names: Iterable[str]) -> None
                 d.orientation = None  # only one shape has orientations: an orientation would reveal the shape
 
 
-def fits(captions: Sequence[Sequence[Description]], contents: Sequence[Content]) -> NDArray[np.bool_]:
-    """Return whether a caption with these descriptions is true of a content, for each pair [captions, contents].
+def fits(descriptions: Sequence[Description], content: Content) -> bool:
+    """Return True if a caption with these descriptions is true of a content.
 
     Each description must match a different group; groups that the caption does not mention are allowed. A plural stands
     for two or more objects, a singular for one. A caption without descriptions fits no content.
     """
-    one, two = ([content.groups[at] for content in contents] for at in (0, -1))  # the same if there is one group
-    has_two = np.array([len(content.groups) == 2 for content in contents])
-    found = np.zeros((len(captions), len(contents)), bool)
-    alone = [at for at, caption in enumerate(captions) if len(caption) == 1]
-    named = [captions[at][0] for at in alone]
-    found[alone] = _matches(named, one) | _matches(named, two)
-    pairs = [at for at, caption in enumerate(captions) if len(caption) == 2]
-    first, second = ([captions[at][k] for at in pairs] for k in (0, 1))
-    in_order = _matches(first, one) & _matches(second, two)
-    found[pairs] = has_two & (in_order | (_matches(first, two) & _matches(second, one)))
-    return found
+    orders = permutations(content.groups, len(descriptions))
+    return bool(descriptions) and any(all(map(_matches, descriptions, groups)) for groups in orders)
 
 
-def _matches(descriptions: Sequence[Description], groups: Sequence[ObjectGroup]) -> NDArray[np.bool_]:
-    """Return whether each description is true of each group, [descriptions, groups]."""
-    matches = np.equal.outer([d.plural for d in descriptions], [group.count > 1 for group in groups])
-    for name in NAMED:
-        named, actual = (np.array([str(getattr(one, name)) for one in of], str) for of in (descriptions, groups))
-        matches &= (named == "None")[:, None] | np.equal.outer(named, actual)
-    return matches
+def _matches(d: Description, group: ObjectGroup) -> bool:
+    if d.plural != (group.count > 1):
+        return False
+    return all(getattr(d, name) in (None, getattr(group, name)) for name in NAMED)
 
 
 def phrase(descriptions: Sequence[Description], rng: random.Random, style: Style | None = None) -> str:
