@@ -58,13 +58,13 @@ def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
 def test_a_path_that_begins_with_a_tilde_is_below_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", "/h")
     given = ["runs=~/r", "data.root=~", "model.init=~/a b/s0", "data.evaluation=[~/x,csv:~/y]"]
     shown = clipx_here("train", "recipe=demo", *given, "--cfg", "job", cwd=tmp_path).stdout
-    for line in ("runs: HOME/r", "root: HOME", "init: HOME/a b/s0", "- HOME/x", "- csv:~/y"):
-        assert line.replace("HOME", str(tmp_path / "home")) in shown
+    for line in ("runs: /h/r", "root: /h", "init: /h/a b/s0", "- /h/x", "- csv:~/y"):
+        assert line in shown
     refused = clipx_here("report", "claims", "~/runs", cwd=tmp_path, code=2).stderr
-    assert str(tmp_path / "home" / "runs") in refused
+    assert "/h/runs" in refused
     assert [*tmp_path.iterdir()] == []
 
 

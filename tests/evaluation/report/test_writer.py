@@ -253,7 +253,10 @@ def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     assert page.row("zero-shot accuracy (%)scenes_shape", "clip")[2] == "90.00"
 
 
-def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # without a folder runs/, of which the newest runs would be named
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UserError) as raised:
             write_report([path], tmp_path / "out")
