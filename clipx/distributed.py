@@ -38,7 +38,7 @@ from clipx.types import ALL_ROWS, Part
 
 T = TypeVar("T")
 LAUNCHER = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # environment variables that torchrun sets
-NAME_SECONDS = 60.0  # that the name of MASTER_ADDR may take to be known: on Kubernetes it appears after the job
+NAME_SECONDS = 60.0  # longest wait for the name in MASTER_ADDR: on Kubernetes it may appear after the job has started
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
 
 
 def _wait_for_name(host: str) -> None:
-    """Wait until the host's name is known. Raises gaierror after NAME_SECONDS."""
+    """Wait until the name of the host leads to an address. Raises gaierror if it takes longer than NAME_SECONDS."""
     end = time.monotonic() + NAME_SECONDS
     while True:
         try:

@@ -143,7 +143,10 @@ def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out:
 
 
 def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS, every: bool = True) -> None:
-    """Raise UserError for unusable data sets and tasks, without reading images; `every`: also if others are usable."""
+    """Raise UserError if data sets or tasks cannot be used, without reading images.
+
+    `every`: all sets must be usable; otherwise one is enough.
+    """
     if every:
         _plan(open_sets(specs, settings), tasks)
     else:
@@ -155,7 +158,7 @@ def _opened(
 ) -> tuple[list[tuple[AnyDataset, list[Task]]], dict[str, str]]:
     """Return the plan of the sets that can be opened, and specification -> problem of the others.
 
-    Raises UserError: no set can be opened, or what `_plan` raises.
+    Raises UserError: no set can be opened, or the tasks are unknown or fit none of the sets.
     """
     datasets, problems = open_usable(specs, settings)
     if problems and not datasets:

@@ -232,10 +232,9 @@ def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
 
 def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, error: float) -> np.ndarray:
     """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
-    from scipy import special
+    from scipy import stats
 
-    below = special.nctdtr(n - 1, distance * np.sqrt(n) / spread, -special.stdtrit(n - 1, error))
-    power: np.ndarray = 1 - np.nan_to_num(below, nan=0.0)  # NaN far above the quantile
+    power: np.ndarray = stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * np.sqrt(n) / spread)
     return power
 
 

@@ -130,17 +130,14 @@ def with_unit(comparison: MethodComparison, measure: str = "") -> str:
 
 
 def notes(comparison: MethodComparison) -> list[str]:
-    """Return what a reader of the ranking must know: chance level, seeds of the means, methods without a part.
-
-    Also which seeds diverged: a method may look good because only its good seeds have a score.
-    """
+    """Return what a reader of the ranking must know: its data sets, chance level and seeds, and what went wrong."""
     if not comparison.ranked:
         return []
     found = [_named_sets(comparison), chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
     for method in comparison.ranked:
         if method.without_effect:
             found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
-    methods = (*comparison.ranked, *comparison.unranked)
+    methods = (*comparison.ranked, *comparison.unranked)  # a mean over the good seeds alone may look good
     diverged = [f"{method.label} {method.diverged} of {len(method.runs)}" for method in methods if method.diverged]
     found += [f"Seeds that diverged, which are in no mean: {', '.join(diverged)}."] if diverged else []
     return [note for note in found if note]
@@ -189,7 +186,7 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
 
 
 def _scored(comparison: MethodComparison) -> list[str]:
-    """Return TASK DATASET of the data sets that the ranking score is over."""
+    """Return the data sets whose scores make up that of the ranking, each as `TASK DATASET`."""
     return sorted(title for title in comparison.scored if comparison.by in (MEAN, title.split()[0]))
 
 

@@ -193,7 +193,7 @@ def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
 def save(index: Index, folder: Path) -> None:
     """Write an index into a folder. The one that it replaces is kept in a hidden folder beside it, until the next time.
 
-    Other processes may have it mapped, also on other machines, from which a network drive takes deleted files away.
+    Other processes may have it mapped. On a network drive, those on other machines would fail if it were deleted.
     """
     content = {"format": FORMAT, "digest": index.digest, "shards": [asdict(s) for s in index.shards]}
     with new_folder(folder) as temporary:

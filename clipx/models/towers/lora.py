@@ -63,7 +63,7 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a model with adapters as those of the same model without: W + 2 B A under W's name.
 
-    Raises UserError if the shape of an adapter does not fit its weight.
+    Raises UserError: an adapter has another shape than its weight.
     """
     found = dict(weights)
     for name in adapted(weights):

@@ -66,7 +66,7 @@ def test_a_step_needs_no_value_from_the_device(term: str, monkeypatch: pytest.Mo
 
 
 class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lists the copies from the host to a GPU: whether each is queued, so that the host does not wait for it."""
+    """Records for each copy to a GPU whether it is queued. The host waits for the others."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
