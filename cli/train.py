@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cli.launcher.torchrun import run_workers
+from cli.launcher.torchrun import check_rendezvous, run_workers
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
@@ -28,6 +28,7 @@ def train(config: RunConfig) -> None:
         RunDiverged: the run diverged, now or earlier. A run that diverged earlier is left unchanged.
     """
     started = time.monotonic()
+    check_rendezvous(config.launch)
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
     alone = config.launch.nodes == 1
     try:

@@ -34,7 +34,7 @@ from clipx.utils.files import write_text
 from clipx.utils.terminal import stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
 from evaluation.datasets.kinds import AnyDataset, Captioned
-from evaluation.datasets.opening import open_dataset
+from evaluation.datasets.opening import check_layout, open_dataset
 from evaluation.types import csv_text
 
 FIRST_SEED = 1000
@@ -170,6 +170,7 @@ class Trial:
                 raise UserError("on=held_out needs data.held_out=SHARE; or score another set: on=captions:dev")
             opened: AnyDataset = held_out_pairs(HELD_OUT, config.data)
         else:
+            check_layout(self.options.on, "on")  # before the rendering of scenes, which self.spec may start
             opened = open_dataset(self.spec(config))
         if not isinstance(opened, Captioned):
             raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")

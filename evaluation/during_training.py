@@ -17,7 +17,7 @@ from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.named import NAMED
-from evaluation.datasets.opening import open_sets
+from evaluation.datasets.opening import check_layout, open_sets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, embed
 from evaluation.tasks import TASKS
@@ -51,6 +51,8 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
 
 def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Raise UserError if an evaluation set of the run is missing, or if a task of `settings` fits none of the sets."""
+    for entry in config.data.evaluation:
+        check_layout(entry, "data.evaluation")  # before the rendering of scenes, which own_datasets may start
     # the held-out pairs have no folder before the run starts
     on_disk = [spec for spec in own_datasets(config) if not spec.startswith(f"{HELD_OUT}:")]
     if on_disk or not config.data.evaluation:

@@ -45,7 +45,7 @@ def run_workers(
         saves: the workers save before a signal ends them; False: the first Ctrl-C kills them.
 
     Raises:
-        UserError: launch.rendezvous is invalid, or a worker ended with code 2.
+        UserError: a worker ended with code 2.
         Fault: a worker failed, without a signal before.
         KeyboardInterrupt: Ctrl-C killed the workers.
     """
@@ -111,16 +111,20 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
-    """Return torchrun's options that connect the processes: at a free port on one machine, else launch.rendezvous."""
-    if launch.nodes == 1:
-        return ["--standalone"]
+def check_rendezvous(launch: LaunchConfig) -> None:
+    """Raise UserError if several machines have no valid launch.rendezvous."""
     host, _, port = (launch.rendezvous or "").rpartition(":")
-    if not host or not port.isdigit():
+    if launch.nodes > 1 and not (host and port.isdigit()):
         raise UserError(
             f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
             "port on it; all machines need the same value"
         )
+
+
+def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
+    """Return torchrun's options that connect the processes: at a free port on one machine, else launch.rendezvous."""
+    if launch.nodes == 1:
+        return ["--standalone"]
     group = name.replace("/", "_")  # torch names a folder in /tmp after it
     address = ["--rdzv-backend=c10d", f"--rdzv-endpoint={launch.rendezvous}", f"--rdzv-id={group}"]
     return [f"--nnodes={launch.nodes}", *address]

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from clipx.errors import UserError, prefixed
-from clipx.utils.registry import lookup, suggest
+from clipx.utils.registry import lookup, one_of, suggest
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import (
     HELD_OUT,
@@ -53,6 +53,11 @@ PROTOCOLS = {
     "paper": "as paper 1's evaluator, which scores one caption per image and counts all others as hits",
     "centred": "without each modality's mean embedding",
 }
+
+
+def check_layout(spec: str, key: str) -> None:
+    """Raise UserError if the layout or name of `spec`, the value of the setting `key`, is unknown."""
+    one_of(spec.partition(":")[0], [*LAYOUTS, *NAMED], key)
 
 
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:

@@ -113,6 +113,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "cp demo x.txt": "clipx cp demo x.txt: the target must be FILE.yaml in a folder that exists",
     "cp demo no/x.yaml": "clipx cp demo no/x.yaml: the target must be",
     "cp demo mine.yaml": "mine.yaml exists",
+    "train recipe=demo launch.nodes=2 data.root=scenes": "launch.rendezvous=None must be HOST:PORT, one of the 2",
     "train recipe=choice": "objective=foo is not known; allowed: align_clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the data set as distributed, or",
     "train recipe=demo +objective.clipp.weight=1": "objective=clipp is not known; did you mean 'clip'",
@@ -200,6 +201,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     f"tune {GAP} seeds=2": "seeds=2 is out of range; allowed: 3 or more",
     f"tune {GAP} lr=1e-3,-1": "lr=1e-3,-1 is out of range; allowed: numbers above 0, ascending",
     "tune recipe=demo": "on=held_out needs data.held_out=SHARE; or score another set",
+    "tune recipe=demo on=foo data.root=scenes": "on=foo is not known; did you mean",  # scenes are not rendered
     f"reproduce {GAP} jobs=0": "jobs=0 is out of range; allowed: 1 or more",
     f"reproduce {GAP},gap_init_mini arms=bse": "arms=bse is no arm of gap_mini,gap_init_mini; allowed: base, ",
     f"reproduce {GAP} launch.slurm=": "SLURM is not on this machine (no sbatch on the PATH): submit on a login node",
