@@ -43,7 +43,11 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
         table.add_row(*map(Text, row))  # Text, because rich would parse [NAME] in a string as a style
-    stdout_console().print(table)
+    console = stdout_console()
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():  # in a pipe, rich fills the lines of a table with hundreds of spaces
+        print(line.rstrip())
 
 
 def _print_settings(prefixes: list[str]) -> None:

@@ -156,7 +156,9 @@ def test_check_builds_the_run_and_does_a_step(shards: Path, tmp_path: Path) -> N
 )  # fmt: skip
 def test_ls_lists_every_table(line: str, tmp_path: Path) -> None:
     table, _, entry = line.partition(" ")
-    assert entry in clipx_here("ls", table, cwd=tmp_path).stdout
+    printed = clipx_here("ls", table, cwd=tmp_path).stdout
+    assert entry in printed
+    assert not any(line.endswith(" ") for line in printed.splitlines()), "a table in a pipe ends in spaces"
 
 
 def test_ls_settings_prints_default_range_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
