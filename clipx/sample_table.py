@@ -69,10 +69,17 @@ class SampleTable:
         return dict(zip(self.columns, rows, strict=True))
 
     def write(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
-        """Store column -> [B] for the global batch's ids; each rank keeps the rows that it owns."""
+        """Store column -> [B] for the global batch's ids; each rank keeps the rows that it owns.
+
+        Raises UserError: a column has another shape than the ids.
+        """
         if not self.columns:
             return
         assert rows.keys() == set(self.columns), "an objective writes every column of its terms"
+        for column, values in rows.items():
+            if values.shape != ids.shape:
+                shapes = f"shape {list(values.shape)}, its ids {list(ids.shape)}"
+                raise UserError(f"column {column} of the sample table has {shapes}; allowed: a value for each id")
         positions, index = self._own(on_host(ids).numpy())
         new = torch.stack([rows[column] for column in self.columns])
         self.values[:, _on(self.values.device, index)] = new[:, _on(new.device, positions)].to(self.values)

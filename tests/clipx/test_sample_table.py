@@ -105,6 +105,13 @@ def test_ids_out_of_range_or_repeated_are_refused(ids: list[int], message: str) 
         SampleTable(COLUMNS, N).read(torch.tensor(ids))
 
 
+@pytest.mark.parametrize("shape", [(2,), (4,), (3, 1)])
+def test_columns_of_another_shape_than_their_ids_are_refused(shape: tuple[int, ...]) -> None:
+    rows = {"a": torch.zeros(shape), "b": torch.zeros(shape)}
+    with pytest.raises(UserError, match=rf"column a .* shape \[{str(shape).strip('(,)')}\], its ids \[3\]"):
+        SampleTable(COLUMNS, N).write(torch.arange(3), rows)
+
+
 def test_a_table_without_columns_does_not_check_ids() -> None:
     table = SampleTable({}, 0)
     ids = torch.tensor([5, 5])
