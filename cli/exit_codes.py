@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from types import FrameType
 
@@ -44,6 +45,9 @@ def exit_code_of(call: Callable[[], None]) -> int:
         place = f"cannot use {error.filename or written}: " if error.filename or written else ""
         print(f"clipx: {place}{error.strerror}", file=sys.stderr)
         return 1 if error.errno in DRIVE_FAILED else 2
+    except BrokenExecutor:
+        print("clipx: one of the command's processes was killed, probably because memory ran out", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return STOPPED
     return 0

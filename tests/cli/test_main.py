@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def test_a_broken_pipe_to_a_worker_is_not_hidden() -> None:
 
     with pytest.raises(BrokenPipeError):
         exit_codes.exit_code_of(call)
+
+
+def test_a_killed_process_of_a_pool_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    def call() -> None:
+        raise BrokenProcessPool("terminated abruptly")
+
+    assert exit_codes.exit_code_of(call) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

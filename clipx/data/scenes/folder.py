@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample, validate
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
 from clipx.utils.lock import turn
@@ -69,6 +70,8 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
                     }
                 try:
                     _await(futures)
+                except BrokenProcessPool as error:
+                    raise Fault("a process that renders was killed, probably because memory ran out") from error
                 except BaseException:  # also Ctrl-C: do not wait for the other shards
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import multiprocessing
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
 from clipx.data.sources.opening import ensure_root_folder
-from clipx.errors import UserError
+from clipx.errors import Fault, UserError
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -146,6 +148,19 @@ def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(KeyError, match="scenes_unknown"):
         scenes_folder.render_folder(root, CONFIG)
     assert list(root.parent.iterdir()) == []
+
+
+def test_a_killed_process_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await_all = scenes_folder._await
+
+    def killed(shards: dict[Future[None], tuple[str, int, int]]) -> None:
+        multiprocessing.active_children()[0].kill()
+        await_all(shards)
+
+    monkeypatch.setattr(scenes_folder, "_await", killed)
+    with pytest.raises(Fault, match="killed"):
+        scenes_folder.render_folder(tmp_path / "new" / "data", CONFIG)
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_removes(
