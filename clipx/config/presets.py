@@ -109,7 +109,7 @@ CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.
 TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho")  # terms that need model.teacher
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
-    # paper 1: lambda = 0.1 (section 7), CyCLIP's weights are 0.25
+    # paper 1, appendix C.5: lambda = 0.1, CyCLIP's weights are 0.25
     "clip_reg": {"clip": {}, "positive": {"weight": 0.1}},
     "reg_only": {"positive": {"weight": 0.1}},
     # paper 1, Table 5: 0.1 / (B^2 - B) times the sum over all non-pairs of a batch of B pairs

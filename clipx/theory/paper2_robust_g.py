@@ -132,7 +132,7 @@ def claims(result: RobustGResult) -> list[CheckedClaim]:
             near("log1p: loss", log.loss, 0.346485, 1e-5),
             near("log1p: loss of f*", result.star["log1p"], 10.005, 1e-3),
         ]
-    statement = "Example 1: top-1 error 0.4995 with log(1+x), below 0.1 with x/(1+x) (Definition 5.1, Theorem 4.7)"
+    statement = "Example 1: top-1 error 0.4995 with log(1+x), below 0.1 with x/(1+x) (Definition 5.1, Corollary 4.8)"
     return [CheckedClaim("2.4", statement, checks)]
 
 

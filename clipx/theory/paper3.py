@@ -1,4 +1,4 @@
-"""Paper 3, Theorems 1 and 2 (section 2.2, appendix B, Figure 2): non-parametric estimates of the popularity.
+"""Paper 3, Theorems 1 and 2 (section 2.2, appendices B and C, Figure 2): non-parametric estimates of the popularity.
 
 o is uniform on the upper unit half-disc; a is in the unit square, and p(a | o) is proportional to exp(e(o, a) / tau)
 with e(o, a) = <o, a>. This density is a product of two truncated exponentials and is sampled exactly. The popularity of

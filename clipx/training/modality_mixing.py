@@ -1,4 +1,4 @@
-"""Modality mixing: exchanges entries between paired features before the objective (paper 4, sec. 4.2, app. D.2).
+"""Modality mixing: exchanges entries between paired features before the objective (paper 4, sec. 4.1, app. D.2).
 
 With probability p a step mixes the gathered image features X and text features Y, both [B, E]:
 

@@ -30,7 +30,7 @@ VOCAB_FILES = (
 
 
 def lower_no_punctuation(text: str) -> str:
-    """Lower-case a text, replace hyphens and slashes by spaces, and remove all other punctuation (paper 3)."""
+    """Lower-case a text, replace hyphens and slashes by spaces, and remove all other punctuation (paper 3's code)."""
     words = re.sub(r"[-/]", " ", text.lower())
     return " ".join(re.sub(r"[^\w\s]|_", "", words).split())
 

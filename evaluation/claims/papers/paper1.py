@@ -1,8 +1,8 @@
 """Paper 1: CLIP with a positive-pair regulariser (the "positive term").
 
-Smallest effects of interest: about a quarter of the published effect. Published text recalls contain a floor of 80%
-(docs/evaluation.md): their effects are computed from (published - 80) / 20. Bounds that the paper does not give are
-ours:
+Smallest effects of interest: about a quarter of the published effect (1.6: a third), of the mean effect if the paper
+has two data sets. Published text recalls contain a floor of 80% (docs/evaluation.md): their effects are computed from
+(published - 80) / 20. Bounds that the paper does not give are ours:
 
   1.1  Trained: more than 75% of the margins are positive, half-way between symmetric (50%) and all (100%). Untrained:
        within 10 points of 50%, because the paper's density is centred near 0, not at 0.

@@ -96,7 +96,7 @@ CLAIMS = (
     Claim(
         "3.11",
         "The learned zeta is larger for concepts that occur more often, in Algorithm 1 and with the weight 1/n",
-        '"can also serve as a measure of the popularity" (appendix G); examples only',
+        '"can also serve as a measure of the popularity" (appendix G); no number',
         ("nuclr_mini",),
         (
             level("nuclr", ZETA_POPULARITY, 0.1, f"{POPULARITY}, nuclr"),
@@ -106,7 +106,7 @@ CLAIMS = (
     Claim(
         "3.12",
         "The error term of Theorem 2 does not vanish for the global contrastive loss and vanishes for NUCLR's q",
-        "Theorem 2, Remark 4",
+        "Theorem 2; Remark 4 (global contrastive loss), Figure 2 (NUCLR's q)",
         program="clipx theory popularity",
     ),
     Claim(
