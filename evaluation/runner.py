@@ -85,8 +85,9 @@ def _show(rows: list[Result], plan: list[tuple[AnyDataset, list[Task]]]) -> None
     """Print the table of rows, and what a reader of its numbers must know about a data set."""
     results.show(rows)
     for dataset, fitting in plan:
-        if TASKS["retrieval"] in fitting and isinstance(dataset, Captioned) and (note := dataset.repeated_note()):
-            print(note)
+        for kind, task in ((Captioned, "retrieval"), (Labelled, "zeroshot")):
+            if isinstance(dataset, kind) and TASKS[task] in fitting and (note := dataset.repeated_note()):
+                print(note)
 
 
 @dataclass

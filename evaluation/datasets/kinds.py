@@ -16,7 +16,7 @@ from clipx.utils.files import content_hash
 from clipx.utils.registry import lookup
 from evaluation.datasets import prompts
 from evaluation.datasets.files import Images, Placeholders, SomeImages
-from evaluation.types import Kind, Settings, View
+from evaluation.types import Kind, Settings, View, first_names
 
 Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
 MANY_REPEATED = 0.1  # share of the captions, from which on a line says that they repeat
@@ -104,6 +104,13 @@ class Labelled:
         labels, group = self.labels(split).tolist(), self.groups(split)
         hashes = {"classnames": content_hash(self.classnames), "labels": content_hash(labels)}
         return hashes if group is None else hashes | {"groups": content_hash(group.tolist())}
+
+    def repeated_note(self) -> str:
+        """Return a line if classes have equal names, of which zero-shot classification can only credit one; else ""."""
+        repeated = [name for name, classes in Counter(self.classnames).items() if classes > 1]
+        if not repeated:
+            return ""
+        return f"{self.short}: several classes have one name ({first_names(repeated)}): zero-shot credits the first"
 
     def _split(self, split: str) -> Split:
         if split not in self._opened:

@@ -48,6 +48,17 @@ def test_every_task_runs_on_the_sets_that_fit_and_its_rows_have_provenance(tmp_p
     assert results.read(tmp_path / "out" / "results.jsonl") == rows
 
 
+def test_classes_with_one_name_are_named_below_the_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    run(tmp_path, [spec], ["zeroshot"])
+    assert "name" not in capsys.readouterr().out
+    names = tmp_path / "things" / "classnames.txt"
+    first, _, *others = names.read_text().splitlines()
+    names.write_text("\n".join([first, first, *others]) + "\n")
+    run(tmp_path, [spec], ["zeroshot"])
+    assert first in capsys.readouterr().out
+
+
 def test_rows_of_minimal_pairs_name_prompts_that_are_not_the_default(tmp_path: Path) -> None:
     replicas.mmvp(tmp_path, ["Color", "Count"])
     spec = f"mmvp:{tmp_path}"
