@@ -178,7 +178,7 @@ def _check(number: int) -> ShardReport:
             report.size += len(image_data) + len(text_data)
             decode(image_data)
             if text != "cls":
-                for caption in captions.all_from_member(text, text_data):
+                for caption in usable(captions.all_from_member(text, text_data)):
                     captions.stripped(caption)
             elif not text_data.strip().isdigit():
                 raise BadSample(".cls is not a number")

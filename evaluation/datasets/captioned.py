@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from clipx.config.schema import DataConfig
-from clipx.data.preprocess.captions import stripped
+from clipx.data.preprocess.captions import stripped, usable
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
@@ -331,13 +331,13 @@ def _usable(source: PairSource, ids: list[int]) -> list[int]:
 
 
 def _drawable(source: PairSource, sample_id: int) -> list[str]:
-    """Return the captions that training may draw. Raises BadSample if a caption is unusable."""
-    captions = source.captions(sample_id)
+    """Return the captions that training may draw. Raises BadSample if none is usable."""
+    captions = usable(source.captions(sample_id))
     return [stripped(caption) for caption in (captions if source.draws_caption else captions[:1])]
 
 
 def all_captions(pairs: PairSource) -> list[list[str]]:
-    """Return the captions of each sample. Raises UserError: a caption is unusable."""
+    """Return the captions of each sample. Raises UserError: a sample has no usable caption."""
     found = []
     for i in range(len(pairs)):
         try:

@@ -152,9 +152,9 @@ def _captions_of(shards: Shards, index: int) -> list[str]:
     if shards.has(index, "json"):
         captions = sample_json(shards, index).get("captions")
         if captions is not None:
-            if not isinstance(captions, list) or not all(isinstance(c, str) and c.strip() for c in captions):
+            if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
                 refuse(shards, index, '"captions" in its .json is not a list of texts')
-            return captions
+            return [caption for caption in captions if caption.strip()]
     if shards.has(index, "txt"):
         text = sample_text(shards, index, "txt")
         return [text] if text else []

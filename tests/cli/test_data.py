@@ -217,9 +217,11 @@ def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:
     folder = write_shards(tmp_path / "s", samples=8)
     with tarfile.open(folder / "more.tar", "w") as shard:
         add(shard, "one_empty.jpg", jpeg("red"))
-        add(shard, "one_empty.json", json.dumps({"captions": ["a red picture", " "]}).encode())
+        add(shard, "one_empty.json", json.dumps({"captions": ["a red picture", " "]}).encode())  # the other is used
+        add(shard, "all_empty.jpg", jpeg("red"))
+        add(shard, "all_empty.json", json.dumps({"captions": ["", " "]}).encode())
     data(["verify", str(folder), "workers=1", "captions=random", "max_bad_rate=1"])
-    assert report(folder)[1] == ["more.tar:one_empty: empty caption"]
+    assert report(folder)[1] == ["more.tar:all_empty: empty caption"]
     classes = tmp_path / "classes"
     classes.mkdir()
     with tarfile.open(classes / "0.tar", "w") as shard:

@@ -84,14 +84,16 @@ class FilePairs(PairSource):
         caption, "random" with a random one of its captions in each epoch.
         """
         self.folder = folder
-        self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
+        used = rows if captions_kept is None else _without_empty(rows)  # of all, only usable ones are drawn
+        lost = len(rows) - len(used)
+        self.problems = problems + [f"{lost} empty captions, of images that have others, are not used"] * (lost > 0)
         if captions == "each":
-            samples = [[row] for row in rows]
+            samples = [[row] for row in used]
         else:
             # put the rows of an image together; images are in the order of their first rows
-            first_row = {name: i for i, (name, _) in reversed(list(enumerate(rows)))}
-            ordered = sorted(rows, key=lambda row: first_row[row[0]])
+            first_row = {name: i for i, (name, _) in reversed(list(enumerate(used)))}
+            ordered = sorted(used, key=lambda row: first_row[row[0]])
             samples = [list(group)[:captions_kept] for _, group in groupby(ordered, key=lambda row: row[0])]
         self._names = PackedTexts(sample[0][0] for sample in samples)
         self._captions = PackedTexts(caption for sample in samples for _, caption in sample)
@@ -400,6 +402,14 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
             yield place if "://" in place or not place else os.path.normpath(place), line[caption]
         elif line:
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")
+
+
+def _without_empty(rows: list[Row]) -> list[Row]:
+    """Return the rows without empty captions, except those of images that have no other caption."""
+    if all(caption.strip() for _, caption in rows):
+        return rows
+    captioned = {name for name, caption in rows if caption.strip()}
+    return [(name, caption) for name, caption in rows if caption.strip() or name not in captioned]
 
 
 def _file_pairs(folder: Path, path: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:

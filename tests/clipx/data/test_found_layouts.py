@@ -158,6 +158,25 @@ def test_open_clips_column_names_are_known_and_an_empty_caption_among_good_ones_
     assert drawn == {"one", "two"}
 
 
+@pytest.mark.parametrize(("captions", "read"), [("each", ["one", "two", ""]), ("first", ["one", ""])])
+def test_an_empty_caption_beside_good_ones_is_no_bad_sample(tmp_path: Path, captions: str, read: list[str]) -> None:
+    lines = ["image,caption", "0.jpg,", "0.jpg,one", "0.jpg,two", "1.jpg,"]
+    source = table(tmp_path, "pairs.csv", lines, captions=captions)
+    assert [source.captions(i)[0] for i in range(len(source))] == read  # image 1 has no other: a bad sample
+    assert source.problems == ["1 empty captions, of images that have others, are not used"]
+
+
+def test_an_evaluation_uses_the_captions_beside_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(jpeg("red"))
+    (tmp_path / "pairs.csv").write_text("image,caption\n0.jpg,\n0.jpg,one\n0.jpg,two\n")
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        add(tar, "0.jpg", jpeg("red"))
+        add(tar, "0.json", json.dumps({"captions": ["", "one", "two"]}).encode())
+    for spec in (f"csv:{tmp_path}/pairs.csv", f"captions:{tmp_path}"):
+        opened = open_dataset(spec)
+        assert opened.texts(opened.splits[0], "captions") == ["one", "two"]
+
+
 def test_captions_nested_too_deeply_are_a_bad_sample(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         for name, text in (("deep", "[" * 20_000 + "]" * 20_000), ("good", json.dumps({"captions": ["a"]}))):
