@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 
 from clipx.config.schema import ImageTowerConfig, RunConfig, TextTowerConfig
 from clipx.data.loading import cache
+from clipx.data.loading.features import image_features
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess.images import decode
 from clipx.data.preprocess.tokenizer import build_tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
+from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.models import clip, frozen
@@ -221,6 +224,38 @@ def test_views_depend_on_image_and_number_and_the_seed_draws_among_them(tmp_path
     first, second = views_of(config), views_of(replace(config, seed=1))
     assert all(len(first[i] | second[i]) <= 3 for i in first)
     assert sum(map(len, first.values())) > 2 * len(first)  # the epochs draw most of the three
+
+
+class Files(PairSource):
+    """Image files in memory."""
+
+    fingerprint = "files"
+
+    def __init__(self, images: list[bytes]) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def image(self, sample_id: int) -> bytes:
+        return self.images[sample_id]
+
+
+def test_the_crop_of_a_view_depends_on_its_image_and_its_number_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_on_features(tmp_path, views=2)
+    config.data.crop_scale = [0.3, 0.8]
+    pixels = Image.frombytes("RGB", (32, 32), random.Random(0).randbytes(3 * 32 * 32))
+    pixels.save(file := io.BytesIO(), "PNG")
+    images, found = [file.getvalue(), file.getvalue() + b"another"], []  # two images with equal pixels
+    for order in (images, images[::-1]):
+        monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / f"cache{len(found)}"))
+        views = image_features(config.data, Files(order), frozen_towers(config)["image"])
+        found.append(views.features.take(views.row_of.ravel()))
+    first, second = (both.reshape(2, 2, -1) for both in found)
+    torch.testing.assert_close(first, second.flip(0))
+    assert torch.pdist(found[0]).min() > 1e-3
 
 
 def test_features_of_another_tower_are_refused_at_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

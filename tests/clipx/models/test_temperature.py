@@ -7,7 +7,7 @@ import torch
 
 from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
-from clipx.models.temperature import build_temperature, notes
+from clipx.models.temperature import build_temperature, notes, same_nu
 from clipx.types import Progress
 from tests.helpers.pairs import START
 
@@ -26,6 +26,13 @@ def test_nu_at_its_bound_can_move_back() -> None:
         optimizer.step()
         temperature.clamp_()
         assert temperature(START).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("parameterisation", "same"), [("scaled_exp", False), ("exp", True)])
+def test_a_learned_temperature_with_another_divisor_does_not_continue(parameterisation: str, same: bool) -> None:
+    two, four = (TemperatureConfig(kind="learned", parameterisation=parameterisation, s=s) for s in (2.0, 4.0))
+    assert same_nu(two, four) is same
+    assert same_nu(two, two)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,17 @@ def test_both_passes_draw_the_same_masks_and_update_batch_statistics_once(tower:
     assert counted == ({micro_batches} if tower == "resnet" else set())
 
 
+def test_each_rank_draws_its_own_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    components, batch = tiny.components(tiny.settings(CLIP), "dropout"), next(tiny.batches(tiny.settings(CLIP), 1))
+    components.state.model.train()
+    embedded = []
+    for rank in (0, 0, 1):
+        monkeypatch.setattr("clipx.distributed.rank", lambda rank=rank: rank)
+        embedded.append(step._embed(components, batch.image, batch.text, AT, 0)[0])
+    assert torch.equal(embedded[0], embedded[1])
+    assert not torch.isclose(embedded[0], embedded[2]).all(dim=1).any()
+
+
 @pytest.mark.parametrize("frozen", ["text", "both"])
 def test_micro_batches_give_the_same_weights_with_frozen_towers(frozen: str) -> None:
     weights = []
