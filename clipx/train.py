@@ -1,5 +1,6 @@
 """The training loop: `fit` trains a run from its first step, or its last checkpoint, to the end."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -289,7 +290,19 @@ def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, ge
     if row["data_wait"] > MOST_WAITING and not session.noted_waiting and progress.step:
         session.noted_waiting = True
         session.log.info(_about_waiting(row["data_wait"], session.config.data))
-    session.log.step(session.components.state.step, row | ({"geometry": geometry} if geometry else {}))
+    step = session.components.state.step
+    session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
+    if step == session.sampler.total_steps and (line := _about_chance(row["terms"], session.config)):
+        session.log.info(line)
+
+
+def _about_chance(terms: dict[str, float], config: RunConfig) -> str:
+    """Return a warning if the term `clip` is, within 1%, that of equal embeddings: ln B in each direction."""
+    directions = 1 if config.objective.get("clip", {}).get("average", True) else 2
+    if not math.isclose(terms.get("clip", math.nan), directions * math.log(config.train.batch_size), rel_tol=0.01):
+        return ""
+    guessing = f"clip={terms['clip']:.3f} is the loss of guessing among {config.train.batch_size} pairs"
+    return f"warning: {guessing}; the model has learned nothing, or has collapsed"
 
 
 def _about_waiting(share: float, data: DataConfig) -> str:

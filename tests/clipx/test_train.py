@@ -52,6 +52,16 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
     assert RunFolder(run).load_config() == config
 
 
+@pytest.mark.parametrize(("tau", "clip", "said"), [(100, {}, True), (100, {"average": False}, True), (0.01, {}, False)])
+def test_a_run_that_ends_with_the_loss_of_equal_embeddings_says_so(
+    tau: float, clip: dict[str, object], said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = prepared(tmp_path, samples=16, epochs=1)
+    config.temperature.kind, config.temperature.tau, config.objective = "fixed", tau, {"clip": clip}
+    trained(config)
+    assert ("guessing among 8 pairs" in capsys.readouterr().err) is said
+
+
 @pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "timm:adamw"])
 def test_timms_optimizers_learn_and_resume_with_their_state(tmp_path: Path, kind: str) -> None:
     config = prepared(tmp_path, samples=48, epochs=4, save_every=16)
