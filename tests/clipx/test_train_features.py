@@ -111,10 +111,15 @@ def blocks_of(config: RunConfig) -> dict[str, InBlocks]:
     return {"image": InBlocks(pixels), "text": InBlocks(of_text)}
 
 
+@pytest.mark.parametrize("kind", ["clip", "nuclr", "point sets"])
 def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     config = run_on_features(tmp_path, samples=1600)  # 200 steps
+    if kind == "point sets":
+        to_point_sets(config)
+    else:
+        config.objective = {kind: {}}
     trained(config)
     bodies, build = blocks_of(config), clip.build_model
 
