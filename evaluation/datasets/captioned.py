@@ -297,7 +297,7 @@ def _first_split(spec: str, place: Path) -> str:
         return "all"
     try:
         if (place / "dataset_dict.json").is_file():
-            known = json.loads((place / "dataset_dict.json").read_text())["splits"]
+            known = [str(name) for name in load_json((place / "dataset_dict.json").read_text())["splits"]]
         else:
             known = datasets.get_dataset_split_names(str(place))
     except Exception as error:  # dataset builders raise many types

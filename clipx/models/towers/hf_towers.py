@@ -4,7 +4,6 @@ open_clip's own adapter does not support DistilBERT, which papers 1 and 3 use. T
 tokenizer, `pretrained` selects the weights. Configurations in configs/hf are read without the hub.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from clipx.errors import UserError, one_line
 from clipx.models.towers.base import LOCAL_OR_RANDOM, Projected, TextTower, download_error
 from clipx.types import Tokens
 from clipx.utils.hub import quiet_hub
+from clipx.utils.trust import load_json
 
 KEY = "model.text"
 CONTEXT_LENGTH = 77  # as CLIP; most encoders accept 512 tokens, at many times the cost
@@ -122,7 +122,7 @@ def _pooling_of(source: str) -> str:
     if file is None:
         return "class"
     try:
-        stated = json.loads(file.read_text())
+        stated = load_json(file.read_text())
         return next(name for key, name in STATED.items() if stated.get(key))
     except (ValueError, AttributeError, StopIteration) as error:
         raise UserError(

@@ -228,6 +228,13 @@ def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Pa
         open_dataset("csv:nowhere.csv")
 
 
+@pytest.mark.parametrize("splits", ["3", "[1]", "[" * 20_000 + "]" * 20_000])
+def test_odd_splits_of_a_saved_hugging_face_data_set_are_no_traceback(tmp_path: Path, splits: str) -> None:
+    (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
+    with pytest.raises(UserError, match=r"is not a data set of|no split test"):
+        open_dataset(f"hf:{tmp_path}")
+
+
 def test_a_saved_hugging_face_data_set_is_opened(tmp_path: Path) -> None:
     content = {
         "image": [{"bytes": fakes.picture(i), "path": None} for i in range(4)],

@@ -51,9 +51,10 @@ def test_a_folder_of_sentence_transformers_states_its_pooling(tmp_path: Path, st
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text(json.dumps({stated: True, "pooling_mode_max_tokens": False}))
     assert build(folder).body.pooling == pooling
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(UserError, match=r"model\.text\.pooling to class, mean or last"):
-        build(folder)
+    for other in ('{"pooling_mode_max_tokens": true}', "[" * 20_000 + "]" * 20_000):
+        (folder / "1_Pooling/config.json").write_text(other)
+        with pytest.raises(UserError, match=r"model\.text\.pooling to class, mean or last"):
+            build(folder)
 
 
 @pytest.fixture
