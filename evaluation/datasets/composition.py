@@ -125,11 +125,16 @@ def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
         if found and image and (image["bytes"] or image["path"]):
             kept.append(at)
             words.append(word)
-            others = (other for other in NUMBERS if other != word)
+            others = (_with_case(other, found[0]) for other in NUMBERS if other != word)
             captions += [text, *(text[: found.start()] + other + text[found.end() :] for other in others)]
     if not kept:
         raise UserError(f"{folder} has no image with a caption that names its number")
     return Choices(spec, "", "test", SourceImages(pairs, kept), captions, words, settings.limit)
+
+
+def _with_case(word: str, like: str) -> str:
+    """Return `word` in the case of `like`: one, One or ONE. Otherwise its case would tell the right caption."""
+    return word.upper() if like.isupper() else word.capitalize() if like[0].isupper() else word
 
 
 def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:
