@@ -219,6 +219,8 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
     ("wpse_cc3m", "linear", {"model.points.kernel": "linear"}),
     ("wpse_cc3m", "positive_weights", {"model.points.weights": "sigmoid", "model.points.kernel": "imq"}),
     ("wpse_cc12m", "nonlinear", {"model.points.alpha": [0.0, 1.0], "model.points.kernel": "gaussian"}),
+    # config/01_post-pre-training/clip-refine.yaml of yshinya6/clip-refine names no schedule: the rate is constant
+    ("objectives_cc3m", "clip_refine", {"schedule.kind": "constant", "optimizer.eps": 1e-8}),
 ]
 
 
