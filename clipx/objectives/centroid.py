@@ -4,8 +4,10 @@
 
 with the rows x_i of the image and y_i of the text embeddings (Grassucci et al., arXiv 2601.18525; the form is that of
 the authors' code, with t = 2). Centroids are pushed apart, while pairs stay together. The paper's other term, the mean
-squared distance of the pairs, is 2 + 2 `positive` on unit vectors. The authors add both to CLIP's loss with weight 1
-(README of their code): `objective=clip_centroid`. The schedules of the weights in their config.yaml are not included.
+squared distance of the pairs, is 2 + 2 `positive` on unit vectors. `objective=clip_centroid` adds both to CLIP's loss
+with weight 1, as the complete loss of the ablations in the authors' main.py does. Their config.yaml selects weights
+that change: that of the distance grows from 1 to 2 in the second half of the run, that of the uniformity falls from 1
+to 0 between 20% and 70%. This is not included.
 
 As |c_i - c_j|^2 = 2 - 2 <c_i, c_j>, this is a log-sum-exp of similarities: one matrix product forward, three backward.
 """

@@ -12,15 +12,17 @@ gradient:
     fastclip_v2   RGCL    1/B sum_i tau_i ( log(eps + g_i) + rho )    every anchor has its own tau_i (iSogCLR)
     fastclip_v3   RGCL-g  tau/B sum_i log(eps + g_i) + rho tau        one learned tau
 
-Formulas, constants and defaults (those for CC3M) are from the authors' code and README. The authors' v1 and v3 optimise
-half of the sum of both directions. Their v2 omits RGCL's factor tau_i in the gradient of the embeddings; here the
-gradient has this factor. v2 updates tau_i by
+Formulas, constants and defaults (those for CC3M) are from the authors' code and README. The authors optimise half of
+the sum of both directions, and v1 and v2 omit the factors tau and tau_i in the gradient of the embeddings; here the
+gradient has them. In the part of this gradient that reaches the contrasted samples, the authors' v2 uses the new tau_i;
+here all of it has the old one. v2 updates tau_i by
 
     G = clamp( log(eps + u_i) + rho - 1/(eps + u_i) 1/(B-1) sum_{j != i} exp(D_ij / tau_i) D_ij / tau_i, -5, 5 )
     m <- 0.9 m + 0.1 G,  v <- 0.999 v + 0.001 G^2,  tau_i <- clamp( tau_i - eta m' / (v' + 1e-8), 0.01, 1 )
 
 where m' = m / (1 - 0.9^(e+1)) and v' = v / (1 - 0.999^(e+1)), and in epoch 0 m' = m = G, v' = v = G^2. As in the
-authors' code, v' is used without a square root.
+authors' code, v' is used without a square root. Their 0.9, 0.999 and 1e-8 are those of the optimizer for a ResNet; for
+a vision transformer they are 0.9, 0.98 and 1e-6.
 
 v3's gradient of tau in one direction is
 
@@ -28,7 +30,8 @@ v3's gradient of tau in one direction is
 
 with w = 1. The authors' code has w = 2 (`tau_gradient: code`): it adds the embeddings' part of the loss once with the
 sample as anchor and once as contrasted sample, halves their sum, and lets both reach tau. Their later code for
-DRRho-CLIP cuts the second path, so that w = 1. D_ij is mostly negative, so that w = 2 gives a smaller tau.
+DRRho-CLIP has w = 1 in a class that it does not train with, and w = 2 in the one that it trains with (SogCLRLoss: the
+embeddings' part is not halved, the rest is). D_ij is mostly negative, so that w = 2 gives a smaller tau.
 """
 
 import math
@@ -78,6 +81,9 @@ class FastClipV1Term(MovingAverageTerm):
 
 class FastClipV3Term(FastClipV1Term):
     """The value is tau/B sum_i log(eps + u_i) + rho tau, added over both directions.
+
+    The authors learn tau at a constant rate without warm-up, and at a third of it while tau <= 0.03. Here the rate of
+    tau follows the run's schedule.
 
     Args (the others are those of fastclip_v1):
         rho: a larger rho gives a smaller tau.
@@ -211,8 +217,8 @@ class DrrhoTerm(FastClipV3Term):
     min(1, 4.177 T^-0.7265) over the T epochs of the run. The script keeps tau at 0.01: temperature.kind=fixed
     temperature.tau=0.01.
 
-    The authors' code differs in u: it averages exp(-s_ii) (eps + (B-1)/B g_i) instead of eps + g_i. Each gradient of
-    anchor i is then larger by about exp(s_ii), 1 to 2.7. clipx does not reproduce this.
+    The authors' code trains with its class SogCLRLoss, where u averages eps + (B-1)/B g_i: a factor (B-1)/B on u that
+    is not in the formula. Its FastCLIPLoss also multiplies u by exp(-s_ii), but no setting selects this class.
 
     Args:
         gamma: weight of the new value in the moving average, after its decay from 1; null: min(1, 4.177 T^-0.7265).
