@@ -123,6 +123,7 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     try:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        tokenizer("a")  # a vocabulary without an unknown token only fails here
     except Exception as error:  # the hub's client raises many types
         if folder.is_dir():
             raise UserError(f"the tokenizer of model.text.name=hf:{source} is corrupt ({one_line(error)})") from error

@@ -69,6 +69,13 @@ def test_a_tokenizer_with_more_ids_than_the_tower_has_embeddings_is_refused(tmp_
             tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
 
 
+def test_a_vocabulary_without_an_unknown_token_is_corrupt(tmp_path: Path) -> None:
+    folder = write_distilbert(tmp_path)
+    (folder / "vocab.txt").write_text("")
+    with pytest.raises(UserError, match="is corrupt"):
+        tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
+
+
 @pytest.mark.parametrize("place", ["hub", "open_clip", "open_clip on the hub", "open_clip of another encoder"])
 def test_a_tokenizer_of_the_hub_or_of_open_clip_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
