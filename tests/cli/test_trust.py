@@ -36,7 +36,7 @@ from clipx.utils.files import cache_home
 from clipx.utils.trust import PERMITTED, load_json, load_yaml, permit
 from evaluation.claims.design import Design, describe_claims, find_designs, store
 from evaluation.runs import results
-from evaluation.runs.reader import find
+from evaluation.runs.reader import SHAPES, find
 from tests.helpers.commands import clipx_here
 
 RECIPES = {  # name -> recipe, and what the line names
@@ -374,8 +374,18 @@ VALUES = st.one_of(
 )  # fmt: skip
 FILES = (
     "results.jsonl", "log.jsonl", "environment.json", "outcome.json", "timing.json", "checkpoint.json",
-    "artifacts/zeroshot-cifar10.json", "designs/clip_reg_mini.json",
+    "designs/clip_reg_mini.json",
 )  # fmt: skip
+ARTIFACTS: dict[str, dict[str, Any]] = {  # one of each kind that the helper of reports does not write
+    "confused": {"classnames": ["a", "b"], "cells": [[0, 1, 2]]},
+    "geometry": {
+        "margins": {"first": -1.0, "last": 1.0, "counts": [1, 2]},
+        "pca": {"image": [[0.0, 1.0]], "text": [[1.0, 0.0]]},
+    },
+    "weights": {"shown": [{"pixels": [[[0, 0, 0]]], "patches": [[0.1]], "words": [["a", 0.1]]}]},
+    "popularity": {"captions": {"low": [{"caption": "a", "zeta": 0.1, "seen": 1}]}, "curve": {"x": [1.0], "y": [2.0]}},
+    "zeroshot_draws": {"top1": [0.1, 0.2], "mean_per_class": [0.1, 0.2]},
+}
 
 
 @contextmanager
@@ -412,7 +422,7 @@ def read_everything(run: Path) -> None:
         folder.divergence,
         lambda: folder.evaluation_seconds,
         lambda: results.read(run / "results.jsonl"),
-        lambda: [(found.results, found.artifacts_of("confused")) for found in find([run])],
+        lambda: [(found.results, [*map(found.artifacts_of, SHAPES)]) for found in find([run])],
         lambda: find_designs([run]),
         lambda: verify(checkpoints(run)[-1]),
     ):
@@ -434,7 +444,7 @@ def shrink(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Return a copy of a run, and the content of each of its files as a JSON value."""
-    from tests.helpers.report_runs import row
+    from tests.helpers.report_runs import artifacts, row
     from tests.helpers.shared import copy_of
 
     _, run = copy_of(trained_run, tmp_path_factory.mktemp("fuzz"))
@@ -444,8 +454,11 @@ def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     )
     (run / "timing.json").write_text(json.dumps({"evaluation_seconds": 1.0}))
     (run / "artifacts").mkdir(exist_ok=True)
-    confused = {"kind": "confused", "classnames": ["a", "b"], "cells": [[0, 1, 2]]}
-    (run / "artifacts" / "zeroshot-cifar10.json").write_text(json.dumps(confused))
+    kinds = artifacts("a dog") | {f"{kind}-x": {"kind": kind, **content} for kind, content in ARTIFACTS.items()}
+    assert {str(content["kind"]) for content in kinds.values()} == SHAPES.keys()
+    for name, content in kinds.items():
+        (run / "artifacts" / f"{name}.json").write_text(json.dumps(content))
+    assert find([run])[0].artifacts.keys() == kinds.keys()  # all are valid
     store(run, Design("clip_reg_mini", "abc", ("clip",), (3, 5), describe_claims("clip_reg_mini")))
     shrink(checkpoints(run)[-1])
     open_index(trained_run.parents[2] / "train")
@@ -453,7 +466,7 @@ def contents(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     config = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
     found = {str(run / "config.yaml"): config}  # JSON is YAML
     found[str(run / "index/shards.json")] = json.loads((run / "index/shards.json").read_text())
-    for name in FILES:
+    for name in (*FILES, *(f"artifacts/{name}.json" for name in kinds)):
         file = checkpoints(run)[-1] / name if name == "checkpoint.json" else run / name
         lines = file.read_text().splitlines() if name.endswith("jsonl") else [file.read_text()]
         found[str(file)] = json.loads(lines[-1])
