@@ -242,8 +242,14 @@ class Files(PairSource):
     def __len__(self) -> int:
         return len(self.images)
 
+    def where(self, sample_id: int) -> str:
+        return str(sample_id)
+
     def image(self, sample_id: int) -> bytes:
         return self.images[sample_id]
+
+    def captions(self, sample_id: int) -> list[str]:
+        return ["a picture"]
 
 
 def test_the_crop_of_a_view_depends_on_its_image_and_its_number_alone(
@@ -253,7 +259,8 @@ def test_the_crop_of_a_view_depends_on_its_image_and_its_number_alone(
     config.data.crop_scale = [0.3, 0.8]
     pixels = Image.frombytes("RGB", (32, 32), random.Random(0).randbytes(3 * 32 * 32))
     pixels.save(file := io.BytesIO(), "PNG")
-    images, found = [file.getvalue(), file.getvalue() + b"another"], []  # two images with equal pixels
+    images = [file.getvalue(), file.getvalue() + b"another"]  # with equal pixels
+    found = list[Tensor]()
     for order in (images, images[::-1]):
         monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / f"cache{len(found)}"))
         views = image_features(config.data, Files(order), frozen_towers(config)["image"])
