@@ -17,12 +17,14 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.autoaugment import RandAugment, _apply_op
 from torchvision.transforms.v2.functional import equalize
 
+from clipx.utils.device import to_device
 from clipx.utils.registry import lookup
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 LARGEST = 768 * 768  # pixels that the device gets of an image; a loader process resizes larger ones
 CHUNK = 2**26  # values [b, 3, H, W] that are resized at once, 512 MiB
 ONE = 2.0**22  # PIL's weights are multiples of 1 / ONE
+MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")  # operations of RandAugment that move pixels
 TURNS = int(PIL.__version__.split(".")[0]) >= 13  # PIL 13 resizes some images first vertically, then horizontally
 
 
@@ -144,6 +146,8 @@ class Operations:
         space = RandAugment(num_magnitude_bins=11)._augmentation_space(11, (size, size))
         # (name, magnitude, whether its sign is drawn)
         self.table = [(name, float(m[magnitude]) if m.ndim else 0.0, signed) for name, (m, signed) in space.items()]
+        self.size = size
+        self._sources: dict[tuple[int, torch.device], Tensor] = {}  # operation and device -> `_source`
 
     def draw(self, generator: random.Random) -> list[int]:
         """Return the places in the table of an image's operations, plus len(table) where the magnitude is negative."""
@@ -157,18 +161,36 @@ class Operations:
 
     def apply(self, images: Tensor, operation: int) -> Tensor:
         """Apply an operation of `draw` to uint8 [..., 3, S, S]."""
-        name, magnitude, _ = self.table[operation % len(self.table)]
+        name = self.table[operation % len(self.table)][0]
         if name == "Equalize":  # torchvision's other function waits for the GPU
             equalized: Tensor = equalize(images)
             return equalized
-        sign = -1 if operation >= len(self.table) else 1
-        changed: Tensor = _apply_op(images, name, sign * magnitude, InterpolationMode.NEAREST, None)
+        if name in MOVES:
+            black_first = torch.cat([images.new_zeros(*images.shape[:-2], 1), images.flatten(-2)], dim=-1)
+            return black_first[..., self._source(operation, images.device)].view_as(images)
+        changed: Tensor = _apply_op(images, name, self._signed(operation), InterpolationMode.NEAREST, None)
         return changed
+
+    def _signed(self, operation: int) -> float:
+        magnitude = self.table[operation % len(self.table)][1]
+        return -magnitude if operation >= len(self.table) else magnitude
+
+    def _source(self, operation: int, device: torch.device) -> Tensor:
+        """Return for each pixel the number (from 1) of the pixel that an operation of MOVES puts there, 0 for none.
+
+        int64 [S * S], made once: torchvision makes its grid of places in each call, and waits for the GPU.
+        """
+        if (operation, device) not in self._sources:
+            numbers = torch.arange(1.0, self.size**2 + 1).view(1, self.size, self.size)
+            name = self.table[operation % len(self.table)][0]
+            moved: Tensor = _apply_op(numbers, name, self._signed(operation), InterpolationMode.NEAREST, None)
+            self._sources[operation, device] = to_device(moved.long().flatten(), device)
+        return self._sources[operation, device]
 
     def apply_each(self, images: Tensor, operations: Tensor) -> Tensor:
         """Apply an operation to each image of a batch [b, 3, S, S]; `operations`: int64 [b], in CPU memory."""
         order = operations.argsort()
         kinds, counts = torch.unique(operations, return_counts=True)
-        there, back = (places.to(images.device, non_blocking=True) for places in (order, order.argsort()))
+        there, back = (to_device(places, images.device) for places in (order, order.argsort()))
         parts = zip(torch.split(images[there], counts.tolist()), kinds.tolist(), strict=True)
         return torch.cat([self.apply(part, kind) for part, kind in parts])[back]

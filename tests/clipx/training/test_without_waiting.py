@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipx.config.schema import MixingConfig, PointsConfig, TemperatureConfig
+from clipx.data.preprocess.on_device import Operations
 from clipx.models.clip import ClipModel
 from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.temperature import build_temperature
@@ -103,8 +104,16 @@ def of_moving_averages(device: torch.device) -> None:
     term.update({"image": torch.empty(4, device=device)}, rows, Progress(0, 1, 0, 1))
 
 
+def of_rand_augment(device: torch.device) -> None:
+    with unset_fake_temporarily():
+        operations = Operations([1, 7], size=8)
+    for operation in range(len(operations.table)):
+        operations.apply(torch.empty(2, 3, 8, 8, dtype=torch.uint8, device=device), operation)
+
+
 @pytest.mark.parametrize(
-    ("part", "copies"), [(of_kernel, 2), (of_mixing, 1), (of_schedule, 1), (of_moving_averages, 0)]
+    ("part", "copies"),
+    [(of_kernel, 2), (of_mixing, 1), (of_schedule, 1), (of_moving_averages, 0), (of_rand_augment, 5)],
 )
 def test_a_copy_to_the_gpu_is_from_pinned_memory_and_queued(
     part: Callable[[torch.device], None], copies: int, monkeypatch: pytest.MonkeyPatch
