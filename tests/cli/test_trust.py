@@ -383,7 +383,10 @@ ARTIFACTS: dict[str, dict[str, Any]] = {  # one of each kind that the helper of 
         "pca": {"image": [[0.0, 1.0]], "text": [[1.0, 0.0]]},
     },
     "weights": {"shown": [{"pixels": [[[0, 0, 0]]], "patches": [[0.1]], "words": [["a", 0.1]]}]},
-    "popularity": {"captions": {"low": [{"caption": "a", "zeta": 0.1, "seen": 1}]}, "curve": {"x": [1.0], "y": [2.0]}},
+    "popularity": {
+        "captions": {"low": [{"caption": "a", "text": 0.1, "image": 0.2, "popularity": None}]},
+        "curve": {"x": [1.0], "y": [2.0]},
+    },
     "zeroshot_draws": {"top1": [0.1, 0.2], "mean_per_class": [0.1, 0.2]},
 }
 
