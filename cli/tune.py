@@ -3,7 +3,8 @@
 Each value of a setting trains `seeds` runs, from seed 1000 on: no verdict and no replication uses these seeds. The
 score is R@1, the mean of both directions, on held-out pairs or another set that no claim reads. While the best value
 of an arm lies at the edge of its grid, the grid is extended. An arm keeps the shared value, which is the best one over
-all arms, unless its own is better by more than the standard error of the difference.
+all arms, unless its own is better by more than the standard error of the difference. tau is tried at the rate that the
+arm keeps, and at its own best one if that is another: there another tau may make it clearly better.
 """
 
 import json
@@ -65,6 +66,12 @@ class Grid:
 
     key: str  # the setting
     scores: dict[tuple[str, float], list[float]] = field(default_factory=dict)  # arm, value -> R@1 in percent by seed
+    rate: str = ""  # for a grid of tau: at which learning rate, if that is not the one that an arm keeps
+
+    @property
+    def name(self) -> str:
+        """The setting and the rate, for the tables."""
+        return f"{self.key} {self.rate}".strip()
 
     def values(self, arm: str) -> list[float]:
         """Return the values tried for an arm, ascending."""
@@ -104,16 +111,20 @@ class Grid:
     def chosen(self, arm: str) -> float:
         """Return the shared value, or the arm's own best one if it is better by more than one standard error."""
         own, shared = self.best(arm), self.shared()
-        pairs = zip(self.scores[arm, own], self.scores[arm, shared], strict=True)
-        gains = [a - b for a, b in pairs if math.isfinite(a - b)]
-        if own == shared or (len(gains) > 1 and fmean(gains) <= stdev(gains) / math.sqrt(len(gains))):
-            return shared
-        return own
+        return own if clearly_better(self.scores[arm, own], self.scores[arm, shared]) else shared
 
     def noise(self) -> float:
         """Return the standard deviation of one run's score between seeds, pooled over arms and values."""
         spreads = [stdev(scores) ** 2 for scores in self.scores.values() if all(map(math.isfinite, scores))]
         return math.sqrt(fmean(spreads)) if spreads else math.nan
+
+
+def clearly_better(own: list[float], shared: list[float]) -> bool:
+    """Return True if the mean gain over the seeds is above its standard error, and no seed of `own` diverged."""
+    if not all(map(math.isfinite, own)):
+        return False
+    gains = [a - b for a, b in zip(own, shared, strict=True) if math.isfinite(a - b)]
+    return len(gains) <= 1 or fmean(gains) > stdev(gains) / math.sqrt(len(gains))
 
 
 def rounded(value: float) -> float:
@@ -142,9 +153,25 @@ def tune(arguments: list[str]) -> None:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
         chosen = {arm: [f"{LR}={grids[0].chosen(arm):g}"] for arm in arms}
         if fixed:
+            own = {arm: [f"{LR}={best:g}"] for arm in fixed if (best := grids[0].best(arm)) != grids[0].chosen(arm)}
             grids.append(trial.search(Grid(TAU), fixed, options.tau, chosen, pool))
-            chosen |= {arm: [*chosen[arm], f"{TAU}={grids[1].chosen(arm):g}"] for arm in fixed}
+            if own:
+                grids.append(trial.search(Grid(TAU, rate="at the arm's own best rate"), [*own], options.tau, own, pool))
+            chosen |= {arm: _rate_and_tau(arm, grids[1:], [chosen[arm], own.get(arm, [])]) for arm in fixed}
     _report(grids, chosen, out)
+
+
+def _rate_and_tau(arm: str, grids: list[Grid], rates: list[list[str]]) -> list[str]:
+    """Return the arm's settings: the rate that it keeps with its tau, or its own best rate if clearly better there.
+
+    `grids`: scores of tau at the rate that the arm keeps, and, if any arm has another best rate, at that.
+    """
+    tau = grids[0].chosen(arm)
+    if rates[1]:
+        other = grids[1].best(arm)
+        if clearly_better(grids[1].scores[arm, other], grids[0].scores[arm, tau]):
+            return [*rates[1], f"{TAU}={other:g}"]
+    return [*rates[0], f"{TAU}={tau:g}"]
 
 
 @dataclass
@@ -259,16 +286,17 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
     console = stdout_console()
     rows: list[list[object]] = []
     for grid in grids:
-        table = Table(box=box.SIMPLE, title=Text(f"R@1 (%), mean of the seeds; one run's noise: {grid.noise():.2f}"))
+        title = f"{grid.name}: R@1 (%), mean of the seeds; one run's noise: {grid.noise():.2f}"
+        table = Table(box=box.SIMPLE, title=Text(title))
         values = sorted({value for _, value in grid.scores})
         for column in ("arm", *(f"{value:g}" for value in values), "chosen"):
             table.add_column(column, justify="left" if column == "arm" else "right")
         for arm in grid.arms:
             known = [f"{grid.mean(arm, v):.2f}" if (arm, v) in grid.scores else "" for v in values]
             table.add_row(arm or "-", *known, f"{grid.chosen(arm):g}")
-            rows += [[grid.key, arm, value, *grid.scores[arm, value]] for value in grid.values(arm)]
+            rows += [[grid.name, arm, value, *grid.scores[arm, value]] for value in grid.values(arm)]
             if grid.beyond(arm) is not None:
-                print(f"{arm}: the best {grid.key} lies at the edge of its grid after {ROUNDS} rounds")
+                print(f"{arm}: the best {grid.name} lies at the edge of its grid after {ROUNDS} rounds")
         console.print(table)
     print(
         "the recipe's lines:",
@@ -278,6 +306,6 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
     seeds = max(len(row) for row in rows) - 3
     header = ["setting", "arm", "value", *(f"seed {FIRST_SEED + k}" for k in range(seeds))]
     write_text(out / "tuning.csv", csv_text([header, *rows]))
-    noise = {grid.key: grid.noise() for grid in grids}
+    noise = {grid.name: grid.noise() for grid in grids}
     write_text(out / "tuning.json", json.dumps({"chosen": chosen, "noise": noise}, indent=1) + "\n")
     print(out / "tuning.csv", out / "tuning.json", sep="\n")

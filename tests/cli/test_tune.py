@@ -90,6 +90,18 @@ def test_an_arm_keeps_the_shared_value_unless_its_own_is_better_than_the_noise()
     assert grid.noise() == pytest.approx(math.sqrt(sum([1, 1, 0, 0.25, 0.3033, 0, 0.25, 0.2033, 0]) / 9), abs=1e-3)
 
 
+def test_tau_may_be_clearly_better_at_an_arms_own_best_rate() -> None:
+    kept = Grid("temperature.tau", {("a", 0.1): [10.0, 10.1, 10.2], ("a", 0.2): [9.0, 9.0, 9.0]})
+    rates = [["optimizer.lr=0.1"], ["optimizer.lr=0.3"]]
+    for scores, chosen in (
+        ([11.0, 10.9, 11.3], ["optimizer.lr=0.3", "temperature.tau=0.2"]),
+        ([10.1, 9.9, 10.6], ["optimizer.lr=0.1", "temperature.tau=0.1"]),  # better by .1, with a standard error of .17
+        ([math.nan, 20.0, 20.0], ["optimizer.lr=0.1", "temperature.tau=0.1"]),
+    ):
+        own = Grid("temperature.tau", {("a", 0.2): scores})
+        assert tune._rate_and_tau("a", [kept, own], rates) == chosen
+
+
 def test_a_value_whose_seed_diverged_is_never_chosen() -> None:
     grid = Grid("optimizer.lr", {("a", 1.0): [1.0, 1.0, 1.0], ("a", 2.0): [99.0, math.nan, 99.0]})
     assert grid.best("a") == grid.chosen("a") == 1.0

@@ -151,10 +151,10 @@ def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_killed_process_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await_all = scenes_folder._await
+    await_all, others = scenes_folder._await, multiprocessing.active_children()  # others: of fixtures
 
     def killed(shards: dict[Future[None], tuple[str, int, int]]) -> None:
-        multiprocessing.active_children()[0].kill()
+        next(child for child in multiprocessing.active_children() if child not in others).kill()
         await_all(shards)
 
     monkeypatch.setattr(scenes_folder, "_await", killed)
