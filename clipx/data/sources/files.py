@@ -84,10 +84,9 @@ class FilePairs(PairSource):
         caption, "random" with a random one of its captions in each epoch.
         """
         self.folder = folder
+        self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
         used = rows if captions_kept is None else _without_empty(rows)  # of all, only usable ones are drawn
-        lost = len(rows) - len(used)
-        self.problems = problems + [f"{lost} empty captions, of images that have others, are not used"] * (lost > 0)
         if captions == "each":
             samples = [[row] for row in used]
         else:
