@@ -134,7 +134,9 @@ def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
 
 def _with_case(word: str, like: str) -> str:
     """Return `word` in the case of `like`: one, One or ONE. Otherwise its case would tell the right caption."""
-    return word.upper() if like.isupper() else word.capitalize() if like[0].isupper() else word
+    if like.isupper():
+        return word.upper()
+    return word.capitalize() if like[0].isupper() else word
 
 
 def open_visual_genome(spec: str, path: Path, settings: Settings, relations: bool) -> Choices:

@@ -1,5 +1,6 @@
 """Sample table: reads return the last write, on any number of ranks; invalid ids and files are refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,10 @@ def test_ids_out_of_range_or_repeated_are_refused(ids: list[int], message: str) 
         SampleTable(COLUMNS, N).read(torch.tensor(ids))
 
 
-@pytest.mark.parametrize("shape", [(2,), (4,), (3, 1)])
-def test_columns_of_another_shape_than_their_ids_are_refused(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [[2], [4], [3, 1]])
+def test_columns_of_another_shape_than_their_ids_are_refused(shape: list[int]) -> None:
     rows = {"a": torch.zeros(shape), "b": torch.zeros(shape)}
-    with pytest.raises(UserError, match=rf"column a .* shape \[{str(shape).strip('(,)')}\], its ids \[3\]"):
+    with pytest.raises(UserError, match=re.escape(f"shape {shape}, its ids [3]")):
         SampleTable(COLUMNS, N).write(torch.arange(3), rows)
 
 
