@@ -6,6 +6,7 @@ import random
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from tests.helpers.folder import add, settings, write_shards
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import fit_as_rank, trained, weights
 
+BUILD = clip.build_model
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
@@ -111,6 +113,22 @@ def blocks_of(config: RunConfig) -> dict[str, InBlocks]:
     return {"image": InBlocks(pixels), "text": InBlocks(of_text)}
 
 
+def with_live_towers(
+    stored: RunConfig, bodies: dict[str, InBlocks], of_run: RunConfig, pretrained: bool = True
+) -> clip.ClipModel:
+    head = BUILD(stored, pretrained)  # draws the same initial weights
+    model = BUILD(of_run, pretrained)
+    model.load_state_dict(head.state_dict(), strict=False)
+    model.image.body, model.text.body = bodies["image"], bodies["text"]
+    return model
+
+
+def fit_live_as_rank(path: str, environment: dict[str, str], stored: RunConfig, bodies: dict[str, InBlocks]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clip, "build_model", partial(with_live_towers, stored, bodies))
+        fit_as_rank(path, environment)
+
+
 @pytest.mark.parametrize("kind", ["clip", "nuclr", "point sets"])
 def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -121,20 +139,23 @@ def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
     else:
         config.objective = {kind: {}}
     trained(config)
-    bodies, build = blocks_of(config), clip.build_model
-
-    def with_live_towers(of_run: RunConfig, pretrained: bool = True) -> clip.ClipModel:
-        head = build(config, pretrained)  # draws the same initial weights
-        model = build(of_run, pretrained)
-        model.load_state_dict(head.state_dict(), strict=False)
-        model.image.body, model.text.body = bodies["image"], bodies["text"]
-        return model
-
-    monkeypatch.setattr("clipx.run.initial_weights.clip.build_model", with_live_towers)
+    monkeypatch.setattr(clip, "build_model", partial(with_live_towers, config, blocks_of(config)))
     trained(live(config))
     ours, expected = weights(tmp_path / "runs/features/s0"), weights(tmp_path / "runs/live/s0")
     assert ours.keys() == expected.keys()
     for name, tensor in ours.items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_two_processes_have_the_weights_of_two_with_live_towers_bit_for_bit(tmp_path: Path, gloo: Gloo) -> None:
+    config = run_on_features(tmp_path, samples=1600)  # 200 steps
+    config.train.processes = 2
+    environment = {"CLIPX_CACHE": str(tmp_path / "cache")}
+    runs = [RunFolder.create(one).path for one in (config, live(config))]
+    gloo.run(2, fit_as_rank, str(runs[0]), environment)
+    gloo.run(2, fit_live_as_rank, str(runs[1]), environment, config, blocks_of(config))
+    expected = weights(runs[1])
+    for name, tensor in weights(runs[0]).items():
         assert torch.equal(tensor, expected[name]), name
 
 
