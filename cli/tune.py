@@ -153,25 +153,29 @@ def tune(arguments: list[str]) -> None:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
         chosen = {arm: [f"{LR}={grids[0].chosen(arm):g}"] for arm in arms}
         if fixed:
-            own = {arm: [f"{LR}={best:g}"] for arm in fixed if (best := grids[0].best(arm)) != grids[0].chosen(arm)}
-            grids.append(trial.search(Grid(TAU), fixed, options.tau, chosen, pool))
-            if own:
-                grids.append(trial.search(Grid(TAU, rate="at the arm's own best rate"), [*own], options.tau, own, pool))
-            chosen |= {arm: _rate_and_tau(arm, grids[1:], [chosen[arm], own.get(arm, [])]) for arm in fixed}
+            of_tau, with_tau = _search_tau(trial, grids[0], fixed, chosen, pool)
+            grids, chosen = grids + of_tau, chosen | with_tau
     _report(grids, chosen, out)
 
 
-def _rate_and_tau(arm: str, grids: list[Grid], rates: list[list[str]]) -> list[str]:
-    """Return the arm's settings: the rate that it keeps with its tau, or its own best rate if clearly better there.
+def _search_tau(
+    trial: "Trial", rates: Grid, arms: list[str], chosen: dict[str, list[str]], pool: Pool
+) -> tuple[list[Grid], dict[str, list[str]]]:
+    """Search tau at the rate that each arm keeps, and at its own best rate if that is another.
 
-    `grids`: scores of tau at the rate that the arm keeps, and, if any arm has another best rate, at that.
+    Returns the grids, and arm -> its rate and tau.
     """
-    tau = grids[0].chosen(arm)
-    if rates[1]:
-        other = grids[1].best(arm)
-        if clearly_better(grids[1].scores[arm, other], grids[0].scores[arm, tau]):
-            return [*rates[1], f"{TAU}={other:g}"]
-    return [*rates[0], f"{TAU}={tau:g}"]
+    kept = trial.search(Grid(TAU), arms, trial.options.tau, chosen, pool)
+    with_tau = {arm: [*chosen[arm], f"{TAU}={kept.chosen(arm):g}"] for arm in arms}
+    own = {arm: [f"{LR}={rates.best(arm):g}"] for arm in arms if rates.best(arm) != rates.chosen(arm)}
+    if not own:
+        return [kept], with_tau
+    there = trial.search(Grid(TAU, rate="at the arm's own best rate"), [*own], trial.options.tau, own, pool)
+    for arm, rate in own.items():
+        best = there.best(arm)
+        if clearly_better(there.scores[arm, best], kept.scores[arm, kept.chosen(arm)]):
+            with_tau[arm] = [*rate, f"{TAU}={best:g}"]
+    return [kept, there], with_tau
 
 
 @dataclass
@@ -289,11 +293,13 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
         title = f"{grid.name}: R@1 (%), mean of the seeds; one run's noise: {grid.noise():.2f}"
         table = Table(box=box.SIMPLE, title=Text(title))
         values = sorted({value for _, value in grid.scores})
-        for column in ("arm", *(f"{value:g}" for value in values), "chosen"):
+        # at an arm's own best rate, the table alone does not show whether its best tau is chosen
+        last, of_arm = ("best", grid.best) if grid.rate else ("chosen", grid.chosen)
+        for column in ("arm", *(f"{value:g}" for value in values), last):
             table.add_column(column, justify="left" if column == "arm" else "right")
         for arm in grid.arms:
             known = [f"{grid.mean(arm, v):.2f}" if (arm, v) in grid.scores else "" for v in values]
-            table.add_row(arm or "-", *known, f"{grid.chosen(arm):g}")
+            table.add_row(arm or "-", *known, f"{of_arm(arm):g}")
             rows += [[grid.name, arm, value, *grid.scores[arm, value]] for value in grid.values(arm)]
             if grid.beyond(arm) is not None:
                 print(f"{arm}: the best {grid.name} lies at the edge of its grid after {ROUNDS} rounds")

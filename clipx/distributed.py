@@ -74,7 +74,7 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
 
 
 def _wait_for_name(host: str) -> None:
-    """Wait until the name of the host leads to an address. Raises gaierror if it takes longer than NAME_SECONDS."""
+    """Wait until the name of the host has an address. Raises gaierror if it has none after NAME_SECONDS."""
     end = time.monotonic() + NAME_SECONDS
     while True:
         try:

@@ -1,7 +1,6 @@
 """Every setting of a run, with its default, meaning, unit and allowed values.
 
-`clipx ls settings` prints the list. Plain dataclasses. No import of torch, so that the command line
-starts fast.
+`clipx ls settings` prints the list. Nothing here imports torch, so that the command line starts fast.
 """
 
 from dataclasses import dataclass, field
@@ -55,8 +54,7 @@ class ScenesConfig:
     A caption has at most one of the four faults omit, mislabelled, irrelevant_numbers and noise. The four settings are
     the probabilities of the faults, so they sum to at most 1.
 
-    Captions leave out count, colour and shape according to either omit or the three settings count_share, colour_share
-    and shape_share, which are independent of each other.
+    What captions leave out follows either omit, or count_share, colour_share and shape_share, each on its own.
     """
 
     seed: int = setting(0, "seed of the data set; sample i depends on (seed, i) and these settings only", AT_LEAST_0)

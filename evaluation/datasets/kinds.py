@@ -106,11 +106,12 @@ class Labelled:
         return hashes if group is None else hashes | {"groups": content_hash(group.tolist())}
 
     def repeated_note(self) -> str:
-        """Return a line if classes have equal names, of which zero-shot classification can only credit one; else ""."""
+        """Return a line that names the classes with the same name, or "". Zero-shot credits only the first of them."""
         repeated = [name for name, classes in Counter(self.classnames).items() if classes > 1]
         if not repeated:
             return ""
-        return f"{self.short}: several classes have one name ({first_names(repeated)}): zero-shot credits the first"
+        names = first_names(repeated)
+        return f"{self.short}: several classes have the same name ({names}): zero-shot credits the first"
 
     def _split(self, split: str) -> Split:
         if split not in self._opened:

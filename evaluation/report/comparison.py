@@ -130,7 +130,7 @@ def with_unit(comparison: MethodComparison, measure: str = "") -> str:
 
 
 def notes(comparison: MethodComparison) -> list[str]:
-    """Return what a reader of the ranking must know: its data sets, chance level and seeds, and what went wrong."""
+    """Return sentences about the ranking: its data sets, the level of chance, its seeds, and runs that diverged."""
     if not comparison.ranked:
         return []
     found = [_named_sets(comparison), chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]

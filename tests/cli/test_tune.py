@@ -90,16 +90,33 @@ def test_an_arm_keeps_the_shared_value_unless_its_own_is_better_than_the_noise()
     assert grid.noise() == pytest.approx(math.sqrt(sum([1, 1, 0, 0.25, 0.3033, 0, 0.25, 0.2033, 0]) / 9), abs=1e-3)
 
 
-def test_tau_may_be_clearly_better_at_an_arms_own_best_rate() -> None:
-    kept = Grid("temperature.tau", {("a", 0.1): [10.0, 10.1, 10.2], ("a", 0.2): [9.0, 9.0, 9.0]})
-    rates = [["optimizer.lr=0.1"], ["optimizer.lr=0.3"]]
-    for scores, chosen in (
-        ([11.0, 10.9, 11.3], ["optimizer.lr=0.3", "temperature.tau=0.2"]),
-        ([10.1, 9.9, 10.6], ["optimizer.lr=0.1", "temperature.tau=0.1"]),  # better by .1, with a standard error of .17
-        ([math.nan, 20.0, 20.0], ["optimizer.lr=0.1", "temperature.tau=0.1"]),
-    ):
-        own = Grid("temperature.tau", {("a", 0.2): scores})
-        assert tune._rate_and_tau("a", [kept, own], rates) == chosen
+@pytest.mark.parametrize(
+    ("at_own_rate", "chosen"),
+    [
+        ([11.0, 10.9, 11.3], ["optimizer.lr=4", "temperature.tau=2"]),
+        ([10.1, 9.9, 10.6], ["optimizer.lr=2", "temperature.tau=1"]),  # better by .1, with a standard error of .17
+        ([math.nan, 20.0, 20.0], ["optimizer.lr=2", "temperature.tau=1"]),
+    ],
+)
+def test_tau_may_be_clearly_better_at_an_arms_own_best_rate(at_own_rate: list[float], chosen: list[str]) -> None:
+    of_tau = {  # rate -> tau -> scores
+        "optimizer.lr=2": {1.0: [10.0, 10.1, 10.2], 2.0: [9.0, 9.0, 9.0], 4.0: [8.0, 8.0, 8.0]},
+        "optimizer.lr=4": {1.0: [8.0, 8.0, 8.0], 2.0: at_own_rate, 4.0: [7.0, 7.0, 7.0]},
+    }
+
+    class Scored(FakeTrial):
+        def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: Any, pool: Any) -> None:
+            grid.scores |= {(arm, tau): of_tau[fixed[arm][0]].get(tau, [0.0, 0.0, 0.0]) for arm, tau in wanted}
+
+    trial = Scored()
+    trial.options.tau = VALUES
+    near = {("b", 2.0): [10.4, 9.9, 11.0], ("b", 4.0): [10.0, 10.5, 11.0], ("a", 2.0): [13.0, 14.0, 15.0]}
+    rates = Grid("optimizer.lr", near | {("a", 4.0): [9.0, 9.0, 9.0]})
+    assert (rates.best("b"), rates.chosen("b")) == (4.0, 2.0)
+    kept = {arm: [f"optimizer.lr={rates.chosen(arm):g}"] for arm in "ab"}
+    grids, found = tune._search_tau(trial, rates, ["a", "b"], kept, None)  # type: ignore[arg-type]
+    assert found == {"a": ["optimizer.lr=2", "temperature.tau=1"], "b": chosen}
+    assert [grid.arms for grid in grids] == [["a", "b"], ["b"]]
 
 
 def test_a_value_whose_seed_diverged_is_never_chosen() -> None:

@@ -176,9 +176,10 @@ class Operations:
         return -magnitude if operation >= len(self.table) else magnitude
 
     def _source(self, operation: int, device: torch.device) -> Tensor:
-        """Return for each pixel the number (from 1) of the pixel that an operation of MOVES puts there, 0 for none.
+        """Return where an operation of MOVES takes each pixel of its result from: int64 [S * S], made once.
 
-        int64 [S * S], made once: torchvision makes its grid of places in each call, and waits for the GPU.
+        Pixels of the image count from 1, row by row; 0 stands for black. torchvision makes such a grid in each call,
+        and waits for the GPU.
         """
         if (operation, device) not in self._sources:
             numbers = torch.arange(1.0, self.size**2 + 1).view(1, self.size, self.size)

@@ -405,8 +405,6 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
 
 def _without_empty(rows: list[Row]) -> list[Row]:
     """Return the rows without empty captions, except those of images that have no other caption."""
-    if all(caption.strip() for _, caption in rows):
-        return rows
     captioned = {name for name, caption in rows if caption.strip()}
     return [(name, caption) for name, caption in rows if caption.strip() or name not in captioned]
 
