@@ -219,7 +219,12 @@ def nearest(run: Run) -> PublishedModel:
     own = models().get(run.results[0].model.removeprefix("open_clip:")) if run.results else None
     if own is not None:
         return own
-    data, tower, samples = run.config.data.name, _tower_of(run), _samples(run)
+    return _nearest(run.config.data.name, _tower_of(run), _samples(run))
+
+
+@cache
+def _nearest(data: str, tower: str, samples: float | None) -> PublishedModel:
+    """Return the model for data, image tower and samples. The runs of an experiment have few different ones."""
     flops = {image_tower(model.tower): model.image_flops for model in models().values()}
 
     def distance(model: PublishedModel) -> tuple[bool, float, float, int, str]:

@@ -36,6 +36,7 @@ pooled so rarely that it gained nothing with five seeds or more.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -217,25 +218,24 @@ def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> 
     if not spread or not distance:
         return None
     n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
-    enough = n[_power(distance, spread, n, error) >= POWER]
-    return int(enough[0]) if len(enough) else None
+    at = bisect_left(n, POWER, key=lambda size: _power(distance, spread, size, error))
+    return int(n[at]) if at < len(n) else None
 
 
 def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
     """Return the distance between effect and s that `seeds` seeds detect with 80% power; None without a spread."""
     if not estimate.spread:
         return None
-    sizes = np.geomspace(0.05, 1000, 4000) * estimate.spread
-    found = sizes[_power(sizes, estimate.spread, np.array([seeds]), error) >= POWER]
-    return float(found[0]) if len(found) else None
+    sizes, spread = np.geomspace(0.05, 1000, 4000) * estimate.spread, estimate.spread
+    at = bisect_left(sizes, POWER, key=lambda size: _power(size, spread, seeds, error))
+    return float(sizes[at]) if at < len(sizes) else None
 
 
-def _power(distance: float | np.ndarray, spread: float, n: np.ndarray, error: float) -> np.ndarray:
+def _power(distance: float, spread: float, n: int, error: float) -> float:
     """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
     from scipy import stats
 
-    power: np.ndarray = stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * np.sqrt(n) / spread)
-    return power
+    return float(stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * math.sqrt(n) / spread))
 
 
 def mean_estimate(comparison: Comparison, effects: list[float], error: float) -> Estimate:
