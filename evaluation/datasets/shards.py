@@ -10,6 +10,7 @@ pairs:FOLDER     shards in which samples 2p and 2p+1 are minimal pair p; each ha
 """
 
 import io
+import shlex
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -100,7 +101,8 @@ def _require_folder(spec: str, folder: Path) -> None:
     if folder.name.startswith("scenes"):
         hint = "run `clipx train recipe=demo` to render the scenes sets"
     elif spec.startswith("wds:"):
-        hint = f"get it with `hf download clip-benchmark/{folder.name} --repo-type dataset --local-dir {folder}`"
+        repository, place = shlex.quote(f"clip-benchmark/{folder.name}"), shlex.quote(str(folder))
+        hint = f"get it with `hf download {repository} --repo-type dataset --local-dir {place}`"
     else:
         hint = "give the folder that holds its .tar shards, for example as img2dataset writes them"
     raise UserError(f"no folder {folder}; {hint}")
