@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from clipx.config.schema import ImageTowerConfig, RunConfig, TextTowerConfig
+from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
 from clipx.models import frozen
 from clipx.models.frozen import FrozenTower, frozen_towers
 from tests.helpers.folder import settings
@@ -68,6 +68,27 @@ def test_the_digest_changes_with(config: RunConfig, what: str) -> None:
     if what not in ("tokens instead of one vector",):
         other = "image" if side == "text" else "text"
         assert before[other].digest == after[other].digest
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"mean": (0.1, 0.2, 0.3)}, {"std": (0.1, 0.2, 0.3)}, {"interpolation": "nearest"}, {"resize_mode": "squash"}],
+    ids=str,
+)
+def test_the_digest_changes_with_the_transform(
+    config: RunConfig, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = frozen_towers(config)["image"].digest
+    load = frozen._load
+
+    def other(model: ModelConfig, side: str) -> Any:
+        *rest, tower = load(model, side)
+        return *rest, replace(tower, inputs=replace(tower.inputs, **changed))
+
+    monkeypatch.setattr(frozen, "_load", other)
+    monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "empty"))  # forget the tower
+    after = frozen._describe(config, "image")
+    assert getattr(after.inputs, *changed) == changed[next(iter(changed))] and after.digest != before
 
 
 def test_the_precision_is_another_file_of_the_same_tower(config: RunConfig) -> None:
