@@ -9,6 +9,7 @@ embeddings:FOLDER     vectors made elsewhere, as for data=embeddings
 held_out:RUN          the pairs that the run directory RUN holds out of training (data.held_out)
 xtd10:FILE            XTD10's captions in one language; COCO's images in mscoco/ next to the repository
 xm3600:FOLDER/LANGUAGE  Crossmodal-3600's captions in one language
+multi30k:FOLDER/LANGUAGE  Multi30k's captions in one language; Flickr30k's images in flickr30k/ next to the repository
 
 The named set `eccv_caption` is COCO's test split with all right answers.
 """
@@ -133,14 +134,45 @@ def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
     Raises UserError: a file is missing, or the numbers of captions and images differ.
     """
     folder = path.parent.parent
-    names = read_text(folder / "XTD10" / "test_image_names.txt", "XTD10's names of images").split()
-    captions = read_text(path, "XTD10's captions").strip().split("\n")
-    if len(names) != len(captions):
-        raise UserError(f"{path} has {len(captions)} captions, test_image_names.txt has {len(names)} images")
+    names, captions = _line_by_line(folder / "XTD10" / "test_image_names.txt", [path], "XTD10's")
     coco = folder.parent / COCO.parent
     images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
     name = f"xtd10_{path.stem.rpartition('_')[2]}"
-    return Captioned(spec, name, TEST, images, [[text.strip()] for text in captions], settings)
+    return Captioned(spec, name, TEST, images, captions, settings)
+
+
+def open_multi30k(spec: str, place: Path, settings: Settings) -> Captioned:
+    """Open Multi30k in one language (Elliott et al. 2016): the test set of 2016, 1,000 images of Flickr30k.
+
+    `place` is FOLDER/LANGUAGE, FOLDER the repository with unpacked captions; the images are in flickr30k/ next to it.
+    An image has the five captions of task 2 in English and German, the translation of task 1 in French and Czech.
+
+    Raises UserError: a file is missing, or the numbers of captions and images differ.
+    """
+    folder, language = place.parent / "data", place.name
+    if language in ("en", "de"):
+        names = folder / "task2" / "image_splits" / "test_2016_images.txt"
+        paths = [folder / "task2" / "raw" / f"test_2016.{k}.{language}" for k in range(1, 6)]
+    else:
+        names = folder / "task1" / "image_splits" / "test_2016_flickr.txt"
+        paths = [folder / "task1" / "raw" / f"test_2016_flickr.{language}"]
+    listed, captions = _line_by_line(names, paths, "Multi30k's")
+    flickr = files.find_images(place.parent.parent / "flickr30k", listed[0])
+    images = FileImages(flickr, [flickr / name for name in listed])
+    return Captioned(spec, f"multi30k_{language}", TEST, images, captions, settings)
+
+
+def _line_by_line(names: Path, paths: list[Path], whose: str) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the images and the captions of each; a line of each of `paths` belongs to a line of `names`.
+
+    Raises UserError: a file is missing or empty, or the numbers of captions and images differ.
+    """
+    listed = read_text(names, f"{whose} names of images").split()
+    columns = [read_text(path, f"{whose} captions").strip().split("\n") for path in paths]
+    for path, column in zip(paths, columns, strict=True):
+        if len(column) != len(listed):
+            raise UserError(f"{path} has {len(column)} captions, {names.name} has {len(listed)} images")
+    return listed, [[text.strip() for text in of_image] for of_image in zip(*columns, strict=True)]
 
 
 def open_xm3600(spec: str, place: Path, settings: Settings) -> Captioned:

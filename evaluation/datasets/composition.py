@@ -1,10 +1,10 @@
-"""Layouts of composition sets: SugarCrepe, Winoground, ARO, MMVP-VLM, WinoGAViL and CountBench."""
+"""Layouts of composition sets: choices of a caption, minimal pairs, and images associated with a cue."""
 
 import csv
 import io
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clipx.data.sources.files import read_json, read_text
@@ -12,13 +12,12 @@ from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
 from clipx.utils.trust import load_json
 from evaluation.datasets import prompts
-from evaluation.datasets.captioned import json_lines, source_config
-from evaluation.datasets.files import Box, FileImages, SourceImages, text_fields
+from evaluation.datasets.captioned import all_captions, json_lines, source_config
+from evaluation.datasets.files import AlternatingImages, Box, FileImages, SourceImages, text_fields
 from evaluation.datasets.kinds import Associations, Choices, MinimalPairs, draw
 from evaluation.types import Settings
 
 CHANGES = ("add_att", "add_obj", "replace_att", "replace_obj", "replace_rel", "swap_att", "swap_obj")
-SUGAR_CREPE_FIELDS = ("filename", "caption", "negative_caption")
 WINOGROUND_FIELDS = ("image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
 MMVP_COLUMNS = ("Question ID", "Type", "Statement")
 MMVP_TEMPLATES = prompts.Templates(ensemble=["a photo of {c}"], simple=["{c}"])  # {c}: the statement
@@ -26,6 +25,7 @@ WINOGAVIL_COLUMNS = ("candidates", "cue", "associations")
 ARO_FIELDS = ("image_path", "true_caption", "false_caption")
 ARO_BOX = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
 MIN_IMAGES = 25  # pairs of attributes with fewer images are left out of the mean (authors' dataset_zoo/aro_datasets.py)
+RELATIONS = {"a": ("left", "right", "on", "under"), "b": ("left", "right", "in-front", "behind")}  # two pairs each
 ORDER = ("correct_caption", *(f"hard_text_{k}" for k in range(1, 5)))
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 # Relations that the authors leave out of the mean: the list `symmetric` in their notebook "Replicate ARO!"
@@ -51,23 +51,119 @@ LEFT_OUT = """
 """
 
 
-def open_sugar_crepe(spec: str, folder: Path, settings: Settings) -> Choices:
-    """Open SugarCrepe (Hsieh et al. 2023): CHANGE.json for each of CHANGES, and COCO's images in val2017/.
+@dataclass(frozen=True)
+class Foils:
+    """A set with a JSON file for each category, whose entries have the name of an image, right and wrong captions."""
+
+    what: str  # name of the set in messages
+    categories: tuple[str, ...]
+    place: str  # file below the set's folder, with {} for the category
+    images: str  # folder of the images below the set's folder
+    fields: tuple[str, ...]  # image, right captions, wrong captions
+    right: int = 1  # number of right captions
+    entries: type = dict  # dict or list
+    voted: bool = False  # only entries count for which MIN_VOTES annotators chose the caption and not the foil
+    averaged: bool = False  # also report the mean over the categories
+
+
+SUGAR_CREPE = Foils("SugarCrepe", CHANGES, "{}.json", "val2017", ("filename", "caption", "negative_caption"))
+SUGAR_CREPE_PP = Foils(
+    "SugarCrepe++",
+    CHANGES[2:],  # the first two add words
+    "data/{}.json",
+    "val2017",
+    ("filename", "caption", "caption2", "negative_caption"),
+    right=2,
+    entries=list,
+)
+PIECES = (
+    *("existence", "plurals", "counting-hard", "counting-small-quant", "counting-adversarial", "relations"),
+    *("action-replacement", "actant-swap", "coreference-standard", "coreference-hard", "foil-it"),
+)
+VALSE = Foils("VALSE", PIECES, "data/{}.json", "images", ("image_file", "caption", "foil"), voted=True, averaged=True)
+MIN_VOTES = 2  # of three annotators: authors' lxmert_valse_eval.py
+
+
+def open_foils(spec: str, folder: Path, settings: Settings, layout: Foils) -> Choices:
+    """Open SugarCrepe (Hsieh et al. 2023), SugarCrepe++ (Dumpala et al. 2024) or VALSE (Parcalabescu et al. 2022).
+
+    The images of the first two are COCO's. Those of VALSE come from five data sets and lie together in one folder.
 
     Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
     """
     paths, captions, categories = list[Path](), list[str](), list[str]()
-    for change in CHANGES:
-        file = folder / f"{change}.json"
-        for key, entry in read_json(file, "SugarCrepe's captions").items():
-            filename, right, wrong = text_fields(f"{file}: entry {key}", entry, SUGAR_CREPE_FIELDS)
-            paths.append(folder / "val2017" / filename)
-            captions += [right, wrong]
-            categories.append(change)
+    for category in layout.categories:
+        file = folder / layout.place.format(category)
+        listed = read_json(file, f"{layout.what}'s captions", layout.entries)
+        for key, entry in listed.items() if isinstance(listed, dict) else enumerate(listed):
+            where = f"{file}: entry {key}"
+            image, *texts = text_fields(where, entry, layout.fields)
+            if not layout.voted or _votes(where, entry) >= MIN_VOTES:
+                paths.append(folder / layout.images / image)
+                captions += texts
+                categories.append(category)
     if not paths:
         raise UserError(f"{folder} has no captions")
-    images = FileImages(folder, paths)
-    return Choices(spec, "sugar_crepe", "test", images, captions, categories, settings.limit)
+    images, averaged = FileImages(folder, paths), frozenset(categories if layout.averaged else ())
+    return Choices(
+        spec, "", "test", images, captions, categories, settings.limit, averaged=averaged, right=layout.right
+    )
+
+
+def _votes(where: str, entry: dict[str, object]) -> int:
+    """Return how many annotators chose the caption, and not the foil, as the description of the image."""
+    votes = entry.get("mturk")
+    count = votes.get("caption") if isinstance(votes, dict) else None
+    if type(count) is not int:
+        raise UserError(f'{where} has no number "caption" in "mturk"')
+    return count
+
+
+def open_whatsup(spec: str, path: Path, settings: Settings, relations: tuple[str, ...]) -> Choices:
+    """Open What'sUp A or B (Kamath et al. 2023): a JSON file, with its images in a folder next to it.
+
+    An image, as data/controlled_images/mug_left_of_table.jpeg, has the captions of all four RELATIONS between its
+    objects, its own first. A set is the four images of the same objects; settings.limit counts sets.
+
+    Raises UserError: the file is missing or corrupt, an entry lacks a field or an image, or a set lacks a relation.
+    """
+    sets: dict[tuple[str, str], dict[str, tuple[Path, list[str]]]] = {}  # objects -> relation -> image, captions
+    for number, entry in enumerate(read_json(path, "What'sUp's captions", list)):
+        where = f"{path}: entry {number}"
+        (image,) = text_fields(where, entry, ("image_path",))
+        options = entry.get("caption_options")
+        if not (isinstance(options, list) and len(options) == 4 and all(isinstance(text, str) for text in options)):
+            raise UserError(f'{where} needs a list "caption_options" of four texts')
+        words = Path(image).stem.split("_")
+        of_set = sets.setdefault((words[0], words[-1]), {})
+        of_set["".join(words[1:2])] = path.parent / image.removeprefix("data/"), options
+    for objects, of_set in sets.items():
+        if set(of_set) != set(relations):
+            found, needed = (", ".join(sorted(names)) for names in (of_set, relations))
+            raise UserError(f"{path}: the images of {' and '.join(objects)} show {found}; a set has {needed}")
+    chosen = [[*sets.values()][i] for i in draw(len(sets), settings.limit)]
+    images = FileImages(path.parent, [of_set[relation][0] for of_set in chosen for relation in relations])
+    captions = [text for of_set in chosen for relation in relations for text in of_set[relation][1]]
+    groups = {"pair_accuracy": 2, "set_accuracy": len(relations)}
+    return Choices(spec, "", "test", images, captions, [*relations] * len(chosen), None, groups=groups)
+
+
+def open_colorswap(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
+    """Open the test split of ColorSwap (Burapacheep et al. 2024), the Hugging Face data set stanfordnlp/colorswap.
+
+    The category is the program that made the images.
+
+    Raises UserError: the data set cannot be loaded, or a column or a caption is missing.
+    """
+    sides = []
+    for k in (1, 2):
+        columns = replace(settings, image_column=f"image_{k}", caption_column=f"caption_{k}")
+        sides.append(HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder))
+    _require_columns(sides[0], folder, ("image_source",))
+    images = AlternatingImages([SourceImages(side, [*range(len(side))]) for side in sides])
+    captions = [text for pair in zip(*map(all_captions, sides), strict=True) for (text,) in pair]
+    programs = [str(program) for program in sides[0].rows["image_source"]]
+    return MinimalPairs(spec, "", "test", images, captions, programs, settings.limit, both_ways=True)
 
 
 def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
@@ -96,14 +192,18 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     """
     columns = replace(settings, image_column="images", caption_column=ORDER[0])
     pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder)
-    for column in ORDER:
-        if column not in pairs.rows.column_names:
-            raise UserError(f"{folder} has no column {column!r}")
+    _require_columns(pairs, folder, ORDER)
     captions = [text or "" for row in zip(*(pairs.rows[column] for column in ORDER), strict=True) for text in row]
     if not all(captions):
         raise UserError(f"row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
     images = SourceImages(pairs, [*range(len(pairs))])
-    return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, averaged=frozenset())
+    return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, by_category=False)
+
+
+def _require_columns(pairs: HFPairs, folder: Path, columns: tuple[str, ...]) -> None:
+    for column in columns:
+        if column not in pairs.rows.column_names:
+            raise UserError(f"{folder} has no column {column!r}")
 
 
 def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
@@ -116,8 +216,7 @@ def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
     """
     columns = replace(settings, image_column="image", caption_column="text")
     pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="train"), folder)
-    if "number" not in pairs.rows.column_names:
-        raise UserError(f"{folder} has no column 'number'")
+    _require_columns(pairs, folder, ("number",))
     kept, captions, words = list[int](), list[str](), list[str]()
     for at, (text, number, image) in enumerate(zip(*(pairs.rows[c] for c in ("text", "number", "image")), strict=True)):
         word = NUMBERS[number - 2] if number in range(2, 11) else ""
@@ -161,7 +260,9 @@ def open_visual_genome(spec: str, path: Path, settings: Settings, relations: boo
     minimum = 1 if relations else MIN_IMAGES
     averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
     images = FileImages(path.parent, paths, boxes)
-    return Choices(spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged)
+    return Choices(
+        spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged, by_category=False
+    )
 
 
 def _category(where: str, entry: dict[str, object], relations: bool) -> str:

@@ -196,6 +196,18 @@ class SourceImages(Images):
             raise UserError(f"{self.source.where(sample_id)}: {error}") from error
 
 
+class AlternatingImages(Images):
+    """The images of several sets of equal length in turn: the first of each set, then the second of each set, ..."""
+
+    def __init__(self, sets: Sequence[Images]) -> None:
+        super().__init__(sum(map(len, sets)), content_hash([images.fingerprint for images in sets]))
+        self.sets = sets
+
+    def at(self, index: int) -> Image:
+        row, number = divmod(index, len(self.sets))
+        return self.sets[number].at(row)
+
+
 class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 

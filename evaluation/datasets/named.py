@@ -10,11 +10,17 @@ from clipx.utils.registry import lookup
 from evaluation.datasets import labelled, prompts
 from evaluation.datasets.captioned import open_eccv, open_karpathy
 from evaluation.datasets.composition import (
+    RELATIONS,
+    SUGAR_CREPE,
+    SUGAR_CREPE_PP,
+    VALSE,
+    open_colorswap,
     open_countbench,
+    open_foils,
     open_mmvp,
     open_order,
-    open_sugar_crepe,
     open_visual_genome,
+    open_whatsup,
     open_winogavil,
     open_winoground,
 )
@@ -95,6 +101,13 @@ def _datacomp(what: str, folder: str, metric: str = "") -> Placed:
 
 def _order(what: str, name: str, place: str) -> Placed:
     return Placed(what, place, open_order, hub=f"gowitheflow/{name}")
+
+
+def _whatsup(subset: str, what: str, name: str) -> Placed:
+    layout = partial(open_whatsup, relations=RELATIONS[subset])
+    source = "the folder of Google Drive in README.md of github.com/amitakamath/whatsup_vlms"
+    get = f"{source}: {name}_dataset.json, and {name}.tar.gz unpacked, both in ROOT/whatsup"
+    return Placed(f"{what}: choice between four relations", f"whatsup/{name}_dataset.json", layout, get)
 
 
 AIRCRAFT = "fgvc-aircraft-2013b/data/images_variant_{}.txt"
@@ -232,8 +245,31 @@ NAMED: dict[str, Classes | Placed] = {
     "sugar_crepe": Placed(
         "7,512 choices between a right and a wrong caption, 7 kinds of changes",
         "sugar_crepe",
-        open_sugar_crepe,
+        partial(open_foils, layout=SUGAR_CREPE),
         "data/*.json of github.com/RAIVNLab/sugar-crepe and val2017/ of cocodataset.org, both in ROOT/sugar_crepe",
+    ),
+    "sugar_crepe_pp": Placed(
+        "4,757 choices between two right captions and a wrong one, 5 kinds of changes",
+        "sugar_crepe_pp",
+        partial(open_foils, layout=SUGAR_CREPE_PP),
+        "`git clone --depth 1 https://github.com/Sri-Harsha/scpp ROOT/sugar_crepe_pp`, and val2017/ of cocodataset.org "
+        "in ROOT/sugar_crepe_pp",
+    ),
+    "valse": Placed(
+        "captions and foils, 11 pieces on 6 linguistic phenomena and FOIL it",
+        "valse",
+        partial(open_foils, layout=VALSE),
+        "`git clone --depth 1 https://github.com/Heidelberg-NLP/VALSE ROOT/valse`, and the images of Visual7W, SWiG, "
+        "VisDial and COCO (train2014, val2014, val2017), all in ROOT/valse/images",
+    ),
+    "whatsup_a": _whatsup("a", "412 photos, a small object beside a large one", "controlled_images"),
+    "whatsup_b": _whatsup("b", "408 photos, two objects on a table", "controlled_clevr"),
+    "colorswap": Placed(
+        "300 minimal pairs; both captions have the same words, with exchanged colours",
+        "colorswap",
+        open_colorswap,
+        "`hf download stanfordnlp/colorswap --repo-type dataset --local-dir ROOT/colorswap` (after its conditions are "
+        "accepted on the hub)",
     ),
     "winoground": Placed(
         "400 minimal pairs; both captions have the same words",

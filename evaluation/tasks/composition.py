@@ -59,8 +59,13 @@ class CaptionChoice(CaptionTask):
     It is the share of the images whose right caption is nearer than every wrong one, over all images and by category.
 
     A tie counts against the model. Hsieh et al. 2023 report the categories; the mean over all images is our addition.
-    Sets with `averaged` categories have one row with the mean over these categories, and no row per category (ARO,
-    Yuksekgonul et al. 2023).
+    Sets with `averaged` categories have a row with the mean over these: VALSE, and ARO, which has no row per category
+    (Yuksekgonul et al. 2023).
+
+    With two right captions, both must be nearer than the wrong one (ITT of SugarCrepe++, Dumpala et al. 2024). The rows
+    `text_only_accuracy` are its TOT: the right captions are nearer to each other than either is to the wrong one.
+
+    The rows of `groups` are shares of groups of images that are all right (What'sUp, Kamath et al. 2023).
     """
 
     name = "choices"
@@ -68,23 +73,44 @@ class CaptionChoice(CaptionTask):
     version = 1
 
     def score(self, dataset: Choices, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the row `accuracy`, and either rows `accuracy/CATEGORY` or the row `mean_per_category`."""
+        """Return the row `accuracy`, and those of the categories, of their mean, of texts alone and of groups."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         texts = texts.view(len(images), dataset.answers, -1)
         similarity = torch.einsum("ne,nae->na", images, texts).float()
-        ranks, split = rank_of(similarity, similarity[:, 0]), dataset.splits[0]
-        categories, averaged = dataset.categories(split), dataset.averaged
-        metrics = by_category("accuracy", categories)
-        if averaged is not None:
-            counted = torch.tensor([category in averaged for category in categories])
-            metrics = {"accuracy": metrics["accuracy"]} | ({"mean_per_category": counted} if counted.any() else {})
-        label = category_labels(categories)
-        rows, chance = [], 1 / dataset.answers
-        for metric, mask in metrics.items():
-            right = hits(ranks[mask], 1)
-            weights = class_weights(label[mask]) if metric == "mean_per_category" else torch.ones_like(right)
-            rows.append(row(self.name, dataset.short, split, metric, right, weights, len(right), chance))
+        farthest = similarity[:, : dataset.right].amin(dim=1)  # of the right captions
+        ranks = rank_of(torch.cat([farthest[:, None], similarity[:, dataset.right :]], dim=1), farthest)
+        split, right = dataset.splits[0], hits(ranks, 1)
+        categories = dataset.categories(split)
+        counted = torch.tensor([category in dataset.averaged for category in categories])
+        label, chance = category_labels(categories), 1 / comb(dataset.answers, dataset.right)
+        scored = {"accuracy": right} | ({"text_only_accuracy": text_only_hits(texts)} if dataset.right == 2 else {})
+        # metric -> hits, weights, chance
+        metrics = {
+            name: (part := values[mask], torch.ones_like(part), chance)
+            for metric, values in scored.items()
+            for name, mask in by_category(metric, categories).items()
+            if dataset.by_category or name == metric
+        }
+        if counted.any():
+            metrics["mean_per_category"] = right[counted], class_weights(label[counted]), chance
+        for metric, size in dataset.groups.items():
+            together = right.view(-1, size).amin(dim=1)
+            metrics[metric] = together, torch.ones_like(together), chance**size
+        rows = [
+            row(self.name, dataset.short, split, metric, values, weights, len(values), by_chance)
+            for metric, (values, weights, by_chance) in metrics.items()
+        ]
         return Score(rows, items=ranked_items(split, "accuracy", ranks))
+
+
+def text_only_hits(texts: Tensor) -> Tensor:
+    """Return 1.0 where the first two texts are nearer to each other than either is to the third, else 0.0, float64 [n].
+
+    `texts`: [n, 3, E]. Chance is 1/3.
+    """
+    similarity = (texts @ texts.mT).float()
+    between = similarity[:, 0, 1]
+    return ((between > similarity[:, 0, 2]) & (between > similarity[:, 1, 2])).double()
 
 
 class CueAssociations(CaptionTask):

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from timm.data.imagenet_info import ImageNetInfo
 
-from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
+from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 
 SEEDS = 20
@@ -33,6 +34,10 @@ SETS: dict[str, Callable[[Path], object]] = {
     "pairs:ROOT": lambda folder: fakes.pairs(folder, ("colour", "count", "size") * 60),
     "sugar_crepe:ROOT": lambda folder: replicas.sugar_crepe(folder, dict.fromkeys(CHANGES, 60)),
     "winoground:ROOT": lambda folder: replicas.winoground(folder, ["Object", "Relation", "Both"] * 60),
+    "sugar_crepe_pp:ROOT": lambda folder: replicas.sugar_crepe(folder, dict.fromkeys(CHANGES[2:], 60), plus=True),
+    "valse:ROOT": lambda folder: replicas.valse(folder, PIECES, [3, 2] * 30),
+    "whatsup_a:ROOT": lambda folder: replicas.whatsup(folder, [f"cap{i}" for i in range(100)], *WHATSUP["a"]),
+    "colorswap:ROOT": lambda folder: replicas.colorswap(folder, 120),
     "countbench:ROOT": lambda folder: replicas.countbench(folder, [2, 3, 5, 7, 9, 10] * 40),
     "aro_relation:ROOT": lambda folder: replicas.aro(folder, ["riding", "above", "near"] * 60, []),
     "aro_coco_order:ROOT": lambda folder: replicas.aro_order(folder, 240),
@@ -46,12 +51,16 @@ SETS: dict[str, Callable[[Path], object]] = {
     ("task", "spec", "settings"),
     [
         ("choices", "sugar_crepe:ROOT", Settings()),
+        ("choices", "sugar_crepe_pp:ROOT", Settings()),
+        ("choices", "valse:ROOT", Settings()),
+        ("choices", "whatsup_a:ROOT", Settings()),
         ("choices", "countbench:ROOT", Settings()),
         ("choices", "aro_relation:ROOT", Settings()),
         ("choices", "aro_coco_order:ROOT", Settings()),
         ("many_to_many", "eccv_caption:ROOT", Settings()),
         ("associations", "winogavil:ROOT", Settings()),
         ("pairs", "winoground:ROOT", Settings()),
+        ("pairs", "colorswap:ROOT", Settings()),
         ("zeroshot", "imagenet_a:ROOT", Settings(prompts="simple")),
         ("zeroshot", "clevr_count:ROOT", Settings()),
         ("linear_probe", "clevr_count:ROOT", Settings()),

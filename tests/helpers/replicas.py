@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def write_png(path: Path, colour: tuple[int, int, int]) -> None:
 
 def write_parquet(path: Path, columns: dict[str, Any], kinds: dict[str, Any]) -> None:
     """Write a data set of Hugging Face `datasets`; `kinds`: the type of each column."""
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     datasets.Dataset.from_dict(columns, features=datasets.Features(kinds)).to_parquet(path)
 
 
@@ -250,22 +251,75 @@ def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -
     return root / folder
 
 
-def sugar_crepe(root: Path, counts: dict[str, int]) -> Path:
-    """Write SugarCrepe with counts[kind] entries. Their keys are even, because the published files have gaps too."""
-    folder = root / "sugar_crepe"
+def sugar_crepe(root: Path, counts: dict[str, int], plus: bool = False) -> Path:
+    """Write SugarCrepe, or SugarCrepe++ with `plus`, with counts[kind] entries.
+
+    Keys of SugarCrepe's entries are even, because the published files have gaps too; SugarCrepe++ has lists.
+    """
+    folder = root / ("sugar_crepe_pp" if plus else "sugar_crepe")
     number = 0
     for kind, count in counts.items():
-        entries = {}
+        entries: dict[str, object] = {}
         for i in range(count):
             entries[str(2 * i)] = {
                 "filename": f"{number:012d}.jpg",
                 "caption": f"a {kind} {number} on a table",
                 "negative_caption": f"a table on a {kind} {number}",
-            }
+            } | ({"id": i, "caption2": f"a table with a {kind} {number}"} if plus else {})
             write(folder / "val2017" / f"{number:012d}.jpg", jpeg(number))
             number += 1
-        write(folder / f"{kind}.json", json.dumps(entries))
+        file = folder / "data" / f"{kind}.json" if plus else folder / f"{kind}.json"
+        write(file, json.dumps([*entries.values()] if plus else entries))
     return folder
+
+
+def valse(root: Path, pieces: Sequence[str], votes: list[int]) -> Path:
+    """Write VALSE; in each piece, votes[i] of three annotators chose the caption of entry i alone."""
+    folder = root / "valse"
+    for number, piece in enumerate(pieces):
+        entries = {}
+        for i, count in enumerate(votes):
+            name = f"{piece}_{i}.jpg"
+            entries[f"{piece}_{i}"] = {
+                "dataset": "SWiG", "original_split": "test", "dataset_idx": name, "linguistic_phenomena": piece,
+                "image_file": name, "caption": f"A man {piece} {i}.", "classes": "man", "classes_foil": "dog",
+                "mturk": {"foil": 3 - count, "caption": count, "other": 0}, "foil": f"A dog {piece} {i}.",
+            }  # fmt: skip
+            write(folder / "images" / name, jpeg(10 * number + i))
+        write(folder / "data" / f"{piece}.json", json.dumps(entries))
+    return folder
+
+
+def whatsup(root: Path, objects: list[str], images: str, relations: dict[str, str]) -> Path:
+    """Write What'sUp's set `images`; `relations`: as in the file's name -> as in the caption. Sets are not together."""
+    entries = []
+    for number, (name, words) in enumerate(relations.items()):
+        for i, one in enumerate(objects):
+            others = [text for other, text in relations.items() if other != name]
+            captions = [f"A {one} {text} a table" for text in (words, *others)]
+            path = f"{images}/{one}_{name}_table.jpeg"
+            entries.append({"image_path": f"data/{path}", "caption_options": captions})
+            write(root / "whatsup" / path, jpeg(10 * i + number))
+    write(root / "whatsup" / f"{images}_dataset.json", json.dumps(entries))
+    return root / "whatsup" / f"{images}_dataset.json"
+
+
+def colorswap(root: Path, pairs: int) -> Path:
+    """Write stanfordnlp/colorswap's parquet files."""
+    for split in ("train", "test"):
+        rows = range(pairs)
+        texts = {f"caption_{k}": [f"{split} {i}, {k}" for i in rows] for k in (1, 2)}
+        texts |= {
+            "image_source": ["midjourney" if i % 2 else "dalle" for i in rows],
+            "caption_source": ["human"] * pairs,
+        }
+        images = {f"image_{k}": [{"bytes": jpeg(2 * i + k), "path": None} for i in rows] for k in (1, 2)}
+        kinds = {"id": datasets.Value("int32")} | dict.fromkeys(images, datasets.Image())
+        kinds |= dict.fromkeys(texts, datasets.Value("string"))
+        write_parquet(
+            root / f"colorswap/data/{split}-00000-of-00001.parquet", {"id": [*rows], **images, **texts}, kinds
+        )
+    return root / "colorswap"
 
 
 def winoground(root: Path, tags: list[str]) -> Path:
@@ -360,6 +414,22 @@ def xtd10(root: Path, captions: dict[str, list[str]]) -> None:
         write(root / "xtd10" / path, "\n".join(lines) + "\n")
     for i, name in enumerate(names):
         write(root / "mscoco" / "train2014" / name, jpeg(i))
+
+
+def multi30k(root: Path, images: int) -> Path:
+    """Write Multi30k's test set of 2016, unpacked, and images of Flickr30k; each task has an order of its own."""
+    names = [f"{i}.jpg" for i in range(images)]
+    for task, file, order in ((1, "test_2016_flickr", names), (2, "test_2016_images", names[::-1])):
+        write(root / f"multi30k/data/task{task}/image_splits/{file}.txt", "\n".join(order) + "\n")
+    for k in range(1, 6):
+        for language in ("en", "de"):
+            lines = [f"{language} {k} of {name}" for name in names[::-1]]
+            write(root / f"multi30k/data/task2/raw/test_2016.{k}.{language}", "\n".join(lines) + "\n")
+    lines = [f"fr of {name}" for name in names]
+    write(root / "multi30k/data/task1/raw/test_2016_flickr.fr", "\n".join(lines) + "\n")
+    for i, name in enumerate(names):
+        write(root / "flickr30k" / "flickr30k-images" / name, jpeg(i))
+    return root / "multi30k"
 
 
 def xm3600(root: Path, captions: list[dict[str, list[str]]]) -> None:

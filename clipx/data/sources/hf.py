@@ -87,7 +87,10 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         if features and column not in features:
             raise UserError(f"data.{key}={column} is not a column of {root}; {suggest(column, features)}")
     try:
-        return rows.cast_column(config.image_column, datasets.Image(decode=False))
+        images = {name for name, feature in features.items() if isinstance(feature, datasets.Image)}
+        for column in {config.image_column} | images:  # reading a row would decode all of them
+            rows = rows.cast_column(column, datasets.Image(decode=False))
+        return rows
     except Exception as error:  # pyarrow's own types
         column = f"data.image_column={config.image_column}"
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error

@@ -1,18 +1,28 @@
-"""SugarCrepe and ImageNet's variants agree with CLIP-benchmark, Winoground with its file."""
+"""Choices, minimal pairs and ImageNet's variants agree with CLIP-benchmark, or with their files as others read them."""
 
+import json
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 from clip_benchmark.datasets import builder, sugar_crepe
 
 from evaluation.datasets import prompts
-from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.kinds import Choices, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import replicas
 
+DEPTH = ("in-front", "behind")
+WHATSUP = {  # folder, relation in the name of an image -> in its caption
+    "a": ("controlled_images", {"left_of": "left of", "on": "on", "right_of": "right of", "under": "under"}),
+    "b": (
+        "controlled_clevr",
+        {"behind": "behind", "left_of": "left of", "right_of": "right of", "in-front_of": "before"},
+    ),
+}
 COUNTS = dict.fromkeys(CHANGES, 2) | {"swap_att": 3}
 IDS = list(builder.all_imagenet_wordnet_ids)
 
@@ -30,6 +40,55 @@ def test_sugar_crepe_equals_the_set_that_clip_benchmark_reads(tmp_path: Path) ->
             assert (captions[2 * number : 2 * number + 2], categories[number]) == (texts, kind)
             number += 1
     assert number == len(images) == 15
+
+
+def test_sugar_crepe_pp_has_two_right_captions_and_a_wrong_one(tmp_path: Path) -> None:
+    folder = replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES[2:], 2), plus=True)
+    data = open_dataset(f"sugar_crepe_pp:{tmp_path}")
+    assert isinstance(data, Choices) and (data.answers, data.right, data.short) == (3, 2, "sugar_crepe_pp")
+    entries = [one for kind in CHANGES[2:] for one in json.loads((folder / "data" / f"{kind}.json").read_text())]
+    expected = [one[field] for one in entries for field in ("caption", "caption2", "negative_caption")]
+    assert data.texts("test", "captions") == expected and len(data.images("test")) == 10
+
+
+def test_valse_keeps_what_two_of_three_annotators_confirmed(tmp_path: Path) -> None:
+    folder = replicas.valse(tmp_path, PIECES, [3, 1, 2, 0])
+    data = open_dataset(f"valse:{tmp_path}")
+    assert isinstance(data, Choices) and data.averaged == set(PIECES) and data.by_category
+    entries = [one for piece in PIECES for one in json.loads((folder / "data" / f"{piece}.json").read_text()).values()]
+    valid = [one for one in entries if one["mturk"]["caption"] >= 2]
+    assert data.texts("test", "captions") == [text for one in valid for text in (one["caption"], one["foil"])]
+    assert data.categories("test") == [piece for piece in PIECES for _ in range(2)]
+    assert [Path(path).name for path in data.images("test").paths] == [one["image_file"] for one in valid]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("subset", ["a", "b"])
+def test_the_images_of_a_set_of_whatsup_are_together_in_pairs_also_under_a_limit(subset: str, tmp_path: Path) -> None:
+    file = replicas.whatsup(tmp_path, ["cap", "mug", "box"], *WHATSUP[subset])
+    listed = {Path(one["image_path"]).name: one["caption_options"] for one in json.loads(file.read_text())}
+    for limit in (None, 2):
+        data = open_dataset(f"whatsup_{subset}:{tmp_path}", Settings(limit=limit))
+        assert isinstance(data, Choices) and data.groups == {"pair_accuracy": 2, "set_accuracy": 4}
+        names = [Path(path).name for path in data.images("test").paths]  # type: ignore[attr-defined]
+        assert len(names) == 4 * (limit or 3)
+        assert data.texts("test", "captions") == [text for name in names for text in listed[name]]
+        assert all(len({name.split("_")[0] for name in names[i : i + 4]}) == 1 for i in range(0, len(names), 4))
+        assert [name.split("_")[1] for name in names] == data.categories("test")
+        pairs = {frozenset(data.categories("test")[i : i + 2]) for i in range(0, len(names), 2)}
+        assert pairs == {frozenset(("left", "right")), frozenset(("on", "under") if subset == "a" else DEPTH)}
+
+
+def test_colorswap_is_read_as_the_datasets_library_reads_it(tmp_path: Path) -> None:
+    folder = replicas.colorswap(tmp_path, 3)
+    data = open_dataset(f"colorswap:{tmp_path}")
+    assert isinstance(data, MinimalPairs) and data.both_ways
+    assert isinstance(data.images("test").sets[1].source.rows[0]["image_1"], dict)  # type: ignore[attr-defined]  # not decoded
+    rows = datasets.load_dataset(str(folder), split="test")
+    assert data.categories("test") == rows["image_source"][:] == ["dalle", "midjourney", "dalle"]
+    for i, row in enumerate(rows):
+        for k in (0, 1):
+            assert data.texts("test", "captions")[2 * i + k] == row[f"caption_{k + 1}"]
+            np.testing.assert_array_equal(np.asarray(data.images("test")[2 * i + k]), np.asarray(row[f"image_{k + 1}"]))
 
 
 def test_winoground_has_its_pairs_and_categories_in_the_order_of_the_file(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from clip_benchmark.datasets import builder
 
 from clipx.errors import UserError
 from evaluation.datasets import prompts
-from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.files import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
+from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 from tests.helpers.layout_faults import edit, error_of
 
@@ -30,6 +31,7 @@ SWAP, PICTURE = "sugar_crepe/swap_att.json", "sugar_crepe/val2017/000000000003.j
 EXAMPLES = "winoground/data/examples.jsonl"
 ECCV, ECCV_IMAGES = "eccv_caption/eccv_image_to_caption.json", "mscoco/dataset_coco.json"
 RELATION, ATTRIBUTION = "aro/visual_genome_relation.json", "aro/visual_genome_attribution.json"
+PHOTOS = "whatsup/controlled_images_dataset.json"
 CUES = "winogavil/winogavil_dataset.csv"
 
 
@@ -53,6 +55,9 @@ SETS: dict[str, Callable[[Path], object]] = {
     "aircraft:ROOT": replicas.aircraft,
     "sugar_crepe:ROOT": lambda root: replicas.sugar_crepe(root, dict.fromkeys(CHANGES, 2)),
     "winoground:ROOT": lambda root: replicas.winoground(root, ["Object", "Relation"]),
+    "sugar_crepe_pp:ROOT": lambda root: replicas.sugar_crepe(root, dict.fromkeys(CHANGES[2:], 1), plus=True),
+    "valse:ROOT": lambda root: replicas.valse(root, PIECES, [3, 2]),
+    "whatsup_a:ROOT": lambda root: replicas.whatsup(root, ["cap", "mug"], *WHATSUP["a"]),
     "imagenet_r:ROOT": lambda root: replicas.imagenet_variant(root, "imagenet-r", IDS[:200]),
     "eccv_caption:ROOT": replicas.eccv_caption,
     "aro_relation:ROOT": aro,
@@ -105,6 +110,19 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
         (EXAMPLES, None, "", "examples.jsonl has no examples"),
         (EXAMPLES, None, "{", "examples.jsonl: line 1 is not JSON"),
         (EXAMPLES, '"Relation"', '""', 'line 2 has no "collapsed_tag"'),
+    ],
+    "sugar_crepe_pp:ROOT": [
+        ("sugar_crepe_pp/data/swap_att.json", "caption2", "x", 'swap_att.json: entry 0 has no "caption2"'),
+    ],
+    "valse:ROOT": [
+        ("valse/data/foil-it.json", None, None, "foil-it.json is missing; it should hold VALSE's captions"),
+        ("valse/data/plurals.json", "mturk", "x", 'entry plurals_0 has no number "caption" in "mturk"'),
+        ("valse/images/relations_1.jpg", None, None, "relations_1.jpg is missing"),
+    ],
+    "whatsup_a:ROOT": [
+        (PHOTOS, "caption_options", "x", 'entry 0 needs a list "caption_options" of four texts'),
+        (PHOTOS, "images/mug_on", "images/mug_by", "mug and table show by, left, right, under; a set has left, on,"),
+        ("whatsup/controlled_images/cap_on_table.jpeg", None, None, "cap_on_table.jpeg is missing"),
     ],
     "imagenet_r:ROOT": [(f"imagenet-r/{IDS[5]}/0.jpg", None, None, f"{IDS[5]} holds no images")],
     "eccv_caption:ROOT": [

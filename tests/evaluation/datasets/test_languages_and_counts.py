@@ -1,4 +1,4 @@
-"""CountBench, XTD10 and XM3600: replicas of the published layouts, and what is wrong with a faulty one."""
+"""CountBench, XTD10, Multi30k and XM3600: replicas of the published layouts, and what is wrong with a faulty one."""
 
 from pathlib import Path
 
@@ -48,6 +48,21 @@ def test_xtd10_with_a_missing_line_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "xtd10" / "XTD10" / "test_1kcaptions_ko.txt").write_text("개\n")
     with pytest.raises(UserError, match=r"has 1 captions, test_image_names.txt has 2 images"):
         open_dataset(f"xtd10:{tmp_path}/xtd10/XTD10/test_1kcaptions_ko.txt")
+
+
+def test_multi30k_has_five_captions_in_german_and_a_translation_in_french(tmp_path: Path) -> None:
+    folder = replicas.multi30k(tmp_path, 2)
+    for language, expected in (("de", [f"de {k} of {i}.jpg" for i in (1, 0) for k in range(1, 6)]), ("fr", None)):
+        data = open_dataset(f"multi30k:{folder}/{language}")
+        assert isinstance(data, Captioned) and data.short == f"multi30k_{language}"
+        assert data.texts("test", "captions") == (expected or ["fr of 0.jpg", "fr of 1.jpg"])
+        own = [Path(data.images("test").paths[i]).name for i in data.image_of_caption("test")]  # type: ignore[attr-defined]
+        assert own == [text.split()[-1] for text in data.texts("test", "captions")]
+    with pytest.raises(UserError, match=r"test_2016_flickr.it is missing; it should hold Multi30k's captions"):
+        open_dataset(f"multi30k:{folder}/it")
+    (folder / "data/task2/raw/test_2016.3.de").write_text("one\n")
+    with pytest.raises(UserError, match=r"test_2016.3.de has 1 captions, test_2016_images.txt has 2 images"):
+        open_dataset(f"multi30k:{folder}/de")
 
 
 def test_xm3600_has_all_captions_of_the_language(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Choices between captions, and pairs: scores equal CLIP-benchmark's on the same embeddings; ties are wrong."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,12 @@ import torch
 from clip_benchmark.metrics import image_caption_selection
 from torch import Tensor
 
-from evaluation.datasets.composition import CHANGES
+from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.composition import CaptionChoice, PairAccuracy
 from evaluation.types import Result
+from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 
 
@@ -59,6 +61,45 @@ def test_choices_are_scored_as_clip_benchmark_scores_them(tmp_path: Path) -> Non
         assert (rows[f"accuracy/{kind}"].n, rows[f"accuracy/{kind}"].chance) == (20, 0.5)
 
 
+def test_sugar_crepe_pp_is_scored_as_in_plain_loops(tmp_path: Path) -> None:
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES[2:], 20), plus=True)
+    image = fakes.embeddings(100, 0).view(100, 1, -1)
+    text = torch.cat([near(image, 2.0, 1), near(image, 2.0, 2), near(image, 3.0, 3)], dim=1)
+    rows = score(open_dataset(f"sugar_crepe_pp:{tmp_path}"), CaptionChoice(), image, text)
+    with_image, text_only = [], []
+    for (one,), (first, second, wrong) in zip(image, text, strict=True):
+        with_image.append(one @ first > one @ wrong and one @ second > one @ wrong)
+        text_only.append(first @ second > first @ wrong and first @ second > second @ wrong)
+    for metric, right in (("accuracy", with_image), ("text_only_accuracy", text_only)):
+        assert 0.3 < rows[metric].value < 1 and rows[metric].chance == pytest.approx(1 / 3)
+        assert rows[metric].value == pytest.approx(sum(map(bool, right)) / 100)
+        assert rows[f"{metric}/swap_obj"].value == pytest.approx(sum(map(bool, right[80:])) / 20)
+
+
+def test_pairs_and_sets_of_whatsup_are_scored_as_in_plain_loops(tmp_path: Path) -> None:
+    replicas.whatsup(tmp_path, [f"cap{i}" for i in range(50)], *WHATSUP["a"])
+    image = fakes.embeddings(200, 0).view(200, 1, -1)
+    text = torch.cat([near(image, 1.0, 1), *(near(image, 3.0, seed) for seed in (2, 3, 4))], dim=1)
+    rows = score(open_dataset(f"whatsup_a:{tmp_path}"), CaptionChoice(), image, text)
+    right = [int((one @ captions.T).argmax()) == 0 for (one,), captions in zip(image, text, strict=True)]
+    for metric, size in (("accuracy", 1), ("pair_accuracy", 2), ("set_accuracy", 4)):
+        groups = [all(right[at : at + size]) for at in range(0, 200, size)]
+        assert 0 < sum(groups) < len(groups) == rows[metric].n and rows[metric].chance == 0.25**size
+        assert rows[metric].value == pytest.approx(sum(groups) / len(groups))
+    assert rows["accuracy/under"].value == pytest.approx(sum(right[3::4]) / 50)
+
+
+def test_the_mean_of_valse_is_over_its_pieces(tmp_path: Path) -> None:
+    folder = replicas.valse(tmp_path, PIECES, [3] * 6)
+    entries = json.loads((folder / "data" / "relations.json").read_text())
+    (folder / "data" / "relations.json").write_text(json.dumps({"relations_0": entries["relations_0"]}))
+    image = fakes.embeddings(61, 0).view(61, 1, -1)
+    text = torch.cat([near(image, 3.0, 1), near(image, 4.0, 2)], dim=1)
+    rows = score(open_dataset(f"valse:{tmp_path}"), CaptionChoice(), image, text)
+    pieces = [rows[f"accuracy/{piece}"].value for piece in PIECES]
+    assert rows["mean_per_category"].value == pytest.approx(sum(pieces) / 11) != pytest.approx(rows["accuracy"].value)
+
+
 def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object", "Relation"] * 60)
     data = open_dataset(f"winoground:{tmp_path}")
@@ -75,9 +116,17 @@ def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> Non
 def test_ties_and_nan_count_as_wrong(tmp_path: Path) -> None:
     replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     replicas.winoground(tmp_path, ["Object"] * 4)
-    for name, task, n in (("sugar_crepe", CaptionChoice(), 7), ("winoground", PairAccuracy(), 4)):
-        same = torch.ones(n, 2, 8) / 8**0.5
-        images = same[:, :1] if name == "sugar_crepe" else same
+    replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES[2:], 1), plus=True)
+    replicas.whatsup(tmp_path, ["cap"], *WHATSUP["a"])
+    choice = CaptionChoice()
+    for name, task, n, captions in (
+        ("sugar_crepe", choice, 7, 2),
+        ("sugar_crepe_pp", choice, 5, 3),
+        ("whatsup_a", choice, 4, 4),
+        ("winoground", PairAccuracy(), 4, 2),
+    ):
+        same = torch.ones(n, captions, 8) / 8**0.5
+        images = same if name == "winoground" else same[:, :1]
         for value in (1.0, float("nan")):
             rows = score(open_dataset(f"{name}:{tmp_path}"), task, images, value * same)
             assert {row.value for row in rows.values()} == {0.0}
