@@ -130,6 +130,25 @@ def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
     return [f"--nnodes={launch.nodes}", *address]
 
 
+def _end_with_other_machines() -> None:
+    """Let torchrun end this machine's workers once those of another machine have failed for good.
+
+    It would restart them instead, and they would wait half an hour for the others. It asks `num_nodes_waiting` ten
+    times a second; the launcher of the other machine has closed the rendezvous.
+    """
+    from torch.distributed.elastic.rendezvous import RendezvousClosedError
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+    number = DynamicRendezvousHandler.num_nodes_waiting
+
+    def number_unless_closed(handler: DynamicRendezvousHandler) -> int:
+        if handler.is_closed():
+            raise RendezvousClosedError
+        return number(handler)
+
+    DynamicRendezvousHandler.num_nodes_waiting = number_unless_closed  # type: ignore[method-assign]
+
+
 def main() -> int:
     """Run torchrun in this process. It prints its report only if a worker failed for an unknown reason."""
     end_with_parent(int(os.environ[PARENT]))
@@ -139,13 +158,17 @@ def main() -> int:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousError
 
+    _end_with_other_machines()
     try:
         run.main(sys.argv[1:])
     except ChildFailedError as error:
         if not final_codes(Path(os.environ[WORKERS])):
             print(error, file=sys.stderr)
+        return 1
+    except RendezvousClosedError:
+        print("clipx: the processes of another machine failed; the output of that machine says why", file=sys.stderr)
         return 1
     except RendezvousError as error:
         reason = one_line(error.__cause__ or error)

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -24,7 +26,8 @@ from tests.helpers.folder import settings, write_shards
 from tests.helpers.ports import free_ports
 
 # A worker without torch: records its start, then ends as its second argument says. `wait`: exit code 75 at SIGUSR1 or
-# SIGHUP; `ignore`: SIGTERM does not end it, like a worker that is saving; `save`: rank 0 saves for 33 s after SIGTERM.
+# SIGHUP; `ignore`: SIGTERM does not end it, like a worker that is saving; `save`: rank 0 saves for 33 s after SIGTERM;
+# `refused`: rank 1 has a user error, for which rank 0 waits.
 WORKER = """
 import os, pathlib, signal, sys, time
 
@@ -58,6 +61,10 @@ def work(arguments):
             os.kill(os.getpid(), signal.SIGKILL)
         if not killed.exists() or len(list(folder.iterdir())) < 3:
             time.sleep(60)
+    if how == "refused":
+        if os.environ["RANK"] == "1":
+            return 2
+        time.sleep(90)
     if how.isdigit():
         # wait for both workers: after the first exit torchrun ends the other
         group = f"*.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
@@ -117,14 +124,31 @@ def test_only_a_fault_is_restarted_and_gets_the_torchruns_report(
 @pytest.mark.guards_data
 @pytest.mark.long
 def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path) -> None:
-    """Two launchers on this machine, connected at a port."""
-    (port,) = free_ports(1)
-    code = "import sys; from cli.launcher.torchrun import run_workers; from clipx.config.schema import LaunchConfig; "
-    code += f"l = LaunchConfig(nodes=2, rendezvous='localhost:{port}', max_restarts=1); "
-    code += "run_workers(1, 'tiny_worker', [sys.argv[1], 'killed'], 'runs/two/s0', l)"
-    nodes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "starts")]) for _ in range(2)]
+    nodes = two_machines("killed", tmp_path)
     assert [node.wait(timeout=120) for node in nodes] == [0, 0]
     assert [name[:4] for name in starts(tmp_path)] == ["0.2.", "0.2.", "1.2.", "1.2."]
+
+
+@pytest.mark.long
+def test_a_user_error_on_one_machine_ends_the_workers_of_the_other(worker: str, tmp_path: Path) -> None:
+    nodes = two_machines("refused", tmp_path)
+    assert sorted(node.wait(timeout=120) for node in nodes) == [1, 2]
+
+
+def two_machines(how: str, folder: Path) -> list["subprocess.Popen[bytes]"]:
+    """Start two launchers on this machine, each with one worker. The first one opens the port that connects them."""
+    (port,) = free_ports(1)
+    code = "import sys; from cli.exit_codes import exit_code_of; from cli.launcher.torchrun import run_workers; "
+    code += "from clipx.config.schema import LaunchConfig; "
+    code += f"l = LaunchConfig(nodes=2, rendezvous='localhost:{port}', max_restarts=1); "
+    code += f"sys.exit(exit_code_of(lambda: run_workers(1, 'tiny_worker', [sys.argv[1], {how!r}], 'runs/two/s0', l)))"
+    command = [sys.executable, "-c", code, str(folder / "starts")]
+    first = subprocess.Popen(command)
+    while first.poll() is None:
+        with suppress(ConnectionRefusedError), socket.create_connection(("localhost", port)):
+            break
+        time.sleep(0.1)
+    return [first, subprocess.Popen(command)]
 
 
 def begin(call: str, folder: Path, workers: int = 2) -> "subprocess.Popen[str]":
