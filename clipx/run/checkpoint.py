@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,16 @@ def remove_leftovers(run: Path, step: int) -> None:
     The later ones are corrupt, else the run would have resumed from them.
     """
     later = [path for path in checkpoints(run) if step_of(path) > step]
-    for path in (*later, *_folders(run, UNFINISHED)):
-        shutil.rmtree(path)
+    remove([*later, *_folders(run, UNFINISHED)])
+
+
+def remove(folders: Iterable[Path]) -> None:
+    """Delete folders as far as possible; the next clean-up deletes the rest.
+
+    On NFS, a folder cannot be removed while a process of this machine reads a file in it, such as `clipx eval`.
+    """
+    for path in folders:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def folder(run: Path, step: int) -> Path:

@@ -39,6 +39,7 @@ from clipx.run.checkpoint import (
     load_weights,
     read_manifest,
     read_metrics,
+    remove,
     remove_leftovers,
     run_of,
     step_of,
@@ -318,9 +319,7 @@ class CheckpointManager:
             temporary.symlink_to(folder(self.run, best).name)
             temporary.replace(link)
         retained = self.policy.retained(found)
-        for path in checkpoints(self.run):
-            if step_of(path) not in retained:
-                shutil.rmtree(path)
+        remove(path for path in checkpoints(self.run) if step_of(path) not in retained)
 
     def _metrics(self) -> dict[int, dict[str, float]]:
         return {step_of(path): read_metrics(path) for path in checkpoints(self.run)}

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
-from typing import cast
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -207,6 +207,27 @@ def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path:
     assert [path.name for path in checkpoints(tmp_path)] == ["step_00000005", "step_00000010"]
     others = {"step_00000400.bak", "step_old", ".step_mine", "step_notes.txt", "step_00000900"}
     assert {path.name for path in folder.iterdir()} == {"step_00000005", "step_00000010"} | others
+
+
+def test_a_checkpoint_that_cannot_be_removed_yet_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, manager, rmdir = state(), CheckpointManager(settings(tmp_path), tmp_path), os.rmdir
+
+    def refuse(path: Any, **options: Any) -> None:
+        """Fail as on NFS, where a file that is read leaves a hidden one in its folder."""
+        if os.fspath(path).endswith("step_00000005"):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        rmdir(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refuse)
+        for saved.step in (5, 10, 15, 20):
+            manager.save(saved, {}, finished=False, background=True)
+        manager.wait()
+        assert [step_of(path) for path in checkpoints(tmp_path)] == [5, 15, 20]
+        assert resume(state(1), tmp_path) == [f"resumed from {tmp_path}/checkpoints/step_00000020"]
+    saved.step = 25
+    manager.save(saved, {}, finished=True)
+    assert [step_of(path) for path in checkpoints(tmp_path)] == [20, 25]
 
 
 def test_resume_hashes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
