@@ -287,6 +287,7 @@ def _check_and_log(
 def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, geometry: dict[str, float]) -> None:
     num_bad = _log_bad_samples(session)
     row = {**log_row(session.components, numbers, progress), **session.meter.read(), "bad": num_bad}
+    row["data_wait"] = distributed.max_over_ranks(row["data_wait"])[0]  # the other ranks wait for the slowest loader
     if row["data_wait"] > MOST_WAITING and not session.noted_waiting and progress.step:
         session.noted_waiting = True
         session.log.info(_about_waiting(row["data_wait"], session.config.data))

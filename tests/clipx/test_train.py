@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from clipx import train
+from clipx import distributed, train
 from clipx.config.schema import DataConfig, RunConfig
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
@@ -27,6 +27,7 @@ from clipx.run.log import RunLog
 from clipx.run.saving import Snapshot
 from clipx.train import Outcome, fit
 from clipx.training.stop_signals import StopMonitor
+from clipx.training.timing import ThroughputMeter
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import log, prepared, trained, weights
@@ -296,6 +297,21 @@ def test_a_run_that_waits_for_its_data_says_once_what_to_change(
     trained(config)
     lines = [line for line in capsys.readouterr().err.splitlines() if "waits for its data" in line]
     assert len(lines) == 1 and "data.decode=fast" in lines[0]
+
+
+def fit_with_slow_loaders_of_rank_1(config: RunConfig) -> None:
+    read = ThroughputMeter.read
+    with pytest.MonkeyPatch.context() as patch:
+        slow = {"data_wait": 0.75 * distributed.rank()}
+        patch.setattr(ThroughputMeter, "read", lambda meter: read(meter) | slow)
+        train.fit(config, RunFolder.of(config).path)
+
+
+def test_the_log_shows_the_process_that_waits_longest_for_its_data(tmp_path: Path, gloo: Gloo) -> None:
+    config = prepared(tmp_path, samples=32, epochs=1)
+    run = RunFolder.create(config).path
+    gloo.run(2, fit_with_slow_loaders_of_rank_1, config)
+    assert {row["data_wait"] for row in log(run) if "loss" in row} == {0.75}
 
 
 def test_advice_against_waiting_names_only_settings_that_the_run_accepts() -> None:

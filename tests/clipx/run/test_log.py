@@ -35,7 +35,7 @@ def write_rows(config: RunConfig, run: Path, step: int, rows: list[int]) -> None
 
 def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path: Path, init: MagicMock) -> None:
     config = settings(tmp_path)
-    config.log.wandb = "offline"
+    config.log.wandb, config.recipe, config.arm = "offline", "demo", "clip"
     write_rows(config, tmp_path / "a", 0, [1, 2, 3])
     write_rows(config, tmp_path / "a", 1, [2, 3])
     write_rows(config, tmp_path / "b", 0, [])
@@ -47,6 +47,7 @@ def test_the_wandb_id_is_kept_on_resume_and_differs_between_directories(tmp_path
     assert first == again == (tmp_path / "a" / WANDB_ID).read_text()
     assert other != first
     assert {(s["resume"], s["mode"], s["name"]) for s in given} == {("allow", "offline", "test-s0")}
+    assert given[0]["group"] == "test" and given[0]["tags"] == ["demo", "clip"]
 
 
 def test_repeated_steps_are_not_dropped_by_wandb(tmp_path: Path, init: MagicMock) -> None:
