@@ -17,6 +17,7 @@ import random
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.util import Finalize
@@ -47,7 +48,6 @@ from clipx.types import Tokens
 from clipx.utils.device import check_room
 from clipx.utils.files import cache_home, content_hash, lock, new_folder
 
-LOCK = "pixel cache"  # held while files are written or removed
 KEPT = 4  # number of data sets whose images (and captions) a process keeps for its next runs
 Array = NDArray[Any]
 
@@ -129,6 +129,14 @@ def pixels_home() -> Path:
     return cache_home() / "pixels" / platform.node()
 
 
+def _turn() -> AbstractContextManager[None]:
+    """Return the lock of this machine, to hold while files are written or removed.
+
+    With a single lock in a cache folder that machines share, they would decode one after the other.
+    """
+    return lock(str(pixels_home()))
+
+
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
     """Return the images of a source; decode them unless a process of this machine has them open already.
 
@@ -150,12 +158,12 @@ def _release() -> None:
     """Close all files, and remove those that no other process uses."""
     while _opened:
         _opened.popitem()[1][1].close()
-    with lock(LOCK):
+    with _turn():
         _remove_unused(pixels_home())
 
 
 def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelCache, Any]:
-    with lock(LOCK):  # one process decodes, the others wait
+    with _turn():  # one process decodes, the others wait
         _remove_unused(folder.parent)
         if not folder.is_dir():
             _write(folder, source, transform)
@@ -176,7 +184,7 @@ def _offsets(sizes: Array) -> Array:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the caches in `folder` that no process uses; the caller holds LOCK."""
+    """Remove the caches in `folder` that no process uses; the caller has its `_turn`."""
     for path in folder.glob("*"):
         try:
             # r+b, because NFS refuses an exclusive lock on a file opened for reading

@@ -1,6 +1,7 @@
 """data.cache=memory: same batches and weights as without it; processes share one copy and remove it at the end."""
 
 import multiprocessing
+import platform
 import tarfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.types import Batch
+from clipx.utils import files
 from tests.helpers import loading
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
 from tests.helpers.runs import trained, weights
@@ -188,14 +190,31 @@ def test_processes_share_the_pixels_and_the_last_one_removes_them(
     other = context.Process(target=_use, args=(config, opened, leave))
     other.start()
     assert opened.wait(60)
-    files = list(cache.pixels_home().iterdir())
+    there = list(cache.pixels_home().iterdir())
     monkeypatch.setattr(cache, "_write", None)  # decoding again would fail
     cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
     cache._release()
-    assert list(cache.pixels_home().iterdir()) == files
+    assert list(cache.pixels_home().iterdir()) == there
     leave.set()
     other.join(60)
     assert list(cache.pixels_home().iterdir()) == []
+
+
+def test_machines_that_share_the_cache_folder_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "train", samples=4)
+    config = DataConfig(name="t", source="shards", root=str(tmp_path), crop_scale=[1.0, 1.0])
+    held = MagicMock(wraps=files.lock)
+    monkeypatch.setattr(cache, "lock", held)
+    locks = []
+    for machine in ("node0", "node1"):
+        monkeypatch.setattr(platform, "node", lambda name=machine: name)
+        cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
+        cache._release()
+        locks.append({call.args for call in held.call_args_list})
+        held.reset_mock()
+    assert all(locks) and locks[0].isdisjoint(locks[1])
 
 
 def test_pixels_of_a_killed_process_are_removed_by_the_next_one(tmp_path: Path) -> None:
