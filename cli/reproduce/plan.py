@@ -117,8 +117,6 @@ def make_plan(arguments: list[str]) -> Plan:
     looks = {name: _looks(options.looks, folder, name) for name in names}
     if options.until:
         _check_until(options, looks)
-    if options.first_seed and (options.seeds or 0) > len(REPLICATION):
-        raise UserError(f"seeds={options.seeds}: a replication has {len(REPLICATION)} seeds, 100 to 107")
     overrides = []
     for name in names:
         of_all = [*data_roots.get(name, []), *settings]
@@ -290,12 +288,20 @@ def _looks(given: list[int], runs: Path, name: str) -> Looks:
 
 
 def _seeds(name: str, options: Options, looks: Looks) -> int:
-    """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's."""
+    """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's.
+
+    Raises UserError if there are too few seeds for their purpose.
+    """
     if options.until:
         return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
-    if options.first_seed:
-        return options.seeds or len(REPLICATION)
-    return options.seeds or max(recipe(name).seeds, min(looks) if claims_of(name) else 1)
+    if first := options.first_seed:
+        seeds, most, purpose = options.seeds or len(REPLICATION), len(REPLICATION), "a replication has"
+    else:
+        seeds = options.seeds or max(recipe(name).seeds, min(looks) if claims_of(name) else 1)
+        most, purpose = REPLICATION.start, "verdicts have at most"
+    if seeds > most:
+        raise UserError(f"seeds={seeds}: {purpose} {most} seeds, {first} to {first + most - 1}")
+    return seeds
 
 
 def _runs_of_recipe(name: str, chosen: list[str], seeds: range, of_all: list[str], point: list[str]) -> list[list[str]]:

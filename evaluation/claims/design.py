@@ -60,9 +60,11 @@ def look_after(looks: Iterable[int], look: int) -> int:
 
 
 def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `looks`. Raises UserError unless they increase and the first is at least LOOKS[0]."""
-    if not looks or looks[0] < LOOKS[0] or any(b <= a for a, b in pairwise(looks)):
-        raise UserError(f"looks={list(looks)} must be increasing numbers of seeds, the first at least {LOOKS[0]}")
+    """Return `looks`. Raises UserError unless they increase from LOOKS[0] or more to REPLICATION.start or less."""
+    most = REPLICATION.start
+    if not looks or looks[0] < LOOKS[0] or looks[-1] > most or any(b <= a for a, b in pairwise(looks)):
+        allowed = f"the first at least {LOOKS[0]}, the last at most {most}"
+        raise UserError(f"looks={list(looks)} must be increasing numbers of seeds, {allowed}")
     return looks
 
 

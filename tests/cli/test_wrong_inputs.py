@@ -227,6 +227,8 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     f"reproduce {GAP} until=decided looks=[5,3]": "looks=[5, 3] must be increasing numbers of seeds, the first at",
     f"reproduce {GAP} first_seed=5": "first_seed=5 is out of range; allowed: 0 (verdicts), 100 (replication); 1000: cl",
     f"reproduce {GAP} first_seed=100 seeds=9": "seeds=9: a replication has 8 seeds, 100 to 107",
+    f"reproduce {GAP} seeds=101": "seeds=101: verdicts have at most 100 seeds, 0 to 99",
+    f"reproduce {GAP} looks=[8,101]": "looks=[8, 101] must be increasing numbers of seeds, the first at least 3",
     f"reproduce {GAP} first_seed=100 until=decided": "first_seed=100 does not work with until=decided: use seeds=N",
     f"reproduce {GAP} max_seeds=5": "max_seeds=5 needs until=decided",
     f"reproduce {GAP} hours=5": "hours=5 needs until=decided",

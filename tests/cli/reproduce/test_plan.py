@@ -37,6 +37,11 @@ def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
     assert plan.options.jobs == 2 and plan.out == Path("runs/gap_mini-report")
 
 
+def test_a_replication_has_seeds_of_its_own() -> None:
+    plan = make_plan(["recipe=gap_mini", "arms=base", "first_seed=100"])
+    assert plan.overrides == [["recipe=gap_mini", "arm=base", f"seed={seed}"] for seed in range(100, 108)]
+
+
 def test_several_recipes_share_one_report() -> None:
     plan = make_plan(["recipe=gap_mini,gap_init_mini", "seeds=1", "runs=für mich"])  # needs no quotes
     assert ["recipe=gap_init_mini", "seed=0", "runs=für mich"] in plan.overrides

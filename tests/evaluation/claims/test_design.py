@@ -72,11 +72,11 @@ def test_bounds_arms_and_measures_are_part_of_the_design() -> None:
     assert text.endswith("above 0.005") and "pool" not in text  # pool= has its default
 
 
-@pytest.mark.parametrize("looks", [(), (2, 5), (5, 5), (8, 5)])
-def test_looks_must_increase_from_three(looks: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("looks", [(), (2, 5), (5, 5), (8, 5), (3, 101)])
+def test_looks_must_increase_from_three_to_the_seeds_of_replications(looks: tuple[int, ...]) -> None:
     with pytest.raises(UserError, match="increasing numbers of seeds"):
         check_looks(looks)
-    assert check_looks((3, 8)) == (3, 8)
+    assert check_looks((3, 100)) == (3, 100)
 
 
 def test_error_rates_rise_with_the_share_of_the_seeds_as_in_o_brien_and_fleming() -> None:
