@@ -11,7 +11,7 @@ from clipx.run.folder import default_name, identity_keys
 from evaluation.runs.description import all_settings, last, objective, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
-from evaluation.statistics import t_interval
+from evaluation.statistics import are_equal, t_interval
 from evaluation.types import Result
 
 MIN_SEEDS = 3  # for Student's t; with two seeds the interval is 12.7 times as wide as their range
@@ -37,7 +37,7 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # the row of the first seed, but with the mean value and the interval of all seeds
+    row: Result  # the row of the first seed, but with the mean value and the interval over the seeds, or the own one
     own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int
@@ -59,7 +59,7 @@ class MetricSummary:
     @property
     def source(self) -> str:
         """Return the method that gave the interval; the binomial one if all examples are right, or all are wrong."""
-        if self.seeds < MIN_SEEDS:
+        if (self.row.low, self.row.high) == (self.own_low, self.own_high):
             method = "exact binomial" if self.row.value in (0.0, 1.0) else "bootstrap"
             return method if self.seeds == 1 else f"{method}, mean of {self.seeds} seeds"
         return f"t, {self.seeds} seeds"
@@ -180,7 +180,8 @@ def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
 
 def _summarise(group: RunGroup, rows: list[Result]) -> MetricSummary:
     own_low, own_high = fmean(row.low for row in rows), fmean(row.high for row in rows)
-    value, low, high = fmean(row.value for row in rows), own_low, own_high
-    if len(rows) >= MIN_SEEDS:
-        value, low, high = t_interval([row.value for row in rows])
+    values = [row.value for row in rows]
+    value, low, high = fmean(values), own_low, own_high
+    if len(rows) >= MIN_SEEDS and not are_equal(values):  # equal seeds do not show how far another one may differ
+        value, low, high = t_interval(values)
     return MetricSummary(group, replace(rows[0], value=value, low=low, high=high), own_low, own_high, len(rows))

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from statistics import fmean
 from typing import Any
 
 from clipx.errors import printable_line
@@ -22,7 +23,7 @@ from evaluation.report.figures import (
 from evaluation.runs.description import MISSING, number
 from evaluation.runs.groups import MetricSummary, RunGroup
 from evaluation.runs.reader import Run
-from evaluation.statistics import t_interval
+from evaluation.statistics import are_equal, t_interval
 
 MAX_CONFUSED_PAIRS = 10  # rows of a table of confused classes
 MAX_CLASSES = 20  # of a confusion matrix; with more classes, a table of the most confused ones follows
@@ -156,10 +157,11 @@ def bar_chart(name: str, caption: str, members: Members, chance: float | None) -
 
 
 def _interval(scores: list[Artifact]) -> tuple[float, float, float]:
-    """Return mean, low and high: Student's t over the seeds, or the bootstrap interval of a single seed."""
-    if len(scores) > 1:
-        return t_interval([float(score["value"]) for score in scores])
-    return float(scores[0]["value"]), float(scores[0]["low"]), float(scores[0]["high"])
+    """Return mean, low and high: Student's t over the seeds; of one seed or equal ones the mean bootstrap interval."""
+    values, lows, highs = ([float(score[key]) for score in scores] for key in ("value", "low", "high"))
+    if len(scores) > 1 and not are_equal(values):
+        return t_interval(values)
+    return fmean(values), fmean(lows), fmean(highs)
 
 
 def _probe_curves(groups: list[RunGroup]) -> list[Figure]:

@@ -16,8 +16,9 @@ from evaluation.report.blocks import Data
 from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, heat_map, line_plot, slug
 from evaluation.report.sections.claims import forest_plot
 from evaluation.report.sections.forgetting import PlanePoint, plane
-from evaluation.report.sections.tasks import confusion_matrix
+from evaluation.report.sections.tasks import bar_chart, confusion_matrix
 from evaluation.report.sections.training import paths
+from evaluation.runs.groups import RunGroup
 from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
@@ -118,6 +119,15 @@ def test_cells_are_shares_of_the_true_class_and_many_classes_have_no_labels() ->
     assert sorted(label for label in labels if label.isdigit()) == ["25", "75"]
     names = [f"name{i}" for i in range(MAX_LABELS + 1)]
     assert not set(names) & set(texts(confusion_matrix("c", "", names, Counter({(0, 0): 1}))))
+
+
+def test_seeds_with_equal_accuracies_have_the_interval_over_the_items() -> None:
+    """Three seeds with 3 of 10 pairs right each do not show how far another seed may differ."""
+    equal = {"value": 0.3, "low": 0.1, "high": 0.6}
+    seeds = [{"categories": {"equal": equal, "other": equal | {"value": 0.1 * k}}} for k in (2, 3, 4)]
+    (_, _, *same), (_, _, *other) = bar_chart("bars", "", [(RunGroup("a", []), seeds)], None).data.rows
+    assert same == pytest.approx([30, 10, 60])
+    assert other == pytest.approx([30, 30 - 24.84, 30 + 24.84], abs=0.01)  # Student's t
 
 
 def test_only_decided_cells_are_coloured() -> None:

@@ -69,6 +69,8 @@ def test_a_cell_has_our_number_the_papers_and_the_interval_of_the_difference() -
     assert row[1].text == "64.00"
     assert row[1].note == f"paper 63.85, +0.15 [{0.15 - half:.2f}, {0.15 + half:.2f}]"
     assert (row[2].text, row[2].note) == ("–", "paper 31.17")
+    equal = [run("clip_reg_cc3m", "clip", seed, {("zeroshot", "wds_cifar10", "top1"): 0.64}) for seed in range(3)]
+    assert cells(paper_tables(evidence(equal)), "Zero-shot top-1")["clip"][1].note == "paper 63.85, +0.15"
     assert row[-1].text == "clipx reproduce recipe=clip_reg_cc3m arms=clip"
 
 

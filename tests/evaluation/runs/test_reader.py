@@ -174,8 +174,8 @@ def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: 
         results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
         write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert metric.row.low == metric.row.high == pytest.approx(0.275)
-    assert metric.standing == "not different"
+    assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx((0.275, 0.15, 0.4))
+    assert metric.standing == "not different" and metric.source == "bootstrap, mean of 3 seeds"
 
 
 def test_t_interval_agrees_with_the_formula() -> None:
