@@ -36,6 +36,7 @@ from clipx.utils.terminal import stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
 from evaluation.datasets.kinds import AnyDataset, Captioned
 from evaluation.datasets.opening import check_layout, open_dataset
+from evaluation.statistics import are_equal
 from evaluation.types import csv_text
 
 FIRST_SEED = 1000
@@ -120,11 +121,14 @@ class Grid:
 
 
 def clearly_better(own: list[float], shared: list[float]) -> bool:
-    """Return True if the mean gain over the seeds is above its standard error, and no seed of `own` diverged."""
+    """Return True if the mean gain over the seeds is above its standard error, and no seed of `own` diverged.
+
+    Equal gains, as counts of few images can have, show no standard error: they are not clear.
+    """
     if not all(map(math.isfinite, own)):
         return False
     gains = [a - b for a, b in zip(own, shared, strict=True) if math.isfinite(a - b)]
-    return len(gains) <= 1 or fmean(gains) > stdev(gains) / math.sqrt(len(gains))
+    return len(gains) <= 1 or (not are_equal(gains) and fmean(gains) > stdev(gains) / math.sqrt(len(gains)))
 
 
 def rounded(value: float) -> float:

@@ -96,6 +96,7 @@ def test_an_arm_keeps_the_shared_value_unless_its_own_is_better_than_the_noise()
         ([11.0, 10.9, 11.3], ["optimizer.lr=4", "temperature.tau=2"]),
         ([10.1, 9.9, 10.6], ["optimizer.lr=2", "temperature.tau=1"]),  # better by .1, with a standard error of .17
         ([math.nan, 20.0, 20.0], ["optimizer.lr=2", "temperature.tau=1"]),
+        ([10.1, 10.2, 10.3], ["optimizer.lr=2", "temperature.tau=1"]),  # by an image in each seed: no standard error
     ],
 )
 def test_tau_may_be_clearly_better_at_an_arms_own_best_rate(at_own_rate: list[float], chosen: list[str]) -> None:
