@@ -92,10 +92,12 @@ def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[F
 
 
 def _agreement(found: Finding, again: Estimate) -> str:
-    """Return in words whether a replication lies on the same side of s as a decided part."""
+    """Return in words whether a replication lies on the same side of s as a decided part; if equivalent, within s."""
     if found.verdict not in DECIDED or found.least is None:
         return "the part is undecided"
-    return "agrees" if (again.effect > found.least) == (found.verdict == "holds") else "does not agree"
+    same = (again.effect > found.least) == (found.verdict == "holds")
+    outside = found.verdict == "equivalent" and again.effect < -found.least
+    return "agrees" if same and not outside else "does not agree"
 
 
 def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> list[Finding]:

@@ -374,17 +374,28 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     assert any("other settings" in text for text in found.left_out)
 
 
-@pytest.mark.parametrize(("again", "agreement"), [(0.05, "agrees"), (-0.02, "does not agree")])
-def test_a_replication_stands_beside_the_verdict_and_does_not_change_it(again: float, agreement: str) -> None:
-    effects = {seed: GOOD + JITTER[seed] for seed in range(8)}
+@pytest.mark.parametrize(
+    ("effect", "expected", "again", "agreement"),
+    [
+        (GOOD, "holds", 0.05, "agrees"),
+        (GOOD, "holds", -0.02, "does not agree"),
+        (0.0, "equivalent", 0.005, "agrees"),
+        (0.0, "equivalent", -0.05, "does not agree"),
+        (-GOOD, "does not hold", -0.02, "agrees"),
+    ],
+)
+def test_a_replication_stands_beside_the_verdict_and_does_not_change_it(
+    effect: float, expected: Verdict, again: float, agreement: str
+) -> None:
+    effects = {seed: effect + JITTER[seed] for seed in range(8)}
     effects |= {100 + seed: again + JITTER[seed] for seed in range(8)}
     runs = []
-    for seed, effect in effects.items():
-        for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + effect)):
+    for seed, gain in effects.items():
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + gain)):
             scores = {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
             runs.append(run("clip_reg_mini", arm, seed, scores))
     tested = replace(claim("1.7"), comparisons=(more("clip_reg", "clip", RECALL_1, 0.01),), recipes=("clip_reg_mini",))
     outcome = assess(tested, "clip_reg_mini", evidence(runs))
-    assert outcome.verdict == "holds" and outcome.findings[0].effect == pytest.approx(GOOD, abs=1e-3)
+    assert outcome.verdict == expected and outcome.findings[0].effect == pytest.approx(effect, abs=1e-3)
     (text,) = outcome.replication
     assert text.startswith(f"{again + np.mean(JITTER):.4f} [") and text.endswith(f"8 seeds: {agreement}")
