@@ -148,7 +148,7 @@ def _is_control(name: str, plan: Plan) -> bool:
     return any(
         all(key in given and attrgetter(key)(config) == value for key, value in control.settings)
         for claim in claims_of(name)
-        for control in claim.controls
+        for control in claim.controls_of(name)
     )
 
 

@@ -107,7 +107,7 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> li
 def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[ControlCheck, ...]:
     """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
     checks, usual = [], evidence.runs.get(recipe, {})
-    for control in claim.controls:
+    for control in claim.controls_of(recipe):
         arms: dict[str, Seeds] = {}
         for run in evidence.others.get(recipe, ()):
             if control.fits(run, next(iter(usual.get(run.config.arm, {}).values()), None)):

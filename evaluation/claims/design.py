@@ -123,7 +123,7 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
             part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {_text(part.measures)} above {part.least:g}"
             for part in claim.parts(recipe)
         }
-        | {f"control, {control.condition}": control.text for control in claim.controls}
+        | {f"control, {control.condition}": control.text for control in claim.controls_of(recipe)}
         for claim in claims
         if recipe in claim.recipes
     }

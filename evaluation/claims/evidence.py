@@ -15,7 +15,7 @@ from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
 from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
-from evaluation.claims.table import CLAIMS
+from evaluation.claims.table import CLAIMS, claims_of
 from evaluation.claims.types import Finding, Measure
 from evaluation.runs.description import data_settings, unfinished
 from evaluation.runs.reader import STATED, Run
@@ -72,7 +72,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
     for recipe, by_overrides in experiments.items():
         # Runs with overrides do not follow the recipe. They count only if no run of the recipe has different overrides.
         chosen = "" if "" in by_overrides or len(by_overrides) > 1 else next(iter(by_overrides))
-        controls = [control for claim in CLAIMS if recipe in claim.recipes for control in claim.controls]
+        controls = [control for claim in claims_of(recipe) for control in claim.controls_of(recipe)]
         usual = {run.config.arm: run for run in by_overrides.get(chosen, ())}
         for overrides, same in by_overrides.items():
             if overrides == chosen:

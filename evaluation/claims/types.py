@@ -65,8 +65,9 @@ class Control:
     other arms stay as they are.
     """
 
-    condition: str  # "the learning rate"
+    condition: str  # "the learning rate"; a recipe has one control of a claim for each condition
     settings: tuple[tuple[str, float | str], ...]  # key, value
+    only_recipe: str = ""  # the only recipe whose runs it checks; "" for all recipes of the claim
 
     @property
     def text(self) -> str:
@@ -104,6 +105,10 @@ class Claim:
     def parts(self, recipe: str) -> list[Comparison]:
         """Return the comparisons that apply to a recipe."""
         return [comparison for comparison in self.comparisons if comparison.only_recipe in ("", recipe)]
+
+    def controls_of(self, recipe: str) -> list[Control]:
+        """Return the controls that apply to a recipe."""
+        return [control for control in self.controls if control.only_recipe in ("", recipe)]
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,15 @@ def test_a_ladder_stores_no_design_because_claims_are_about_the_recipes_scale(ow
     assert len(designs_of(make_plan(["recipe=gap_mini"]))) == 1
 
 
+def test_a_design_has_the_looks_and_failures_of_its_recipe_and_the_controls_of_its_claims(own_recipes: Path) -> None:
+    text = (Path(__file__).parents[3] / "recipes" / "gap_mini.yaml").read_text()
+    (own_recipes / "gap_mini.yaml").write_text(text + "looks: [8, 20]\nfailed_loss: 3.5\n")
+    (design,) = designs_of(make_plan(["recipe=gap_mini"]))
+    assert (design.looks, design.failed_loss) == ((8, 20), 3.5)
+    assert len(design.errors) == 2 and sum(design.errors) == pytest.approx(0.025)
+    assert design.claims["4.4"]["control, the learning rate"] == "optimizer.lr=0.016"
+
+
 def test_the_runs_of_a_control_have_no_design_so_that_a_report_reads_them_beside_the_others() -> None:
     base = ["recipe=gap_mini", "arms=base,flt_4e-2", "runs=other"]
     found = [len(designs_of(make_plan([*base, *more]))) for more in ([], ["optimizer.lr=1.6e-2"], ["optimizer.lr=1"])]

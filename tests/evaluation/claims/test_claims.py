@@ -31,6 +31,14 @@ def test_every_claim_is_listed_once_and_can_be_tested() -> None:
         assert one.statement and one.published
 
 
+def test_a_claim_has_one_control_for_each_condition_of_a_recipe() -> None:
+    """The design stores a control under its condition."""
+    for one in CLAIMS:
+        for recipe in one.recipes:
+            conditions = [control.condition for control in one.controls_of(recipe)]
+            assert len(conditions) == len(set(conditions)), f"{one.id} {recipe}"
+
+
 def test_without_runs_every_claim_is_not_run_and_names_the_command() -> None:
     for one in CLAIMS:
         for recipe in one.recipes:
