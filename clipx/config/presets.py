@@ -106,7 +106,7 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
 CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # captions of these images, the pairs with data.captions=each
 
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
-TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho")  # terms that need model.teacher
+TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho", "feature_distill")  # terms that need model.teacher
 OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {"clip": {}},
     # paper 1, appendix C.5: lambda = 0.1, CyCLIP's weights are 0.25
@@ -120,6 +120,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
     # open_clip's DistillClipLoss; RankCLIP; AlignCLIP, whose code sums both directions of clip (alpha 1, beta 0.5)
     "clip_distill": {"clip": {}, "distill": {}},
+    "clip_feature_distill": {"clip": {}, "feature_distill": {}},  # our weight
     "clip_rank": {"clip": {}, "rank": {"ramp": True}},
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
     # Grassucci et al. 2026: clip, the pairs' mean squared distance (2 + 2 positive) and their centroids' uniformity

@@ -13,7 +13,7 @@ from clipx.objectives.pairwise import CyclicCrossmodalTerm, CyclicInmodalTerm, N
 from clipx.objectives.rank import RankTerm
 from clipx.objectives.siglip import SiglipTerm
 from clipx.objectives.sogclr import SogclrTerm
-from clipx.objectives.teacher import AlignClipTerm, ClipRefineTerm, DistillTerm
+from clipx.objectives.teacher import AlignClipTerm, ClipRefineTerm, DistillTerm, FeatureDistillTerm
 
 TERMS: dict[str, type[Term]] = {
     "clip": ClipTerm,
@@ -39,6 +39,7 @@ TERMS: dict[str, type[Term]] = {
     "glofnd": GlofndTerm,
     "centroid_uniformity": CentroidUniformityTerm,
     "counterfactual": CounterfactualTerm,
+    "feature_distill": FeatureDistillTerm,
 }
 
 

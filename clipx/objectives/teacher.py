@@ -48,6 +48,33 @@ class DistillTerm(Term):
         return sum_over_rows(loss, inputs, embeddings.part) / (2 * len(embeddings.image)), {}
 
 
+class FeatureDistillTerm(Term):
+    """Mean squared distance to a frozen teacher's embeddings, summed over both towers.
+
+        L = 1/B sum_i ( |x_i - x'_i|^2 + |y_i - y'_i|^2 ),   x', y' = the embeddings of the frozen teacher
+
+    With the start weights as the teacher, fine-tuning preserves their embeddings. The idea is that of LDIFS, "l2
+    distance in feature space" (Mukhoti et al. 2023, arXiv 2308.13320), of which we read the abstract only. `distill`
+    preserves the similarities only, so that both towers may turn together.
+    """
+
+    learns_temperature = False
+    needs = ("teacher",)
+
+    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+        teacher, part = embeddings.teacher, embeddings.part
+        assert teacher is not None
+        total = embeddings.image.new_zeros(())
+        for own, given in ((embeddings.image, teacher.image), (embeddings.text, teacher.text)):
+            if own.shape != given.shape:
+                raise UserError(
+                    f"objective.feature_distill: the teacher's embeddings have the width {given.shape[1]}, and the "
+                    f"run's {own.shape[1]}; allowed: a model.teacher of equal width"
+                )
+            total = total + part.sum((own[part.rows] - given[part.rows]).square().sum())
+        return total / len(embeddings.image), {}
+
+
 class ClipRefineTerm(Term):
     """CLIP-Refine: random feature alignment and hybrid contrastive distillation (Yamaguchi et al., CVPR 2025).
 

@@ -63,6 +63,7 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "glofnd": {"glofnd": {"start_epoch": 0}},
     "centroid_uniformity": {"centroid_uniformity": {}},
     "counterfactual": {"counterfactual": {}},
+    "feature_distill": {"feature_distill": {}},
 }
 SHARED = ("clip", "siglip", "nuclr")  # terms that are compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)

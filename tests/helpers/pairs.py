@@ -47,10 +47,10 @@ def negatives_of(text: Tensor) -> Tensor:
     return text.detach().roll(1, dims=1)
 
 
-def teacher_of(image: Tensor, text: Tensor) -> TeacherEmbeddings:
-    """Return a teacher's embeddings [B, 5] in float64: a fixed random projection of each vector."""
+def teacher_of(image: Tensor, text: Tensor, width: int = 5) -> TeacherEmbeddings:
+    """Return a teacher's embeddings [B, width] in float64: a fixed random projection of each vector."""
     generator = torch.Generator().manual_seed(7)
-    matrix = torch.randn(image.shape[1], 5, generator=generator, dtype=torch.float64)
+    matrix = torch.randn(image.shape[1], width, generator=generator, dtype=torch.float64)
     of_image, of_text = (F.normalize(side.detach().double() @ matrix, dim=1) for side in (image, text))
     return TeacherEmbeddings(of_image, of_text, torch.tensor(4.0, dtype=torch.float64))
 

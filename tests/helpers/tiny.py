@@ -110,9 +110,9 @@ def components(config: RunConfig, tower: str = "plain", device: str = "cpu") -> 
 
 
 def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
-    """Return a teacher whose towers are random projections to 5 dimensions."""
-    generator = torch.Generator().manual_seed(3)
-    pixels, words = (torch.randn(size, 5, generator=generator).to(device) for size in (3 * SIDE**2, WORDS))
+    """Return a teacher whose towers are random projections to 5 dimensions, or to E where the term needs that."""
+    generator, width = torch.Generator().manual_seed(3), E if "feature_distill" in config.objective else 5
+    pixels, words = (torch.randn(size, width, generator=generator).to(device) for size in (3 * SIDE**2, WORDS))
     return Teacher(
         lambda image: F.normalize(image.flatten(1) @ pixels, dim=1),
         lambda text: F.normalize(words[text].mean(1), dim=1),

@@ -23,7 +23,7 @@ from tests.helpers.runs import trained
 
 RECIPES = ("finetune_mini", "finetune_flickr30k", "finetune_mscoco")
 OTHERS = ["clip", "clip_reg", "siglip", "sogclr", "nuclr", "tau_01", "tau_07"]
-OTHERS += ["frozen_image", "frozen_text", "layer_decay", "mixing", "distill"]
+OTHERS += ["frozen_image", "frozen_text", "layer_decay", "mixing", "distill", "feature_distill"]
 ONLY_IN_BLOCKS = ["last_block", "lora"]  # the towers of the miniature have no blocks of linear layers
 
 

@@ -33,7 +33,7 @@ TERMS: dict[str, Terms] = {
 }
 # terms that read labels or groups
 WITH_LABELS = ["keyword", "keyword same_label", "multi_positive", "siglip group"]
-WITHOUT_PRODUCTS = {"positive", "negative", "counterfactual"}
+WITHOUT_PRODUCTS = {"positive", "negative", "counterfactual", "feature_distill"}
 FEW = [name for name in TERMS if "cyclic" in name or name == "sum"]  # with products of another shape if B < E
 E = 6
 
@@ -70,7 +70,7 @@ def two_steps(terms: Terms, sizes: list[int], labels: list[int]) -> tuple[Result
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
         ids = torch.arange(B).roll(step)
         images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
-        teacher = teacher_of(*random_pairs(B, E, seed=step))
+        teacher = teacher_of(*random_pairs(B, E, seed=step), E if "feature_distill" in terms else 5)
         label, part = torch.tensor(labels), distributed.part(sizes)
         negatives = distributed.gather(negatives_of(text.detach()).requires_grad_(), sizes)
         batch = Embeddings(images, texts, scale, ids, label, bias, part, label, teacher, negatives)
@@ -130,7 +130,7 @@ def flops_and_largest_tensor(B: int, width: int) -> dict[str, tuple[int, int]]:
         image, text = (side.requires_grad_() for side in random_pairs(B, width))
         scale, bias = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (9.0, -3.0))
         ids = torch.arange(B)
-        others = teacher_of(image, text), negatives_of(text).requires_grad_()
+        others = teacher_of(image, text, width if name == "feature_distill" else 5), negatives_of(text).requires_grad_()
         batch = Embeddings(image, text, scale, ids, ids % 3 + 1, bias, part, ids // 2, *others)
         rows = SampleTable(objective.columns, B, dtype=torch.float64).read(torch.arange(B))
         with pytest.MonkeyPatch.context() as patch, flop_counter() as counter, Largest() as largest:  # type: ignore[no-untyped-call]

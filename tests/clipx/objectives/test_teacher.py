@@ -13,14 +13,16 @@ from clipx.errors import UserError
 from clipx.objectives.teacher import STREAM
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
-from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
+from tests.helpers.pairs import START, Terms, embed, random_pairs, teacher_of, value_and_gradients
 
 Matrix = list[list[float]]
 SCALE, STEP = 6.0, 3
 
 
-def batch(B: int) -> Embeddings:
-    return embed(*random_pairs(B, 4), SCALE)
+def batch(B: int, width: int = 5) -> Embeddings:
+    """Return pairs of width 4 with a teacher's embeddings of another width."""
+    pairs = random_pairs(B, 4)
+    return replace(embed(*pairs, SCALE), teacher=teacher_of(*pairs, width))
 
 
 def products(a: torch.Tensor, b: torch.Tensor) -> Matrix:
@@ -70,7 +72,17 @@ def align_clip(e: Embeddings, images: bool = True, texts: bool = True) -> float:
     return total
 
 
+def feature_distill(e: Embeddings) -> float:
+    assert e.teacher is not None
+    total = 0.0
+    for own, given in ((e.image, e.teacher.image), (e.text, e.teacher.text)):
+        for x, y in zip(own.tolist(), given.tolist(), strict=True):
+            total += sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(own)
+    return total
+
+
 CASES: dict[str, tuple[Terms, Callable[[Embeddings], float]]] = {
+    "feature_distill": ({"feature_distill": {}}, feature_distill),
     "clip_refine": ({"clip_refine": {}}, clip_refine),
     "clip_refine alpha": ({"clip_refine": {"alpha": 1.0, "T": 0.5}}, lambda e: clip_refine(e, 1.0, 0.5)),
     "align_clip": ({"align_clip": {}}, align_clip),
@@ -87,7 +99,8 @@ def value(terms: Terms, e: Embeddings) -> torch.Tensor:
 @pytest.mark.parametrize("name", CASES)
 def test_loss_matches_the_double_loop(name: str, B: int) -> None:
     terms, by_loops = CASES[name]
-    assert abs(value(terms, batch(B)).item() - by_loops(batch(B))) < 1e-9
+    e = batch(B, 4 if "feature_distill" in terms else 5)
+    assert abs(value(terms, e).item() - by_loops(e)) < 1e-9
 
 
 def test_distill_has_value_and_gradients_of_open_clip() -> None:
@@ -120,7 +133,21 @@ def test_the_length_of_the_teachers_texts_does_not_change_align_clip() -> None:
     torch.testing.assert_close(value({"align_clip": {}}, longer), value({"align_clip": {}}, e))
 
 
-@pytest.mark.parametrize("term", ["distill", "clip_refine", "align_clip", "drrho"])
+def test_the_gradient_of_feature_distill_is_twice_the_difference_to_the_teacher() -> None:
+    e = batch(5, 4)
+    assert e.teacher is not None
+    _, gradients = value_and_gradients({"feature_distill": {}}, e)
+    for name, own, given in (("image", e.image, e.teacher.image), ("text", e.text, e.teacher.text)):
+        torch.testing.assert_close(gradients[name], 2 * (own - given) / 5, rtol=1e-12, atol=1e-14)
+    assert gradients["scale"] == 0
+
+
+def test_a_teacher_of_another_width_has_no_features_to_preserve() -> None:
+    with pytest.raises(UserError, match="have the width 5, and the run's 4"):
+        value({"feature_distill": {}}, batch(5))
+
+
+@pytest.mark.parametrize("term", ["distill", "clip_refine", "align_clip", "drrho", "feature_distill"])
 def test_a_missing_teacher_is_reported(term: str) -> None:
     without = Embeddings(*random_pairs(4, 3), torch.tensor(10.0), torch.arange(4))
     with pytest.raises(UserError, match=f"objective.{term} needs a frozen teacher: set model.teacher=RUN"):
