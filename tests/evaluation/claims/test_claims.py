@@ -193,6 +193,12 @@ def test_counting_sets_and_other_sets_are_separated() -> None:
     assert others.verdict == "holds" and only(others).effect == pytest.approx(1.08 / 1.1, abs=0.005)
 
 
+def test_paper_3_counts_retrieval_and_zero_shot_alike_however_many_sets_each_has() -> None:
+    arms = {"clip": {**zeroshot(0.5), **recall(0.2)}, "sogclr": {**zeroshot(0.53), **recall(0.3)}}  # three sets and one
+    runs = seeds("nuclr_mini", arms)
+    assert only(outcome("3.1", "nuclr_mini", runs)).effect == pytest.approx((0.1 + 0.03) / 2, abs=0.005)
+
+
 @pytest.mark.parametrize("worse", [{**zeroshot(0.02), **recall(0.01)}, {**zeroshot(0.025), **recall(0.0)}])
 def test_losses_on_other_sets_are_judged_relative_to_the_baseline(worse: Values) -> None:
     runs = seeds("counting_mini", {"clip": {**zeroshot(0.025), **recall(0.01)}, "own_log1p_1000": worse}, noise=1e-5)
