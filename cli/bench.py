@@ -111,8 +111,8 @@ def bench(arguments: list[str]) -> None:
     name, benchmark = _choose(names, options)
     arms = (benchmark.reference, *benchmark.arms)
     configs = {arm: compose_run([f"recipe={benchmark.recipe}", f"arm={arm}", *settings]) for arm in arms}
-    chosen = [f"arms={','.join(options.arms)}"] * bool(options.arms)
-    chosen += [f"reference={options.reference}"] * bool(options.reference)
+    given = {"arms": ",".join(options.arms), "reference": options.reference}
+    chosen = [f"{key}={value}" for key, value in given.items() if value]
     out = Path(options.out or f"runs/bench/{_folder_name(name, [*chosen, *settings])}")
     out.mkdir(parents=True, exist_ok=True)  # before the benchmark, which may take ten minutes
     steps, conditions = _ready(configs, settings)

@@ -32,7 +32,7 @@ from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError, one_line
 from clipx.utils.files import new_file, write_text
-from clipx.utils.registry import lookup
+from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import ProgressBar
 
 PRINTED = 20  # number of problems printed; verify.txt lists all
@@ -382,7 +382,7 @@ def prepare(arguments: list[str]) -> None:
     from evaluation.datasets.labelled import prepare_imagenet
 
     (name,), options = parse_arguments(arguments, PullOptions, "data prepare", "imagenet")
-    lookup({"imagenet": None}, name, "clipx data prepare")
+    one_of(name, ["imagenet"], "clipx data prepare")
     found = prepare_imagenet(Path(options.sets).expanduser())
     print(", ".join(f"{part}: {count:,} images" for part, count in found.items()))
     print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")

@@ -200,7 +200,7 @@ def _towers(model: ModelConfig) -> str:
     """Return the towers with their start weights and what is trained, each if it is not the usual."""
     described = []
     for tower in (model.image, model.text):
-        weights = tower.pretrained or "random weights" * bool(tower.trained_part)
+        weights = tower.pretrained or ("random weights" if tower.trained_part else "")
         details = ", ".join(filter(None, ("" if model.init else weights, tower.trained_part)))
         described.append(f"{tower.name} ({details})" if details else tower.name)
     return " and ".join(dict.fromkeys(described)) + (f" from {model.init}" if model.init else "")
@@ -230,8 +230,9 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     if distributed.rank() == 0:
         sources = _weights_sources(session, run)
         data = {"data": session.components.state.data_fingerprint, "samples": session.samples}
-        for note in _changed_samples(RunFolder(run).environment.get("samples", {}), session.samples) if step else ():
-            session.log.info(note)
+        if step:
+            for note in _changed_samples(RunFolder(run).environment.get("samples", {}), session.samples):
+                session.log.info(note)
         record_environment(run, device, step, sources | data)
     if step == 0:
         geometry = session.probe(0, session.sampler.progress(0), session.meter.paused)
@@ -311,7 +312,8 @@ def _about_waiting(share: float, data: DataConfig) -> str:
     cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
     more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
     decodes = data.decode == "exact" and data.cache == "none" and not data.features
-    more += ["data.cache=memory"] * decodes + ["data.decode=fast"] * (decodes and data.augment == "workers")
+    more += ["data.cache=memory"] if decodes else []
+    more += ["data.decode=fast"] if decodes and data.augment == "workers" else []
     hint = f"; it may help to set {' or '.join(more)}" if more else ""
     return f'training waits for its data {share:.0%} of the time{hint}; see "What a run costs" in docs/scaling.md'
 

@@ -136,8 +136,9 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
     whole = clip.build_model(settings, pretrained=False)
     for side, tower in trained.frozen_towers.items():
         module: Any = getattr(whole, side)
-        body, stored = module.body if isinstance(module, Projected) else module, tower.body
-        body.load_state_dict((stored.body if isinstance(stored, Before) else stored).state_dict())
+        body = module.body if isinstance(module, Projected) else module
+        stored = tower.body.body if isinstance(tower.body, Before) else tower.body
+        body.load_state_dict(stored.state_dict())
     weights = whole.state_dict() | trained.state_dict()
     whole.load_state_dict(weights)
     _check_whole(trained.eval(), whole.eval())

@@ -178,8 +178,8 @@ def print_needs(
         console.print(table)
     if decided := [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]:
         print(f"decided: {', '.join(decided)}")
-    for outcome in found:
-        for finding, reason in stuck_parts(outcome) if outcome.verdict == "undecided" else ():
+    for outcome in [one for one in found if one.verdict == "undecided"]:
+        for finding, reason in stuck_parts(outcome):
             print(f"{reason} ({outcome.claim.id} {outcome.recipe}: {finding.label})")
     seeds = dict(first or {})
     for need in rows:

@@ -101,7 +101,9 @@ def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOpt
 def _check_sets(names: Sequence[str], evaluated: set[str]) -> None:
     """Raise UserError if a name of on= is none of the evaluated data sets."""
     known = {*map(canonical_name, evaluated), *map(dataset_key, evaluated)}
-    for name in names if known else ():
+    if not known:
+        return
+    for name in names:
         if canonical_name(name) == CANONICAL_HELD_OUT and CANONICAL_HELD_OUT not in known:
             raise UserError("on=held_out needs results on held-out pairs: clipx eval RUN... datasets=[held_out]")
         if dataset_key(name) not in known:

@@ -27,7 +27,6 @@ from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.errors import REQUEUE, Fault, RunDiverged, UserError, most_severe, one_line
-from clipx.run import checkpoint
 from clipx.run.folder import RESULTS, TIMING, RunFolder
 from clipx.run.log_writers import check_wandb
 from clipx.utils.files import write_text
@@ -123,8 +122,9 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         print(ending)
     if failures := tried.failures | benchmarks:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
-        counts = [f"{len(tried.failures)} of {len(tried.finished) + len(tried.failures)} runs"] * bool(tried.failures)
-        counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] * bool(benchmarks)
+        tried_runs = len(tried.finished) + len(tried.failures)
+        counts = [f"{len(tried.failures)} of {tried_runs} runs"] if tried.failures else []
+        counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] if benchmarks else []
         raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
 
 
@@ -319,13 +319,13 @@ def run_one(overrides: list[str]) -> str:
     from cli.train import train
 
     config = compose_run(overrides)
-    run = RunFolder.of(config).path
-    if RunFolder(run).is_evaluated and not checkpoint.checkpoints(run):
-        RunFolder(run).refuse_changes(config)
+    run = RunFolder.of(config)
+    if run.is_evaluated and not run.checkpoints:
+        run.refuse_changes(config)
         return "is evaluated; it has no checkpoints any more"
-    run.mkdir(parents=True, exist_ok=True)
-    append_output_to(run / "output.log")
-    start, before = time.monotonic(), checkpoint.checkpoints(run)[-1:]
+    run.path.mkdir(parents=True, exist_ok=True)
+    append_output_to(run.path / "output.log")
+    start, before = time.monotonic(), run.checkpoints[-1:]
     # results do not depend on these
     like_training = {
         "processes": config.train.processes, "workers": config.data.workers, "device": config.train.device
@@ -337,7 +337,7 @@ def run_one(overrides: list[str]) -> str:
         for settings in evaluations_of(config):
             given = set(map(key_of, settings))
             same = [f"{key}={value}" for key, value in like_training.items() if key not in given]
-            evaluate(replace(compose_eval([*same, *settings]), checkpoint=str(run)))  # a path may need quotes
+            evaluate(replace(compose_eval([*same, *settings]), checkpoint=str(run.path)))  # a path may need quotes
     except Exception as error:
         traceback.print_exc()
         if isinstance(error, UserError | Fault):
@@ -345,9 +345,9 @@ def run_one(overrides: list[str]) -> str:
         raise Fault(one_line(error)) from None  # not every exception can be pickled and sent to the parent
     end = time.monotonic()
     # the file marks the run as evaluated
-    if checkpoint.checkpoints(run)[-1:] != before or not RunFolder(run).is_evaluated:
-        write_text(run / TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
-    if (ended := RunFolder(run).divergence()) is not None:
+    if run.checkpoints[-1:] != before or not run.is_evaluated:
+        write_text(run.path / TIMING, json.dumps({"evaluation_seconds": round(end - trained, 1)}) + "\n")
+    if (ended := run.divergence()) is not None:
         return f"diverged at step {ended.step}, after {trained - start:.0f} s"
     return f"trained {trained - start:.0f} s, evaluated {end - trained:.0f} s"
 

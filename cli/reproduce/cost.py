@@ -175,10 +175,9 @@ def _total(costs: list[tuple[RunConfig, Cost]]) -> str:
 
 def state_of(config: RunConfig) -> str:
     """Return `new`, `at step_X`, `trained`, or `finished` (trained, and all its evaluations done)."""
-    run = RunFolder.of(config).path
-    saved = checkpoints.checkpoints(run)
-    evaluated = RunFolder(run).is_evaluated
-    if RunFolder(run).divergence() is None:
+    run = RunFolder.of(config)
+    saved, evaluated = run.checkpoints, run.is_evaluated
+    if run.divergence() is None:
         if not saved:
             return "finished" if evaluated else "new"
         if checkpoints.step_of(saved[-1]) != _last_step(config, saved[-1]):

@@ -241,14 +241,14 @@ def _check(options: Options, settings: list[str]) -> None:
     for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
         if (value := getattr(options, key)) is not None and not getattr(options, needed):
             text = f"{value:g}" if isinstance(value, float) else value
-            runs_take = "; runs take train.device=" * (key == "device")
+            runs_take = "; runs take train.device=" if key == "device" else ""
             raise UserError(f"{key}={text} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
     if options.scale and options.until:
         axes = ",".join(options.scale)
         raise UserError(f"scale={axes} contradicts until=decided, which is about claims at the recipe's own scale")
-    for name in options.recipe if options.scale else ():
+    for name in options.recipe:
         known = recipe(name).scale
-        if not known:
+        if options.scale and not known:
             example = "add one to the recipe, for example scale: {samples: [20000, 80000, 320000, 1280000]}"
             raise UserError(f"scale={','.join(options.scale)}: recipe={name} has no ladder; {example}")
         for axis in options.scale:

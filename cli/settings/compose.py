@@ -92,9 +92,9 @@ def run_command(
             _check_jobs(_parse(overrides), lambda job: _typed(job, from_arm), check)
         else:
             _refuse_several(_parse(overrides))
-        if not is_sweep and shows_config(options):
-            print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm))), end="")
-            return
+            if shows_config(options):
+                print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm))), end="")
+                return
 
     failures, system_errors = list[tuple[str, UserError | Fault]](), list[OSError]()
     parent, command = os.getpid(), sys.argv
@@ -468,11 +468,12 @@ def _check_jobs(
         other = swept_of.setdefault((config.name, config.seed), swept)
         if other != swept:
             problems.append(f"{other} and {swept} would share the folder {config.name}/s{config.seed}: leave name= out")
-    for swept, config in configs.items() if not problems else ():
-        try:
-            check(config)
-        except UserError as error:
-            problems.append(f"{swept}: {error}")
+    if not problems:
+        for swept, config in configs.items():
+            try:
+                check(config)
+            except UserError as error:
+                problems.append(f"{swept}: {error}")
     if problems:
         raise UserError("; ".join(problems))
 

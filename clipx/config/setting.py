@@ -280,14 +280,15 @@ def suggest_key(schema: type, key: str) -> str:
     prefix = ""
     for part in key.split("."):
         if not is_dataclass(node):
-            return "" if getattr(node, "__origin__", None) is dict else f"{prefix.rstrip('.')} has no parts"
+            return "" if get_origin(node) is dict else f"{prefix.rstrip('.')} has no parts"
         types = get_type_hints(node)
         if part not in types:
             known = settings_of(schema)
-            if ends := [name for name in known if name.endswith(f".{key}")]:
+            ends = [name for name in known if name.endswith(f".{key}")]
+            if not ends and prefix + part == key:  # train.lr: the name of another group's setting
+                ends = [name for name in known if name.endswith(f".{part}")]
+            if ends:
                 return f"did you mean {' or '.join(map(repr, ends))}?"
-            if prefix + part == key and (ends := [name for name in known if name.endswith(f".{part}")]):
-                return f"did you mean {' or '.join(map(repr, ends))}?"  # train.lr: the name of another part's setting
             if "." in key and (near := did_you_mean(key, known)):
                 return near.strip()
             return suggest(prefix + part, [prefix + name for name in types])

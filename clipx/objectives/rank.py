@@ -57,7 +57,8 @@ class RankTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
             total = scale.new_zeros(())
-            pairs = (((x, y), (y, x)),) * self.crossmodal + (((x, x), (y, y)),) * self.inmodal
+            pairs = [((x, y), (y, x))] if self.crossmodal else []
+            pairs += [((x, x), (y, y))] if self.inmodal else []
             for sides in pairs:
                 one, other = (scale * dot_products(a[tile], b) for a, b in sides)
                 total = total + _ListMle.apply(one, other.detach()) + _ListMle.apply(other, one.detach())

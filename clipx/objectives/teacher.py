@@ -167,8 +167,9 @@ class AlignClipTerm(Term):
         def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
             weights = scale * (1 - dot_products(t[tile], t))
             own = positive_logits(x[tile], y[tile], scale)
-            total = -(self.images + self.texts) * own.sum()
-            for z in (x,) * self.images + (y,) * self.texts:
+            sides = [z for z, used in ((x, self.images), (y, self.texts)) if used]
+            total = -len(sides) * own.sum()
+            for z in sides:
                 logits = weights * dot_products(z[tile], z)
                 total = total + logits.diagonal_scatter(own, offset=tile.start).logsumexp(dim=1).sum()
             return total

@@ -95,7 +95,7 @@ class RunFolder:
         if (run.path / LOG).exists() or (run.path / "checkpoints").exists():  # else no step was done yet
             run.refuse_changes(config)
         write_text(run.path / CONFIG, OmegaConf.to_yaml(OmegaConf.structured(config)))
-        return cls.of(config)
+        return cls.of(config)  # not `run`, which keeps the config of before
 
     @property
     def has_config(self) -> bool:
@@ -384,7 +384,9 @@ def identity_keys() -> list[str]:
 
 def rows_of(log: Path) -> Iterator[Row]:
     """Yield the rows of a log.jsonl in the order of writing; skip a line that a kill left incomplete."""
-    for line in log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else ():
+    if not log.exists():
+        return
+    for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             row = load_json(line)
         except ValueError:

@@ -267,7 +267,9 @@ class CachedSamples(Dataset[HostBatch]):
         ids = np.array([sample_id for _, sample_id in keys], np.int64)
         images = self.images.numbers(ids)
         captions, draws = self._draw(keys, ids, images)
-        if not self.images.batched or self._has_errors(images, captions):
+        all_good = self.images.errors.keys().isdisjoint(images.tolist())
+        all_good = all_good and self.captions.errors.keys().isdisjoint(captions.tolist())
+        if not (self.images.batched and all_good):
             return collate([self.sample(epoch, sample_id) for epoch, sample_id in keys])
         rows, cached = torch.from_numpy(captions), self.captions
         negative = None if cached.negative is None else cached.negative[rows]
@@ -308,10 +310,6 @@ class CachedSamples(Dataset[HostBatch]):
         first, end = map(int, self.captions.starts[sample_id : sample_id + 2])
         return first + generator.randrange(end - first) if self.source.draws_caption else first
 
-    def _has_errors(self, images: Array, captions: Array) -> bool:
-        bad = self.images.errors.keys() & images.tolist() if self.images.errors else ()
-        return bool(bad or (self.captions.errors and self.captions.errors.keys() & captions.tolist()))
-
 
 def open_captions(
     config: DataConfig,
@@ -334,9 +332,9 @@ def open_captions(
             _captions.popitem(last=False)
         if isinstance(source, EmbeddingPairs):
             _captions[key] = _given_captions(source, config, tower)
-            return _captions[key]
-        encode = tokenizer if tower is None else partial(text_features, tower, tokenizer, device=device)
-        _captions[key] = _encode(source, Keywords(config.keywords, config.keyword_digits), encode, negatives)
+        else:
+            encode = tokenizer if tower is None else partial(text_features, tower, tokenizer, device=device)
+            _captions[key] = _encode(source, Keywords(config.keywords, config.keyword_digits), encode, negatives)
     _captions.move_to_end(key)
     return _captions[key]
 

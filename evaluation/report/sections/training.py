@@ -94,8 +94,10 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
     ]
     logged = [set(names) for names in first_scores if names]
     scores = sorted(set.intersection(*logged)) if logged else []
+    if not scores:
+        return []
     drawn = []
-    for measure in PATHS if scores else ():
+    for measure in PATHS:
         points = {}
         for label in dict.fromkeys(label for label, _ in runs):
             seeds = [_path(run, measure, scores) for name, run in runs if name == label]
