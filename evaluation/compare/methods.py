@@ -288,7 +288,7 @@ def compare(
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     """Drop runs without settings or all training steps, merge groups with equal settings, keep one run per seed."""
     unknown, failed, early, repeated = list[str](), list[str](), list[str](), list[str]()
-    merged: dict[str, dict[int, tuple[str, Run]]] = {}  # settings -> seed -> folder and run
+    merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
     for group in groups:
         for run in group.runs:
@@ -303,19 +303,18 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                 key = repr((settings_of_method(run), training_conditions(run)))
                 labels.setdefault(key, group.label)
                 by_seed = merged.setdefault(key, {})
-                kept, dropped = by_seed.get(run.seed, (name, run)), (name, run)
-                if run.results and not kept[1].results:
-                    kept, dropped = dropped, kept
-                by_seed[run.seed] = kept
-                if dropped[1] is not kept[1]:
-                    repeated.append(f"{dropped[0]} ({kept[0]})")
+                other = by_seed.setdefault(run.seed, run)
+                if other is not run:
+                    kept, dropped = (run, other) if run.results and not other.results else (other, run)
+                    by_seed[run.seed] = kept
+                    repeated.append(f"{dropped.path} ({kept.path})")
     left_out = {
         "no config.yaml": unknown,
         "still starting, or failed before the first step": failed,
         "not trained to the last step": early,
         "same settings and seed as another run": repeated,
     }
-    usable = [RunGroup(labels[key], [by_seed[s][1] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
+    usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
     return usable, [LeftOut(reason, names) for reason, names in left_out.items() if names]
 
 
@@ -354,8 +353,8 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     methods = []
     for at, group in enumerate(groups):
         values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}
-        if tasks and at in scored:
-            seeds = set.intersection(*(set(values[task]) for task in tasks))
+        seeds = set.intersection(*(set(values[task]) for task in tasks)) if tasks and at in scored else set()
+        if seeds:  # else its tasks were scored on different seeds
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         sets: dict[str, BySeed] = {}
         for run in group.runs:

@@ -144,6 +144,15 @@ def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     assert compared.ranked[0].label == "high"
 
 
+def test_tasks_scored_on_different_seeds_have_no_mean(tmp_path: Path) -> None:
+    runs = runs_of("a", 0.5) + runs_of("b", 0.6)
+    for one in runs[2::3]:  # the last seed of each
+        one.results[:] = [replace(row, task="linear_probe") for row in one.results if row.task == "zeroshot"]
+    compared = compare_all(runs)
+    assert compared.ranked == [] and len(compared.unranked) == 2
+    assert "mean" not in write_comparison([compared], [], [], tmp_path).csv.read_text()
+
+
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
