@@ -32,7 +32,7 @@ UNKNOWN = 60.0  # seconds between two lines, if the log does not tell them yet
 class Options:
     """The options of `clipx watch`."""
 
-    every: float = setting(2.0, "seconds between two looks at the logs", POSITIVE, unit="seconds")
+    every: float = setting(2.0, "seconds until the logs are read again", POSITIVE, unit="seconds")
 
 
 def watch(arguments: list[str]) -> None:
@@ -44,27 +44,27 @@ def watch(arguments: list[str]) -> None:
     paths = [Path(folder) for folder in folders or ["runs"]]
     if missing := [path for path in paths if not path.is_dir()]:
         raise UserError(f"{missing[0]} is no folder; clipx watch RUN_OR_DIR...")
-    looks = _Looks(paths)
-    console, (table, running) = stdout_console(), looks.look()
+    logs = _Logs(paths)
+    console, (table, running) = stdout_console(), logs.table()
     if not console.is_terminal:
         console.print(table)
         return
     with Live(table, console=console, auto_refresh=False) as live:
         while running:
             time.sleep(options.every)
-            table, running = looks.look()
+            table, running = logs.table()
             live.update(table, refresh=True)
     print("all runs have ended", file=sys.stderr)
 
 
-class _Looks:
-    """Reads a log again only if it has changed."""
+class _Logs:
+    """The logs of all runs. A log is read again only if it has changed."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.read: dict[Path, tuple[float, list[dict[str, Any]]]] = {}  # run -> time and rows of its log
 
-    def look(self) -> tuple[Table, bool]:
+    def table(self) -> tuple[Table, bool]:
         """Return the table, and True while a run is training. Raises UserError if there is no run."""
         runs = [run for run in runs_below(self.paths) if (run / LOG).is_file()]
         if not runs:

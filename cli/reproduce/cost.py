@@ -135,7 +135,8 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
                 numbers += f", here {duration(cost.steps * seconds)}"
         found = Counter(states[RunFolder.of(config).path] for config in seeds)
         progress = ", ".join(f"{count} {state}" for state, count in found.items())
-        span = "..".join(dict.fromkeys(f"s{config.seed}" for config in (seeds[0], seeds[-1])))  # seeds are consecutive
+        first, last = seeds[0].seed, seeds[-1].seed  # seeds are consecutive
+        span = f"s{first}..s{last}" if first < last else f"s{first}"
         print(f"{name!s:{width}} {span:>8} {seeds[0].train.batch_size:>6} pairs/step {numbers}  {progress}")
     left = [(config, cost) for config, cost in costs if states[RunFolder.of(config).path] not in TRAINED]
     print(f"{len(configs)} run{'s' * (len(configs) > 1)}, {jobs} at a time; the report goes to {out}")

@@ -268,13 +268,10 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
 def ranking(comparison: MethodComparison) -> Table:
     """Return the table of methods, best first: score, difference to the reference, other scores, geometry."""
     reference, by = comparison.reference, comparison.by
-    others = [
-        name
-        for name in (*SCORES, *GEOMETRY)
-        if name != by and any(method.values.get(name) for method in comparison.ranked)
-    ]
-    others_than_reference = [method for method in comparison.ranked if method is not reference]
-    over_items = {method.label: comparison.over_items(method, reference) for method in others_than_reference}
+    measured = {name for method in comparison.ranked for name in method.values}
+    measures = [name for name in (*SCORES, *GEOMETRY) if name in measured and name != by]
+    others = [method for method in comparison.ranked if method is not reference]
+    over_items = {method.label: comparison.over_items(method, reference) for method in others}
     with_items, text = any(over_items.values()), comparison.text()
     rows = [
         [
@@ -283,7 +280,7 @@ def ranking(comparison: MethodComparison) -> Table:
             *_score(comparison.mean(method, method.values[by]), text),
             difference_cell(None if method is reference else comparison.difference(method, reference), text),
             *([_over_items(over_items.get(method.label), text)] if with_items else []),
-            *(_score(comparison.mean(method, method.values.get(n, {})), comparison.text(n))[0] for n in others),
+            *(_score(comparison.mean(method, method.values.get(n, {})), comparison.text(n))[0] for n in measures),
             seeds(comparison, method),
         ]
         for place, method in enumerate(comparison.ranked, 1)
@@ -292,7 +289,7 @@ def ranking(comparison: MethodComparison) -> Table:
     difference = f"Difference to {reference.label if len(reference.label) <= MAX_IN_HEADER else short}"
     columns = ["Rank", "Method", with_unit(comparison), "95% interval", difference]
     columns += ["Over seeds and test items"] if with_items else []
-    return Table([*columns, *(with_unit(comparison, name) for name in others), "Seeds"], rows)
+    return Table([*columns, *(with_unit(comparison, name) for name in measures), "Seeds"], rows)
 
 
 def seeds(comparison: MethodComparison, method: Method) -> Cell:

@@ -101,10 +101,8 @@ def test_a_recipe_of_an_existing_name_is_refused(here: Path) -> None:
 
 
 def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
-    (here / "colorsys.py").write_text("raise RuntimeError\n")
-    with pytest.raises(
-        UserError, match=r"plugins=colorsys adds nothing"
-    ):  # the standard library's colorsys is imported
+    (here / "colorsys.py").write_text("raise RuntimeError\n")  # also a module of the standard library
+    with pytest.raises(UserError, match=r"plugins=colorsys adds nothing"):
         load_plugins(["colorsys"])
 
 
