@@ -146,7 +146,7 @@ def _end_with_other_machines() -> None:
             raise RendezvousClosedError
         return number(handler)
 
-    DynamicRendezvousHandler.num_nodes_waiting = number_unless_closed  # type: ignore[method-assign]
+    DynamicRendezvousHandler.num_nodes_waiting = number_unless_closed  # type: ignore[assignment, method-assign]
 
 
 def main() -> int:
