@@ -3,6 +3,7 @@
 import itertools
 import math
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -224,6 +225,14 @@ def test_xi_is_updated_per_step_or_per_epoch_depending_on_the_variant(variant: s
     other = objectives.build({"nuclr": parameters}, 6)
     other.load_state(objective.state())
     assert other.state() == objective.state()
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_xi_takes_the_maximum_of_any_table_as_a_number_or_as_a_tensor(kind: Any) -> None:
+    objective, _ = fresh({"nuclr": {"xi0": 0.1}}, 6)
+    table = MagicMock(max={"nuclr_zeta_image": kind(0.3), "nuclr_zeta_text": kind(-0.2)}.__getitem__)
+    objective.end_step(table)
+    assert objective.state()["nuclr"] == pytest.approx({"xi_image": 0.3, "xi_text": 0.1})
 
 
 def test_inputs_are_not_modified_and_the_value_is_logged() -> None:
