@@ -235,8 +235,9 @@ class _Part:
         if isinstance(estimate, str):
             return self._undecided(look, estimate, self.note)
         found = self._judge(estimate, trained, look, blocked)
-        is_mean = self.guarded and self.comparison.kind == "mean"
-        if is_mean and found.verdict in DECIDED and are_two_groups(self._effects(look)):
+        if self.comparison.kind == "mean":
+            found = replace(found, each=tuple(self._effects(look)))
+        if self.guarded and found.verdict in DECIDED and are_two_groups([*found.each]):
             return replace(found, verdict="undecided", note=joined("the seeds fall into two groups", found.note))
         return found
 

@@ -139,6 +139,7 @@ class Finding:
     blocked: str = ""  # reason why more seeds cannot decide it, if it is undecided
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
     detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
+    each: tuple[float, ...] = ()  # effect of each seed behind a mean
 
     @property
     def effect(self) -> float | None:

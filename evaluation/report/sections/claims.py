@@ -106,7 +106,9 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
                 text = f"{finding.seeds} seeds, look {at} of {len(looks)}"
                 label = f"{_title(outcome, outcomes)} {finding.label}"
                 effects.setdefault(outcome.claim.paper, []).append((label, finding, text))
-    caption = "effects of the claims with their intervals; tick: smallest effect of interest; at the right: seeds, look"
+    caption = (
+        "effects of the claims with their intervals; dots: seeds; tick: smallest effect of interest; right: seeds, look"
+    )
     return [
         forest_plot(f"forest-{paper}", f"Paper {paper}: {caption}", of_paper)
         for paper, of_paper in sorted(effects.items())
@@ -114,7 +116,7 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
 
 
 def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
-    """Draw effects with their intervals, one per line, and a tick at the smallest effect of interest."""
+    """Draw effects with intervals, one per line, a dot for each seed and a tick at the smallest effect of interest."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     found = [finding for _, finding, _ in effects]
@@ -126,6 +128,8 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
             one, (colour, marker), curve = finding.estimate, MARKS[finding.verdict], plot.curve(finding.verdict)
             assert one is not None  # only findings with a finite interval are drawn
             axes.plot([one.low, one.high], [at, at], **curve)
+            if each := finding.each:
+                axes.plot(each, [at] * len(each), ".", markersize=3, **plot.curve(finding.verdict))
             fill = "none" if finding.verdict == "undecided" else colour
             axes.plot(one.effect, at, marker, markersize=6, markerfacecolor=fill, **curve)
             if finding.least is not None:
@@ -133,7 +137,8 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
             place: Any = {"transform": axes.get_yaxis_transform(), "va": "center_baseline"}
             axes.text(1.01, at, look, fontsize=FONT - 1, **place)
             least = "" if finding.least is None else finding.least
-            rows.append([label, finding.verdict, one.effect, one.low, one.high, least, look])
+            dots = " ".join(f"{effect:.6g}" for effect in each)
+            rows.append([label, finding.verdict, one.effect, one.low, one.high, least, look, dots])
         if max(map(abs, axes.get_xlim())) > LINEAR_TO:
             axes.set_xscale("symlog", linthresh=0.01)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -143,7 +148,7 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
         axes.set_ylim(len(effects) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
-        columns = ["effect of", "verdict", "effect", "low", "high", "smallest effect of interest", "look"]
+        columns = ["effect of", "verdict", "effect", "low", "high", "smallest effect of interest", "look", "each seed"]
         return plot.to_figure(caption, Data(columns, rows), "effect")
 
 

@@ -315,6 +315,7 @@ def test_a_claim_is_about_the_seeds_that_trained_and_the_failures_are_counted() 
     losses, effects = [1.0] * 7 + [4.0], [GOOD + jitter for jitter in JITTER[:7]] + [-0.4]
     (part,) = trained_to(losses, effects, 3.0, (8,)).findings
     assert (part.verdict, part.seeds) == ("holds", 7) and part.effect == pytest.approx(GOOD, abs=1e-3)
+    assert part.each == pytest.approx(effects[:7]), "a failed seed is none of them"
     assert "clip_reg failed in 1 of 8 seeds (95% interval 0% to 53%)" in part.note
     (without_definition,) = trained_to(losses, effects, None, (8,)).findings
     assert without_definition.verdict == "undecided"

@@ -146,13 +146,18 @@ def test_only_decided_cells_are_coloured() -> None:
 def test_a_forest_plot_shows_verdict_and_look() -> None:
     effects = [
         ("1.1 a", Finding("a", "holds", 5, Estimate(0.3, 0.2, 0.4, 0, 0), 0.1), "5 seeds, look 2 of 5"),
-        ("1.2 b", Finding("b", "undecided", 3, Estimate(0.0, -0.2, 0.2, 0, 0)), "3 seeds, look 1 of 5"),
+        (
+            "1.2 b",
+            Finding("b", "undecided", 3, Estimate(0.0, -0.2, 0.2, 0, 0), each=(-0.5, 0.1, 0.4)),
+            "3 seeds, look 1 of 5",
+        ),
     ]
     figure = forest_plot("f", "", effects)
     shown = texts(figure)
     assert {"1.1 a", "1.2 b", "5 seeds, look 2 of 5", "holds", "undecided", "-0.01", "0.1"} <= set(shown)
-    assert figure.data.rows[1] == ["1.2 b", "undecided", 0.0, -0.2, 0.2, "", "3 seeds, look 1 of 5"]
-    assert {label for label, _ in figure.curves.values()} == {"holds", "undecided"}
+    assert figure.data.rows[1] == ["1.2 b", "undecided", 0.0, -0.2, 0.2, "", "3 seeds, look 1 of 5", "-0.5 0.1 0.4"]
+    curves = [label for label, _ in figure.curves.values()]
+    assert (curves.count("holds"), curves.count("undecided")) == (2, 3), "interval and mean; and a dot for each seed"
 
 
 def test_each_path_ends_in_an_arrow() -> None:
