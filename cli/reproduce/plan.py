@@ -215,9 +215,9 @@ def _data_roots(names: list[str], roots: dict[str, str], settings: list[str]) ->
         return {}
     first = {name: [f"arm={arm}" for arm in recipe(name).arms][:1] for name in names}
     data = {name: compose_run([f"recipe={name}", *first[name], *settings]).data.name for name in names}
-    for key in roots:
+    for key, root in roots.items():
         if key not in data.values():
-            raise UserError(f"{key}={roots[key]}: no recipe here uses {key}, only {', '.join(data.values())}")
+            raise UserError(f"{key}={root}: no recipe here uses {key}, only {', '.join(data.values())}")
     return {name: [f"data.root={roots[used]}"] for name, used in data.items() if used in roots}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig, OmegaConf
 
 from clipx.config.schema import RunConfig
-from clipx.config.setting import settings_of, suggest_key, wrong_type
+from clipx.config.setting import allowed_hint, settings_of, suggest_key, wrong_type
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
@@ -72,6 +72,7 @@ def refuse_missing(composed: DictConfig, recipe: str) -> None:
 
 
 def wrong_type_in_recipe(key: str, value: Any, reason: str) -> str:
+    """Return the message about a value of a recipe that OmegaConf refused for `reason`."""
     text = "null" if value is None else str(value)
     declared = settings_of(RunConfig).get(key)
     if about_value := _about_value(key, text, reason, RunConfig):
@@ -79,8 +80,7 @@ def wrong_type_in_recipe(key: str, value: Any, reason: str) -> str:
     if declared is None or key == "objective":
         by_name = f"; for one with a name, defaults: [override /{key}: NAME]" if key in ("data", "objective") else ""
         return f"{key}={text} must be settings, KEY: VALUE{by_name}"
-    allowed = f"; allowed: {declared.allowed()}" if declared.allowed() else ""
-    return f"{key}={text} has the wrong type{allowed}"
+    return f"{key}={text} has the wrong type{allowed_hint(declared)}"
 
 
 def message_of(error: Exception, schema: type) -> str:

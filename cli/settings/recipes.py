@@ -112,17 +112,18 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     plugins = content.get("plugins", [])
     if not isinstance(plugins, list):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
-    named = {str(name): list(overrides) for name, overrides in arms.items()}
+    bases, chosen = _defaults(path, content.get("defaults", []))
     return Recipe(
-        OmegaConf.create(content),
-        *_defaults(path, content.get("defaults", [])),
-        named,
-        seeds,
-        evaluations,
-        [str(name) for name in plugins],
-        scale,
-        tuple(looks),
-        failed_loss,
+        settings=OmegaConf.create(content),
+        bases=bases,
+        objectives=chosen,
+        arms={str(name): list(overrides) for name, overrides in arms.items()},
+        seeds=seeds,
+        evaluations=evaluations,
+        plugins=[str(name) for name in plugins],
+        scale=scale,
+        looks=tuple(looks),
+        failed_loss=failed_loss,
     )
 
 

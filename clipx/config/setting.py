@@ -149,7 +149,7 @@ def parse(schema: type[S], given: Mapping[str, str], command: str) -> S:
     for key, text in given.items():
         declared = lookup(known, key, f"clipx {command}:")
         if not text:
-            raise UserError(f"{key}= has no value" + _allowed(declared))
+            raise UserError(f"{key}= has no value" + allowed_hint(declared))
         values[key] = _convert(declared, key, text, types[key])
         _check_value(declared, key, values[key], text)
     return schema(**values)
@@ -170,10 +170,11 @@ def _convert(declared: Setting, key: str, text: str, hint: Any) -> Any:
 
 def wrong_type(key: str, text: str, kind: type, declared: Setting) -> str:
     """Return the message about a text that is no `kind`."""
-    return f"{key}={text} must be {WORDS[kind]}" + _allowed(declared)
+    return f"{key}={text} must be {WORDS[kind]}" + allowed_hint(declared)
 
 
-def _allowed(declared: Setting) -> str:
+def allowed_hint(declared: Setting) -> str:
+    """Return the end of a message, `; allowed: ...`; "" if every value is allowed."""
     return f"; allowed: {declared.allowed()}" if declared.allowed() else ""
 
 

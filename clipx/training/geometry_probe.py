@@ -86,8 +86,7 @@ class GeometryProbe:
         tower, transform = self.model.frozen_towers.get("image"), evaluation_transform(self.model.inputs)
         if tower is None:
             return lambda sample_id: transform(decode(pairs.image(sample_id)))
-        features = image_features(config.data, pairs, tower)
-        return lambda sample_id: features.sample(sample_id)
+        return image_features(config.data, pairs, tower).sample
 
     @torch.no_grad()
     def measure(self, progress: Progress) -> dict[str, float]:

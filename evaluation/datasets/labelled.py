@@ -209,9 +209,9 @@ def imagenetv2(name: str, root: Path, part: str, classes: int) -> Split:
     """
     folder = root / IMAGENETV2
     folders = class_folders(folder)
-    for name in (path.name for path in folders):
-        if not (name.isdecimal() and len(name) < 10 and int(name) < classes):
-            raise UserError(f"{folder / name}: the name must be a class index in 0..{classes - 1}")
+    for path in folders:
+        if not (path.name.isdecimal() and len(path.name) < 10 and int(path.name) < classes):
+            raise UserError(f"{path}: the name must be a class index in 0..{classes - 1}")
     _class_folders(folder, classes)
     return of_folders(folder, {int(path.name): path for path in folders}, equal=True)
 

@@ -22,7 +22,7 @@ class LabelledSTL10(tv.STL10):  # type: ignore[misc]
 READERS: dict[str, Callable[[str, str], Any]] = {
     "cifar10": lambda root, part: tv.CIFAR10(root, train=part == "train"),
     "cifar100": lambda root, part: tv.CIFAR100(root, train=part == "train"),
-    "stl10": lambda root, part: LabelledSTL10(root, part),
+    "stl10": LabelledSTL10,
     "food101": lambda root, part: tv.Food101(root, part, loader=Path),
     "dtd": lambda root, part: tv.DTD(root, part, loader=Path),
     "flowers102": lambda root, part: tv.Flowers102(root, part, loader=Path),

@@ -282,11 +282,9 @@ class CachedSamples(Dataset[HostBatch]):
         where = self.source.where(sample_id)
         image = int(self.images.numbers(np.array(sample_id)))
         caption = self._caption(sample_id, generator)
+        if reason := self.captions.errors.get(caption) or self.images.errors.get(image):
+            return DecodedSample(sample_id, error=f"{where}: {reason}")
         try:
-            if caption in self.captions.errors:
-                raise BadSample(self.captions.errors[caption])
-            if image in self.images.errors:
-                raise BadSample(self.images.errors[image])
             pixels, crops = self.images.one(image, generator)
         except BadSample as error:
             return DecodedSample(sample_id, error=f"{where}: {error}")

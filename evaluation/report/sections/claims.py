@@ -58,10 +58,8 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
 
 def claims_summary(outcomes: list[Outcome]) -> str:
     """Return one sentence with the verdicts, or "" if no claim was tested."""
-    counts = []
-    for verdict in (*DECIDED, "undecided"):
-        if ids := [_title(outcome, outcomes) for outcome in outcomes if outcome.verdict == verdict]:
-            counts.append(f"{verdict} {len(ids)} ({', '.join(ids)})")
+    by_verdict = {v: [_title(one, outcomes) for one in outcomes if one.verdict == v] for v in (*DECIDED, "undecided")}
+    counts = [f"{verdict} {len(ids)} ({', '.join(ids)})" for verdict, ids in by_verdict.items() if ids]
     return f" Claims by verdict: {'; '.join(counts)}." if counts else ""
 
 
