@@ -133,9 +133,9 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
                 f"log.geometry_every={config.log.geometry_every} needs pairs that are not trained on: "
                 "set data.held_out to their share, or log.geometry_on=train"
             )
-        return [int(i) for i in held_out[: config.log.geometry_pairs]]
+        return held_out[: config.log.geometry_pairs].tolist()
     drawn = random.Random("geometry").sample(range(len(train)), min(len(train), config.log.geometry_pairs))
-    return [int(i) for i in train[drawn]]
+    return train[drawn].tolist()
 
 
 def _margins(image: Tensor, text: Tensor) -> Tensor:
