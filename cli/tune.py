@@ -308,11 +308,8 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
             if grid.beyond(arm) is not None:
                 print(f"{arm}: the best {grid.name} lies at the edge of its grid after {ROUNDS} rounds")
         console.print(table)
-    print(
-        "the recipe's lines:",
-        *(f"  {arm or 'recipe'}: [{', '.join(lines)}]" for arm, lines in chosen.items()),
-        sep="\n",
-    )
+    lines = [f"  {arm or 'recipe'}: [{', '.join(settings)}]" for arm, settings in chosen.items()]
+    print("the recipe's lines:", *lines, sep="\n")
     seeds = max(len(row) for row in rows) - 3
     header = ["setting", "arm", "value", *(f"seed {FIRST_SEED + k}" for k in range(seeds))]
     write_text(out / "tuning.csv", csv_text([header, *rows]))
