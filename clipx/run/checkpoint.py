@@ -162,7 +162,8 @@ def progress_of(path: Path, config: RunConfig) -> Progress:
         return Progress(step=0, total_steps=0, epoch=0, total_epochs=0)
     manifest = read_manifest(path)
     pairs = pairs_of(manifest["data"]) or config.data.num_samples
-    assert pairs is not None, f"{path} does not record the number of pairs"
+    if pairs is None:
+        raise UserError(f"{path / MANIFEST}: data={manifest['data']} has no number of pairs; restore it from a copy")
     sampler = Sampler(pairs, config.train, config.seed, rank=0, world_size=1, held_out=config.data.held_out)
     return sampler.progress(max(manifest["step"] - 1, 0))
 

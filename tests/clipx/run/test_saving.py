@@ -23,6 +23,7 @@ from clipx.run.checkpoint import (
     checkpoints,
     file_sha256,
     load_weights,
+    progress_of,
     remove_leftovers,
     resolve,
     run_of,
@@ -189,6 +190,14 @@ def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Pa
     loaded = state(1)
     assert resume(loaded, tmp_path)
     assert loaded.optimizer.state_dict()["state"].keys() == training["optimizer"]["state"].keys()
+
+
+def test_a_schedule_of_tau_needs_the_number_of_pairs_in_the_manifest(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    config.temperature.kind = "cosine"
+    path = state(data="aa").save(tmp_path)
+    with pytest.raises(UserError, match=r"checkpoint.json: data=aa has no number of pairs"):
+        progress_of(path, config)
 
 
 def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path: Path) -> None:
