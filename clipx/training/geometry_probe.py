@@ -133,9 +133,9 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
                 f"log.geometry_every={config.log.geometry_every} needs pairs that are not trained on: "
                 "set data.held_out to their share, or log.geometry_on=train"
             )
-        return held_out[: config.log.geometry_pairs].tolist()
+        return [int(i) for i in held_out[: config.log.geometry_pairs]]
     drawn = random.Random("geometry").sample(range(len(train)), min(len(train), config.log.geometry_pairs))
-    return train[drawn].tolist()
+    return [int(i) for i in train[drawn]]
 
 
 def _margins(image: Tensor, text: Tensor) -> Tensor:

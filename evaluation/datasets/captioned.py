@@ -248,7 +248,7 @@ def held_out_pairs(spec: str, data: DataConfig, settings: Settings = DEFAULTS) -
         return Embedded(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, source, np.array(ids), settings)
     captions: dict[int, list[str]] = {}  # first sample of an image -> captions
     first_of: dict[int, int] = {}  # image -> its first sample
-    for i in _usable(source, ids.tolist()):
+    for i in _usable(source, [int(i) for i in ids]):
         first = first_of.setdefault(i if image_of is None else int(image_of[i]), i)
         captions.setdefault(first, []).extend(_drawable(source, i))
     if not captions:
