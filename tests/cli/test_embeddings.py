@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from embedding_reader import EmbeddingReader  # type: ignore[import-untyped]
 from safetensors.torch import load_file
 
 from clipx.data.sources.embeddings import open_embeddings
@@ -62,28 +61,6 @@ def test_a_row_is_that_of_the_whole_set(made: Path, names: tuple[str, str]) -> N
     assert len(source) == 40 and source.captions(31) == ["two thing 31"]
     for side, expected in (("image", vectors(6, 0)), ("text", vectors(4, 1).astype(np.float16).astype(np.float32))):
         assert np.array_equal(source.features[side].take(rows).numpy(), expected[rows])
-
-
-def test_rows_and_captions_are_those_of_the_reader_of_clip_retrievals_files(made: Path) -> None:
-    # embedding-reader orders parts by name, so numbers need equal lengths
-    for name in (*NAMES, "metadata"):
-        for file in sorted((made / "emb" / name).iterdir()):
-            stem, _, number = file.stem.rpartition("_")
-            file.rename(file.with_name(f"{stem}_{int(number):02d}{file.suffix}"))
-    source = open_embeddings(made / "emb", NAMES)
-    for side, name in (("image", NAMES[0]), ("text", NAMES[1])):
-        reader = EmbeddingReader(
-            str(made / "emb" / name),
-            "parquet_npy",
-            metadata_folder=str(made / "emb/metadata"),
-            meta_columns=["caption"],
-        )
-        parts = list(reader(batch_size=16, show_progress=False))
-        assert np.array_equal(
-            source.features[side].take(np.arange(len(source))).numpy(), np.vstack([p for p, _ in parts])
-        )
-        captions = [caption for _, table in parts for caption in table.caption]
-        assert captions == [source.captions(i)[0] for i in range(len(source))]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
