@@ -269,9 +269,7 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
     assert compared.over_items(b, a) == (min(0.09, difference.low), 0.3)
     interval.assert_called_once()
     seeds, sets = interval.call_args.args[:2], interval.call_args.args[-1]
-    assert [sorted(of) for of in seeds] == [[0, 1, 2]] * 2 and sets == {("x", "test"), ("y", "test")}, (
-        "only scored ones"
-    )
+    assert [sorted(of) for of in seeds] == [[0, 1, 2]] * 2 and sets == {("x", "test"), ("y", "test")}
     interval.return_value = (difference.value, difference.value)  # a bootstrap of three seeds can be too narrow
     assert compared.over_items(b, a) == difference.span
 
