@@ -66,7 +66,7 @@ class Completions(TypedDict):
     """Words that can be completed."""
 
     positional: dict[str, list[str]]  # command -> arguments without "="
-    values: dict[str, dict[str, list[str]]]  # command (`train`, `data make`) -> key -> values
+    values: dict[str, dict[str, list[str]]]  # command (`train`, `data verify`) -> key -> values
     arms: dict[str, list[str]]  # recipe -> arms
 
 

@@ -37,7 +37,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
-  clipx data make|pull|prepare NAME          download training data with img2dataset; get evaluation sets
+  clipx data pull|prepare NAME               get evaluation sets
   clipx data embed recipe=NAME out=DIR       embed all pairs of a recipe's data by its frozen towers
   clipx ls [recipes|terms|towers|data|tasks|claims|theory]   list what is available
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
@@ -315,15 +315,13 @@ def export(arguments: list[str]) -> None:
 
 
 def data(arguments: list[str]) -> None:
-    """clipx data index|verify|keywords FOLDER | make|pull|prepare NAME | embed recipe=NAME
+    """clipx data index|verify|keywords FOLDER | pull|prepare NAME | embed recipe=NAME
 
     index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
     their ids.
     verify FOLDER [captions=auto|first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once,
     writes counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate are bad.
     keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
-    make cc3m|cc12m|datacomp_small urls=LIST root=DIR [size=PIXELS] [processes=N] [threads=64] [dry=true]: downloads
-    shards with img2dataset from the published list; dry=true only prints its command line.
     embed recipe=NAME out=DIR [key=value ...]: embeds all pairs of the recipe's data by its frozen towers, for
     data=embeddings data.root=DIR.
     pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.

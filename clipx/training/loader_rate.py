@@ -18,7 +18,7 @@ from clipx.models.clip import build_model
 CORES = 16  # assumed for each GPU where data.workers=auto: that of a machine with 8 GPUs and 128 cores
 TRIED = 16  # number of images that are timed
 PHOTOGRAPH = 640, 480  # width and height of an image, pixels; most images of MSCOCO
-# as `clipx data make` stores them
+# as img2dataset stores them with the options of docs/data.md, and DataComp's script
 STORED = {"cc3m": (341, 256), "cc12m": (341, 256), "datacomp_small": (512, 384), "datacomp_medium": (512, 384)}
 
 
