@@ -131,10 +131,11 @@ def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
 
 
 def _end_with_other_machines() -> None:
-    """Let torchrun end this machine's workers once those of another machine have failed for good.
+    """Let torchrun end this machine's workers once another machine has failed for good.
 
-    It would restart them instead, and they would wait half an hour for the others. It asks `num_nodes_waiting` ten
-    times a second; the launcher of the other machine has closed the rendezvous.
+    torchrun alone would restart them, and they would wait half an hour for that machine. The launcher that gives up
+    closes the rendezvous. torchrun calls `num_nodes_waiting` ten times a second, so the check is there. After a normal
+    end, a launcher waits 300 s for the others before it closes.
     """
     from torch.distributed.elastic.rendezvous import RendezvousClosedError
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
@@ -160,7 +161,8 @@ def main() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousError
 
-    _end_with_other_machines()
+    if "--standalone" not in sys.argv:
+        _end_with_other_machines()
     try:
         run.main(sys.argv[1:])
     except ChildFailedError as error:
@@ -172,7 +174,8 @@ def main() -> int:
         return 1
     except RendezvousError as error:
         reason = one_line(error.__cause__ or error)
-        print(f"clipx: the machines of launch.nodes could not connect at launch.rendezvous: {reason}", file=sys.stderr)
+        failed = "the machines of launch.nodes could not connect at launch.rendezvous, or its machine has failed"
+        print(f"clipx: {failed}: {reason}", file=sys.stderr)
         return 1
     return 0
 

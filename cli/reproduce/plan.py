@@ -288,7 +288,7 @@ def _looks(given: list[int], runs: Path, name: str) -> Looks:
 def _seeds(name: str, options: Options, looks: Looks) -> int:
     """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's.
 
-    Raises UserError if there are too few seeds for their purpose.
+    Raises UserError: a replication would have more than 8 seeds, or a verdict more than 100.
     """
     if options.until:
         return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
@@ -297,7 +297,7 @@ def _seeds(name: str, options: Options, looks: Looks) -> int:
     else:
         seeds = options.seeds or max(recipe(name).seeds, min(looks) if claims_of(name) else 1)
         most, purpose = REPLICATION.start, "verdicts have at most"
-    if seeds > most:
+    if seeds > most and (first or claims_of(name)):
         raise UserError(f"seeds={seeds}: {purpose} {most} seeds, {first} to {first + most - 1}")
     return seeds
 

@@ -55,7 +55,7 @@ class FeatureDistillTerm(Term):
 
     With the start weights as the teacher, fine-tuning preserves their embeddings. The idea is that of LDIFS, "l2
     distance in feature space" (Mukhoti et al. 2023, arXiv 2308.13320), of which we read the abstract only. `distill`
-    preserves the similarities only, so that both towers may turn together.
+    keeps the similarities only: both towers may turn together.
     """
 
     learns_temperature = False
@@ -64,15 +64,15 @@ class FeatureDistillTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         teacher, part = embeddings.teacher, embeddings.part
         assert teacher is not None
-        total = embeddings.image.new_zeros(())
+        distances = []
         for own, given in ((embeddings.image, teacher.image), (embeddings.text, teacher.text)):
             if own.shape != given.shape:
                 raise UserError(
                     f"objective.feature_distill: the teacher's embeddings have the width {given.shape[1]}, and the "
                     f"run's {own.shape[1]}; allowed: a model.teacher of equal width"
                 )
-            total = total + part.sum((own[part.rows] - given[part.rows]).square().sum())
-        return total / len(embeddings.image), {}
+            distances.append((own[part.rows] - given[part.rows]).square().sum())
+        return part.sum(distances[0] + distances[1]) / len(embeddings.image), {}
 
 
 class ClipRefineTerm(Term):

@@ -11,6 +11,7 @@ checkpoints/step_00000100/ holds
 A folder is written under a temporary name and then renamed, so it is always complete.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -34,6 +35,7 @@ WEIGHTS, TRAINING, MANIFEST = "model.safetensors", "training.pt", "checkpoint.js
 TABLE, AVERAGED = "table.safetensors", "ema.safetensors"
 STEP_FOLDER = re.compile(r"step_([0-9]{8,})")  # name of a checkpoint folder; other files in checkpoints/ are ignored
 BEST = "best"  # link in checkpoints/ to the best checkpoint
+IN_USE = (errno.ENOTEMPTY, errno.EBUSY, errno.ESTALE)  # errors of removing a folder whose files are being read
 UNFINISHED = re.compile(rf"\.{STEP_FOLDER.pattern}\..+")  # temporary folder left behind by a killed run
 
 
@@ -52,12 +54,16 @@ def remove_leftovers(run: Path, step: int) -> None:
 
 
 def remove(folders: Iterable[Path]) -> None:
-    """Delete folders as far as possible; the next clean-up deletes the rest.
+    """Delete folders; leave one that is still in use to the next clean-up.
 
     On NFS, a folder cannot be removed while a process of this machine reads a file in it, such as `clipx eval`.
     """
     for path in folders:
-        shutil.rmtree(path, ignore_errors=True)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in IN_USE:
+                raise
 
 
 def folder(run: Path, step: int) -> Path:

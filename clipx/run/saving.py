@@ -310,7 +310,8 @@ class CheckpointManager:
     def _clean_up(self, step: int) -> None:
         """Link the best checkpoint, and delete those that are no longer kept."""
         remove_leftovers(self.run, step)
-        found = self._metrics()
+        # later ones are corrupt, and could not be removed yet
+        found = {at: metrics for at, metrics in self._metrics().items() if at <= step}
         best = self.policy.best_step(found)
         if best is not None:
             link = self.run / "checkpoints" / BEST
@@ -319,7 +320,7 @@ class CheckpointManager:
             temporary.symlink_to(folder(self.run, best).name)
             temporary.replace(link)
         retained = self.policy.retained(found)
-        remove(path for path in checkpoints(self.run) if step_of(path) not in retained)
+        remove(folder(self.run, at) for at in found if at not in retained)
 
     def _metrics(self) -> dict[int, dict[str, float]]:
         return {step_of(path): read_metrics(path) for path in checkpoints(self.run)}

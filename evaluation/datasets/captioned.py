@@ -37,6 +37,7 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home, content_hash, write_text
 from clipx.utils.hub import quiet_hub
+from clipx.utils.registry import one_of
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import load_json
 from evaluation.datasets.files import FileImages, SourceImages, text_fields
@@ -147,9 +148,9 @@ def open_multi30k(spec: str, place: Path, settings: Settings) -> Captioned:
     `place` is FOLDER/LANGUAGE, FOLDER the repository with unpacked captions; the images are in flickr30k/ next to it.
     An image has the five captions of task 2 in English and German, the translation of task 1 in French and Czech.
 
-    Raises UserError: a file is missing, or the numbers of captions and images differ.
+    Raises UserError: another language, a file is missing, or the numbers of captions and images differ.
     """
-    folder, language = place.parent / "data", place.name
+    folder, language = place.parent / "data", one_of(place.name, ["cs", "de", "en", "fr"], "the language of multi30k")
     if language in ("en", "de"):
         names = folder / "task2" / "image_splits" / "test_2016_images.txt"
         paths = [folder / "task2" / "raw" / f"test_2016.{k}.{language}" for k in range(1, 6)]

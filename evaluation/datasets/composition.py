@@ -87,7 +87,7 @@ MIN_VOTES = 2  # of three annotators: authors' lxmert_valse_eval.py
 def open_foils(spec: str, folder: Path, settings: Settings, layout: Foils) -> Choices:
     """Open SugarCrepe (Hsieh et al. 2023), SugarCrepe++ (Dumpala et al. 2024) or VALSE (Parcalabescu et al. 2022).
 
-    The images of the first two are COCO's. Those of VALSE come from five data sets and lie together in one folder.
+    The images of the first two are COCO's. Those of VALSE come from four data sets and lie together in one folder.
 
     Raises UserError: a file is missing or corrupt, or an entry lacks a field or an image.
     """
@@ -136,7 +136,10 @@ def open_whatsup(spec: str, path: Path, settings: Settings, relations: tuple[str
             raise UserError(f'{where} needs a list "caption_options" of four texts')
         words = Path(image).stem.split("_")
         of_set = sets.setdefault((words[0], words[-1]), {})
-        of_set["".join(words[1:2])] = path.parent / image.removeprefix("data/"), options
+        relation = "".join(words[1:2])
+        if relation in of_set:
+            raise UserError(f"{where} is a second image of {words[0]} and {words[-1]} with {relation}")
+        of_set[relation] = path.parent / image.removeprefix("data/"), options
     for objects, of_set in sets.items():
         if set(of_set) != set(relations):
             found, needed = (", ".join(sorted(names)) for names in (of_set, relations))

@@ -37,10 +37,11 @@ class MetricSummary:
     """A metric of one group."""
 
     group: RunGroup
-    row: Result  # the row of the first seed, but with the mean value and the interval over the seeds, or the own one
+    row: Result  # the row of the first seed, but with the mean over the seeds, and the interval that `over_seeds` names
     own_low: float  # mean of the seeds' lower bootstrap bounds
     own_high: float
     seeds: int
+    over_seeds: bool  # the interval is Student's t; else the mean bootstrap interval, for few or equal seeds
 
     @property
     def standing(self) -> Standing:
@@ -59,10 +60,10 @@ class MetricSummary:
     @property
     def source(self) -> str:
         """Return the method that gave the interval; the binomial one if all examples are right, or all are wrong."""
-        if (self.row.low, self.row.high) == (self.own_low, self.own_high):
-            method = "exact binomial" if self.row.value in (0.0, 1.0) else "bootstrap"
-            return method if self.seeds == 1 else f"{method}, mean of {self.seeds} seeds"
-        return f"t, {self.seeds} seeds"
+        if self.over_seeds:
+            return f"t, {self.seeds} seeds"
+        method = "exact binomial" if self.row.value in (0.0, 1.0) else "bootstrap"
+        return method if self.seeds == 1 else f"{method}, mean of {self.seeds} seeds"
 
 
 def group_runs(runs: list[Run]) -> list[RunGroup]:
@@ -181,7 +182,7 @@ def summarise_metrics(groups: list[RunGroup]) -> list[MetricSummary]:
 def _summarise(group: RunGroup, rows: list[Result]) -> MetricSummary:
     own_low, own_high = fmean(row.low for row in rows), fmean(row.high for row in rows)
     values = [row.value for row in rows]
-    value, low, high = fmean(values), own_low, own_high
-    if len(rows) >= MIN_SEEDS and not are_equal(values):  # equal seeds do not show how far another one may differ
-        value, low, high = t_interval(values)
-    return MetricSummary(group, replace(rows[0], value=value, low=low, high=high), own_low, own_high, len(rows))
+    over_seeds = len(rows) >= MIN_SEEDS and not are_equal(values)  # equal ones do not show how far another may differ
+    value, low, high = t_interval(values) if over_seeds else (fmean(values), own_low, own_high)
+    row = replace(rows[0], value=value, low=low, high=high)
+    return MetricSummary(group, row, own_low, own_high, len(rows), over_seeds)

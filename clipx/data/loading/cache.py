@@ -129,12 +129,12 @@ def pixels_home() -> Path:
     return cache_home() / "pixels" / platform.node()
 
 
-def _turn() -> AbstractContextManager[None]:
+def _machine_lock() -> AbstractContextManager[None]:
     """Return the lock of this machine, to hold while files are written or removed.
 
     With a single lock in a cache folder that machines share, they would decode one after the other.
     """
-    return lock(str(pixels_home()))
+    return lock(f"pixel cache of {platform.node()}")
 
 
 def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
@@ -158,12 +158,12 @@ def _release() -> None:
     """Close all files, and remove those that no other process uses."""
     while _opened:
         _opened.popitem()[1][1].close()
-    with _turn():
+    with _machine_lock():
         _remove_unused(pixels_home())
 
 
 def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelCache, Any]:
-    with _turn():  # one process decodes, the others wait
+    with _machine_lock():  # one process decodes, the others wait
         _remove_unused(folder.parent)
         if not folder.is_dir():
             _write(folder, source, transform)
@@ -184,7 +184,7 @@ def _offsets(sizes: Array) -> Array:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the caches in `folder` that no process uses; the caller has its `_turn`."""
+    """Remove the caches in `folder` that no process uses; the caller holds the lock of this machine."""
     for path in folder.glob("*"):
         try:
             # r+b, because NFS refuses an exclusive lock on a file opened for reading

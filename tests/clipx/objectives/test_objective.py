@@ -17,7 +17,7 @@ from tests.helpers.table_steps import embeddings, fresh, pairs, progress
 @pytest.mark.parametrize("term", objectives.TERMS)
 def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -> None:
     scale = torch.tensor(10.0, dtype=torch.float64, requires_grad=True)
-    batch = embed(*random_pairs(6, 4), scale, [1, 1, 2, 0, 3, 2])
+    batch = embed(*random_pairs(6, 5), scale, [1, 1, 2, 0, 3, 2])
     bias = torch.tensor(-10.0, dtype=torch.float64, requires_grad=True)
     batch.bias = bias
     objective = objectives.build({term: {}}, num_samples=6)

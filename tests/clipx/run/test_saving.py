@@ -218,17 +218,33 @@ def test_cleaning_up_deletes_unfinished_checkpoints_and_no_other_files(tmp_path:
     assert {path.name for path in folder.iterdir()} == {"step_00000005", "step_00000010"} | others
 
 
-def test_a_checkpoint_that_cannot_be_removed_yet_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved, manager, rmdir = state(), CheckpointManager(settings(tmp_path), tmp_path), os.rmdir
+def keep_in_use(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the removal of a folder fail as on NFS, where a file that is read leaves a hidden one in its folder."""
+    rmdir = os.rmdir
 
     def refuse(path: Any, **options: Any) -> None:
-        """Fail as on NFS, where a file that is read leaves a hidden one in its folder."""
-        if os.fspath(path).endswith("step_00000005"):
+        if os.fspath(path).endswith(name):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         rmdir(path, **options)
 
+    monkeypatch.setattr(os, "rmdir", refuse)
+
+
+def test_a_corrupt_checkpoint_that_is_in_use_takes_the_place_of_no_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, manager = state(), CheckpointManager(settings(tmp_path), tmp_path)
+    (tmp_path / "checkpoints" / "step_00000030").mkdir(parents=True)
+    keep_in_use(monkeypatch, "step_00000030")
+    for saved.step in (5, 10, 15):
+        manager.save(saved, {}, finished=False)
+    assert [step_of(path) for path in checkpoints(tmp_path)] == [10, 15, 30]
+
+
+def test_a_checkpoint_that_cannot_be_removed_yet_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, manager = state(), CheckpointManager(settings(tmp_path), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rmdir", refuse)
+        keep_in_use(patch, "step_00000005")
         for saved.step in (5, 10, 15, 20):
             manager.save(saved, {}, finished=False, background=True)
         manager.wait()
