@@ -92,7 +92,7 @@ def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[F
 
 
 def _agreement(found: Finding, again: Estimate) -> str:
-    """Return in words whether a replication lies on the same side of s as a decided part; if equivalent, within s."""
+    """Say whether a replication agrees with a decided part: the same side of s, for *equivalent* between -s and s."""
     if found.verdict not in DECIDED or found.least is None:
         return "the part is undecided"
     same = (again.effect > found.least) == (found.verdict == "holds")

@@ -63,7 +63,7 @@ ROWS = [
 
 
 def converted(published: Path) -> list[tuple[str, str]]:
-    """Return captions and URLs of the list that the command in docs/data.md makes; img2dataset has the same reader."""
+    """Run the command of docs/data.md on a list. Return captions and URLs, read by pyarrow as in img2dataset."""
     (line,) = [line for line in (ROOT / "docs/data.md").read_text().splitlines() if line.startswith("awk ")]
     script = line.replace("Train_GCC-training.tsv", shlex.quote(str(published))).replace("> cc3m.tsv", "")
     made = subprocess.run(["bash", "-c", script], check=True, capture_output=True).stdout

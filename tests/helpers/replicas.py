@@ -305,7 +305,7 @@ def whatsup(root: Path, objects: list[str], images: str, relations: dict[str, st
 
 
 def colorswap(root: Path, pairs: int) -> Path:
-    """Write stanfordnlp/colorswap's parquet files."""
+    """Write parquet files like those of stanfordnlp/colorswap."""
     for split in ("train", "test"):
         rows = range(pairs)
         texts = {f"caption_{k}": [f"{split} {i}, {k}" for i in rows] for k in (1, 2)}

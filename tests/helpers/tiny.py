@@ -110,7 +110,7 @@ def components(config: RunConfig, tower: str = "plain", device: str = "cpu") -> 
 
 
 def teacher(config: RunConfig, student: Inputs, device: torch.device) -> Teacher:
-    """Return a teacher whose towers are random projections to 5 dimensions, or to E where the term needs that."""
+    """Return a teacher that projects at random to 5 dimensions, or to E if the term needs a teacher of equal width."""
     generator, width = torch.Generator().manual_seed(3), E if "feature_distill" in config.objective else 5
     pixels, words = (torch.randn(size, width, generator=generator).to(device) for size in (3 * SIDE**2, WORDS))
     return Teacher(

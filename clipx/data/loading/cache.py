@@ -132,7 +132,7 @@ def pixels_home() -> Path:
 def _machine_lock() -> AbstractContextManager[None]:
     """Return the lock of this machine, to hold while files are written or removed.
 
-    With a single lock in a cache folder that machines share, they would decode one after the other.
+    Each machine has its own, because machines that share a cache folder keep separate files there.
     """
     return lock(f"pixel cache of {platform.node()}")
 

@@ -74,7 +74,7 @@ def leave_out(descriptions: Iterable[Description], names: Iterable[str]) -> None
 
 
 def fits(descriptions: Sequence[Description], content: Content) -> bool:
-    """Return True if a caption with these descriptions is true of a scene with this content.
+    """Return True if the content of a scene fits all descriptions of a caption.
 
     Each description must match a different group; groups that the caption does not mention are allowed. A plural stands
     for two or more objects, a singular for one. A caption without descriptions fits no content.

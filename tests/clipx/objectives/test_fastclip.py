@@ -115,7 +115,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Loops, tuple[float, int]]] = {
     "v3": ("fastclip_v3", {}, Loops(eps=1e-14, rho=6.5), (0.2, EPOCHS // 2)),
     "v3 eps": ("fastclip_v3", {"eps": 0.4, "rho": 1.0}, Loops(eps=0.4, rho=1.0), (0.2, EPOCHS // 2)),
     "v3 code": ("fastclip_v3", {"tau_gradient": "code"}, Loops(1e-14, 6.5, of_negatives=2.0), (0.2, EPOCHS // 2)),
-    # the class with which the authors train (SogCLRLoss) multiplies u by (B-1)/B: Optimization-AI/DRRho-CLIP,
+    # the authors train with the class SogCLRLoss, whose u is (B-1)/B times ours: Optimization-AI/DRRho-CLIP,
     # src/fast_clip/loss.py and factory.py at 4c711d24e0dabd8c1396ca15c7b9a9b8419c541e
     "drrho": ("drrho", {"gamma": 0.5}, Loops(eps=1e-4, rho=11.0), (0.5, EPOCHS)),
     "glofnd": ("glofnd", GLOFND, GlofndLoops(eps=1e-14), (0.6, 0)),
