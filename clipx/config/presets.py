@@ -128,7 +128,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_counterfactual": {"clip": {}, "counterfactual": {}},  # Paiss et al. 2023: weight lambda = 1
     # terms of 2023 to 2026 with the authors' settings as defaults; clip_refine and drrho need model.teacher
     **{name: {name: {}} for name in ("multi_positive", "negclip", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
-    **{name: {name: {}} for name in ("glofnd", "clip_refine", "drrho")},
+    **{name: {name: {}} for name in ("glofnd", "neuclip", "clip_refine", "drrho")},
     # baselines of paper 3
     "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
     "dcl": {"dcl": {"tau_plus": 0.1}},

@@ -8,6 +8,7 @@ from clipx.objectives.dcl import DclTerm
 from clipx.objectives.fastclip import DrrhoTerm, FastClipV1Term, FastClipV2Term, FastClipV3Term
 from clipx.objectives.glofnd import GlofndTerm
 from clipx.objectives.keyword import KeywordTerm
+from clipx.objectives.neuclip import NeuclipTerm
 from clipx.objectives.nuclr import NuclrTerm
 from clipx.objectives.pairwise import CyclicCrossmodalTerm, CyclicInmodalTerm, NegativeTerm, PositiveTerm
 from clipx.objectives.rank import RankTerm
@@ -37,6 +38,7 @@ TERMS: dict[str, type[Term]] = {
     "align_clip": AlignClipTerm,
     "drrho": DrrhoTerm,
     "glofnd": GlofndTerm,
+    "neuclip": NeuclipTerm,
     "centroid_uniformity": CentroidUniformityTerm,
     "counterfactual": CounterfactualTerm,
     "feature_distill": FeatureDistillTerm,

@@ -41,7 +41,7 @@ class Term:
 
     Attributes:
         columns: per-sample values that the term keeps, column name -> initial value.
-        state: numbers, or tensors [] on the device, that `end_step` and `end_epoch` change; checkpoints store them.
+        state: numbers, or tensors on the device, that `end_step` and `end_epoch` change; checkpoints store them.
         needs: inputs of the term besides image, text and scale; keys of NEEDS.
         learns_temperature: True if the term has a gradient for the scale 1/tau.
     """
@@ -126,19 +126,19 @@ class Objective:
             new_rows.update(new)
         return Loss(total=total, terms=values, rows=new_rows)
 
-    def state(self) -> dict[str, dict[str, float]]:
-        """Return term name -> its state, for the checkpoint."""
+    def state(self) -> dict[str, dict[str, float | Tensor]]:
+        """Return term name -> its state, for the checkpoint: numbers, and tensors in memory of the CPU."""
         return {
-            name: {key: float(value) for key, value in term.state.items()}
+            name: {key: _on_host(value) for key, value in term.state.items()}
             for name, term in self.terms.items()
             if term.state
         }
 
-    def load_state(self, state: Mapping[str, Mapping[str, float]]) -> None:
+    def load_state(self, state: Mapping[str, Mapping[str, float | Tensor]]) -> None:
         """Restore the result of `state`. Raises KeyError if the state of a term is missing."""
         for name, term in self.terms.items():
-            if term.state:
-                term.state = {key: float(state[name][key]) for key in term.state}
+            if term.state or name in state:
+                term.state = {key: _on_host(state[name][key]) for key in term.state or state[name]}
 
     def end_step(self, table: SampleTable) -> None:
         """Call `end_step` of every term, after the new rows were written."""
@@ -153,6 +153,11 @@ class Objective:
     def notes(self, total_epochs: int) -> list[str]:
         """Return the notes of all terms."""
         return [note for term in self.terms.values() for note in term.notes(total_epochs)]
+
+
+def _on_host(value: float | Tensor) -> float | Tensor:
+    """Return a number as a float, and a tensor with dimensions as a copy on the CPU."""
+    return value.detach().cpu().clone() if isinstance(value, Tensor) and value.dim() else float(value)
 
 
 def _check_embeddings(embeddings: Embeddings) -> None:

@@ -61,6 +61,7 @@ TERMS: dict[str, dict[str, dict[str, object]]] = {
     "align_clip": {"align_clip": {}},
     "drrho": {"drrho": {}},
     "glofnd": {"glofnd": {"start_epoch": 0}},
+    "neuclip": {"neuclip": {}},
     "centroid_uniformity": {"centroid_uniformity": {}},
     "counterfactual": {"counterfactual": {}},
     "feature_distill": {"feature_distill": {}},

@@ -12,8 +12,9 @@ TERMS: dict[str, dict[str, object]] = {
     "nuclr": {"eta": 0.3, "freeze_steps": 1},
     "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(D_ij / tau_i) amplifies rounding errors
     "glofnd": {"start_epoch": 0, "alpha": 0.3},
-    **{name: {} for name in objectives.TERMS if name not in ("keyword", "nuclr", "fastclip_v2", "glofnd")},
+    "neuclip": {"prototypes": 12, "restart": 2},
 }
+TERMS |= {name: {} for name in objectives.TERMS if name not in TERMS}
 OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
 Result = dict[str, Tensor]  # name -> weight or column, as `tiny.train` returns
 
