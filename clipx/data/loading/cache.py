@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +33,15 @@ from torch.utils.data import Dataset
 
 from clipx.config.schema import DataConfig
 from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
-from clipx.data.loading.features import CPU, FeatureTexts, TextTower, given_texts, image_features, text_features
+from clipx.data.loading.features import (
+    CPU,
+    FeatureImages,
+    FeatureTexts,
+    TextTower,
+    given_texts,
+    image_features,
+    text_features,
+)
 from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
 from clipx.data.preprocess.on_device import Crops
@@ -50,26 +58,6 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 
 KEPT = 4  # number of data sets whose images (and captions) a process keeps for its next runs
 Array = NDArray[Any]
-
-
-class CachedImages(Protocol):
-    """Images in memory, or features of images."""
-
-    errors: dict[int, str]  # image number -> reason why the image is bad
-    batched: bool  # True: a batch is taken together
-    draws: bool  # True: `draw` draws random numbers
-
-    def numbers(self, ids: Array) -> Array:
-        """Return the image numbers of samples."""
-
-    def draw(self, number: int, generator: random.Random) -> int:
-        """Draw the flip (0, 1) or the view of an image."""
-
-    def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
-        """Return a batch of good images; `draws` are those of `draw`, None for 0. Only if `batched`."""
-
-    def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
-        """Return an image, and None if it is transformed, else the crop that the device makes. Raises BadSample."""
 
 
 @dataclass
@@ -93,14 +81,15 @@ class PixelImages:
 
     def __init__(self, cache: PixelCache, transform: TrainTransform) -> None:
         self.cache, self.transform, self.errors = cache, transform, cache.errors
-        self.batched = transform.fixed
-        self.draws = transform.fixed and transform.flip
+        self.batched = transform.fixed  # True: a batch is taken together
+        self.draws = transform.fixed and transform.flip  # True: `draw` draws random numbers
 
     def numbers(self, ids: Array) -> Array:
+        """Return the image numbers of samples."""
         return ids if self.cache.image_of is None else self.cache.image_of[ids]
 
     def draw(self, number: int, generator: random.Random) -> int:
-        """Draw as `TrainTransform` does: first a crop box, which is unused here, then the flip."""
+        """Draw the flip, 0 or 1, as `TrainTransform` does: after a crop box, which is unused here."""
         if not self.transform.flip:
             return 0
         width, height = self.cache.sizes[number].tolist()
@@ -108,6 +97,7 @@ class PixelImages:
         return int(self.transform.flips(generator))
 
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
+        """Return a batch of good images, if `batched`; `draws` are those of `draw`, None for 0."""
         pixels = torch.from_numpy(self.cache.data[numbers])
         if draws is not None:
             flips = torch.tensor(draws, dtype=torch.bool)
@@ -115,10 +105,13 @@ class PixelImages:
         return pixels
 
     def one(self, number: int, generator: random.Random) -> tuple[Tensor, Crops | None]:
+        """Return an image, and None if it is transformed, else the crop that the device makes. Raises BadSample."""
         if self.transform.fixed:
             return self.batch(np.array([number]), [self.draw(number, generator)])[0], None
         return self.transform.for_device(self.cache.image(number), generator)
 
+
+CachedImages = PixelImages | FeatureImages
 
 # key -> cache, locked file; least recently used first
 _opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()
@@ -234,12 +227,7 @@ def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
         (temporary / "errors.json").write_text(json.dumps(errors))
 
 
-class Texts(Protocol):
-    """Texts as a text tower takes them: a tensor of tokens, or features."""
-
-    def __getitem__(self, index: Tensor | int) -> Tensor: ...
-
-
+Texts = Tensor | FeatureTexts  # as a text tower takes them: tokens, or features
 Encode = Callable[[list[str]], Texts]
 
 
