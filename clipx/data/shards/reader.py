@@ -5,9 +5,10 @@ last slash.
 """
 
 import os
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from contextlib import suppress
+from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -20,33 +21,6 @@ from clipx.errors import UserError
 # Equal to sampler.CHUNK_BLOCKS: each of the blocks that are shuffled together may be in a different shard. Most systems
 # allow 1,024 open files per process; the rest is for evaluation sets.
 MAX_OPEN_FILES = 256
-
-
-class OpenFiles:
-    """Descriptors of at most MAX_OPEN_FILES files of a folder; the least recently used file is closed first."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._open: OrderedDict[str, int] = OrderedDict()  # most recently used last
-        self._lock = threading.Lock()  # without it, threads that read the same new file would each open it
-
-    def get(self, name: str) -> int:
-        """Return the descriptor of the file `name`, valid for MAX_OPEN_FILES - 1 other files. Raises OSError."""
-        with self._lock:
-            if name not in self._open:
-                while len(self._open) >= MAX_OPEN_FILES:
-                    os.close(self._open.popitem(last=False)[1])
-                self._open[name] = os.open(self.folder / name, os.O_RDONLY)
-            self._open.move_to_end(name)
-            return self._open[name]
-
-    def __reduce__(self) -> tuple[type["OpenFiles"], tuple[Path]]:
-        """Pickle without descriptors: they are not valid in another process."""
-        return OpenFiles, (self.folder,)
-
-    def __del__(self) -> None:
-        for file in self._open.values():
-            os.close(file)
 
 
 class Shards:
@@ -67,7 +41,7 @@ class Shards:
         ]
         self.problems = index.damage() + [self._lacks(row) for row in lacking]
         self._length = int(complete.sum())
-        self._files = OpenFiles(folder)
+        self._open = lru_cache(MAX_OPEN_FILES)(FileIO)  # a file is closed when it leaves the cache
         self._prefetched: set[tuple[int, int]] = set()  # (shard, block)
 
     @classmethod
@@ -128,11 +102,12 @@ class Shards:
         Processes may share the open file, because os.pread does not move the file position.
         """
         row = self._row(sample_id)
-        shard, size = self.index.shard_of(row), int(self.index.arrays[f"{column}_size"][row])
+        path, size = self._path(self.index.shard_of(row)), int(self.index.arrays[f"{column}_size"][row])
         try:
-            return os.pread(self._file(shard), size, self.offset(sample_id, column))
+            file = self._open(path)
+            return os.pread(file.fileno(), size, self.offset(sample_id, column))
         except OSError as error:
-            raise read_error(error, self.folder / self.index.shards[shard].name, is_shard=True) from error
+            raise read_error(error, path, is_shard=True) from error
 
     def prefetch(self, sample_id: int, block: int) -> None:
         """Ask the system to read the sample's block of `block` neighbouring samples into memory, in one disk access.
@@ -150,10 +125,11 @@ class Shards:
         begin, size = self.offset(first, column), int(self.index.arrays[f"{column}_size"][self._row(last)])
         end = self.offset(last, column) + size + 64 * BLOCK  # 32 KiB for the last sample's texts, after its image
         with suppress(OSError):  # prefetching is optional; `read` reports errors
-            os.posix_fadvise(self._file(shard), begin, end - begin, os.POSIX_FADV_WILLNEED)
+            file = self._open(self._path(shard))
+            os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_WILLNEED)
 
-    def _file(self, shard: int) -> int:
-        return self._files.get(self.index.shards[shard].name)
+    def _path(self, shard: int) -> Path:
+        return self.folder / self.index.shards[shard].name
 
     def _lacks(self, row: int) -> str:
         missing = [column for column in self.columns if self.index.arrays[f"{column}_block"][row] == ABSENT]
