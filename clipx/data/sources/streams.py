@@ -85,7 +85,11 @@ class ShardStream(Stream):
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
-        streams = [_shuffled(self._endless(shards, generator), self.buffer, generator) for shards in self.shards]
+        from webdataset import shuffle
+
+        # `initial`: the first batch does not wait for a full buffer, which fills by two pairs for each that it yields
+        mix = shuffle(self.buffer, initial=1, rng=generator)
+        streams = [mix(self._endless(shards, generator)) for shards in self.shards]
         while True:
             (stream,) = generator.choices(streams, self.weights)
             yield next(stream)
@@ -257,17 +261,3 @@ def samples_per_epoch(config: DataConfig) -> int:
     if config.num_samples is None:
         raise UserError(f"data.num_samples is needed for data.source={config.source}: the number of samples per epoch")
     return config.num_samples
-
-
-def _shuffled(source: Iterator[StreamedPair], size: int, generator: random.Random) -> Iterator[StreamedPair]:
-    """Shuffle an endless source through a buffer of `size` pairs.
-
-    While the buffer fills, two pairs are read per pair yielded, so the first batch does not wait for a full buffer.
-    """
-    buffer: list[StreamedPair] = []
-    while True:
-        for _ in range(2 if len(buffer) < size else 1):
-            buffer.append(next(source))
-        i = generator.randrange(len(buffer))
-        buffer[i], buffer[-1] = buffer[-1], buffer[i]
-        yield buffer.pop()
