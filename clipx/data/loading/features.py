@@ -103,12 +103,19 @@ def image_features(
     contents = _contents(source, samples)
     of_views = contents[:, None] if config.views is None else _of_views(contents, views)
     hashes, first, row_of = _distinct(of_views.ravel())
-    transform = _ViewTransform(config, tower.inputs)
+    evaluation, normalise = evaluation_transform(tower.inputs), Normalise(tower.inputs, CPU)
+    augmentation = [config.crop_scale, config.flip, config.rand_augment, config.decode]
+    variant = "" if config.views is None else f"view {augmentation}"
+    train = TrainTransform(config, tower.inputs) if config.views else None
 
     def pixels(number: int) -> Tensor | None:
+        """Preprocess a view: as in evaluation, or a crop and a flip that depend on image and view alone."""
         image, view = divmod(int(first[number]), views)
         try:
-            return transform(source.image(int(samples[image])), int(contents[image]), view)
+            data = source.image(int(samples[image]))
+            if train is None:
+                return evaluation(decode(data))
+            return normalise(train(open_image(data), random.Random(f"{int(contents[image])},{view}")))
         except BadSample:
             return None
 
@@ -118,7 +125,7 @@ def image_features(
 
     what = "images" if config.views is None else "views of images"
     items = Items(f"{len(hashes):,} {what}", hashes, inputs)
-    features = open_features(tower, items, device, transform.name)
+    features = open_features(tower, items, device, variant)
     row_of = row_of.reshape(-1, views)
     bad = np.flatnonzero((features.state[row_of] == UNUSABLE).any(axis=1)).tolist()
     errors = {number: _reason(source, int(samples[number])) for number in bad}
@@ -154,23 +161,6 @@ def _given(source: EmbeddingPairs, side: str, tower: Tower) -> Features:
         width = features.shape[0]
         raise UserError(f"{tower.name}, but the {side} vectors of data.root have width {width}: embeddings:{width}")
     return features
-
-
-class _ViewTransform:
-    """Preprocessing of a view: as in evaluation, or with data.views a crop and a flip that depend on image and view."""
-
-    def __init__(self, config: DataConfig, inputs: Pixels) -> None:
-        self.evaluation = evaluation_transform(inputs)
-        self.train = None if config.views is None else TrainTransform(config, inputs)
-        self.normalise = Normalise(inputs, CPU)
-        augmentation = [config.crop_scale, config.flip, config.rand_augment, config.decode]
-        self.name = "" if config.views is None else f"view {augmentation}"
-
-    def __call__(self, data: bytes, content: int, view: int) -> Tensor:
-        """Return float [3, H, W]. Raises BadSample."""
-        if self.train is None:
-            return self.evaluation(decode(data))
-        return self.normalise(self.train(open_image(data), random.Random(f"{content},{view}")))
 
 
 def _contents(source: PairSource, samples: Array) -> Array:
