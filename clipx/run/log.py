@@ -13,7 +13,7 @@ from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import one_line
 from clipx.run.folder import LOG, WANDB_ID, RunFolder, rows_of
-from clipx.run.log_writers import TensorBoard, start_wandb
+from clipx.run.log_writers import numbers, open_tensorboard, start_wandb
 from clipx.utils.files import write_text
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import is_permitted
@@ -37,7 +37,7 @@ class RunLog:
             _cut_after(self.path, step)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
         writes_events = self.active and config.log.tensorboard and not diverged
-        self.tensorboard = TensorBoard(run / "tensorboard", step) if writes_events else None
+        self.tensorboard = open_tensorboard(run / "tensorboard", step) if writes_events else None
 
     def __enter__(self) -> "RunLog":
         self.bar.__enter__()
@@ -86,7 +86,8 @@ class RunLog:
             # no step=, because with it W&B drops the steps that a resumed run repeats
             self.wandb.log({"step": step, **row})
         if self.tensorboard:
-            self.tensorboard.log(step, row)
+            for name, value in numbers(row):
+                self.tensorboard.add_scalar(name, value, step)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """Record a training step and show it in the progress bar, or as a line if stderr is not a terminal."""

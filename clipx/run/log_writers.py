@@ -49,27 +49,18 @@ def start_wandb(key: str, mode: str, **options: Any) -> Any:
         raise UserError(f"{key}={mode}: W&B did not start ({one_line(error)}): {WANDB_LOGIN}") from error
 
 
-class TensorBoard:
-    """Event files in a folder; a resumed run replaces the steps that it repeats."""
+def open_tensorboard(folder: Path, step: int) -> Any:
+    """Return a writer of event files in a folder; a run resumed at `step` replaces the steps that it repeats.
 
-    def __init__(self, folder: Path, step: int) -> None:
-        """`step`: number of steps done. Raises UserError: the package is not installed."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise UserError(
-                "log.tensorboard=true needs the extra `tensorboard`: pip install -e '.[tensorboard]' in the checkout"
-            ) from error
-        self._writer: Any = SummaryWriter(folder, purge_step=step + 1 if step else 0, flush_secs=10)
-
-    def log(self, step: int, row: Mapping[str, Any]) -> None:
-        """Write all numbers of a row: `loss`, `terms/clip`, `geometry/gap`, ..."""
-        for name, value in numbers(row):
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Write the buffered numbers and close the file."""
-        self._writer.close()
+    Raises UserError: the package is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise UserError(
+            "log.tensorboard=true needs the extra `tensorboard`: pip install -e '.[tensorboard]' in the checkout"
+        ) from error
+    return SummaryWriter(folder, purge_step=step + 1 if step else 0, flush_secs=10)
 
 
 def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
