@@ -19,7 +19,7 @@ from clipx.data.loading.faults import check_bad_rate
 from clipx.data.preprocess import captions
 from clipx.data.preprocess.captions import Keywords, usable
 from clipx.data.preprocess.images import BadSample, decode
-from clipx.data.shards.index import ABSENT, COLUMNS, Index, open_index, publish
+from clipx.data.shards.index import ABSENT, COLUMNS, INDEX_FOLDER, Index, open_index, save
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError, one_line
@@ -35,7 +35,8 @@ def index(arguments: list[str]) -> None:
     """Run `clipx data index FOLDER`: write FOLDER/clipx_index, with a report.txt in it."""
     folder = Path(parse_arguments(arguments, NoOptions, "data index", "FOLDER")[0][0])
     found = open_index(folder)
-    index_folder = publish(found, folder)
+    index_folder = folder / INDEX_FOLDER
+    save(found, index_folder)
     problems = list(Shards(folder, found, ("image", text_column(found))).problems)
     problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
     for shard in found.shards:

@@ -200,7 +200,8 @@ def _embed_missing(folder: Path, tower: Tower, items: Items, device: torch.devic
             for block in list(blocks):
                 if not _locked(state.fileno(), block):
                     continue
-                numbers = _missing(state.fileno(), block)
+                states = os.pread(state.fileno(), len(block), block.start)  # not from the map, which NFS caches
+                numbers = [number for number, found in zip(block, states, strict=True) if found == MISSING]
                 if numbers:
                     _embed(features, tower, items, numbers, (rows.fileno(), state.fileno()), device)
                     progress.advance(len(numbers))
@@ -208,12 +209,6 @@ def _embed_missing(folder: Path, tower: Tower, items: Items, device: torch.devic
                 blocks.remove(block)
             if blocks:  # other processes embed them
                 time.sleep(POLL)
-
-
-def _missing(file: int, block: range) -> list[int]:
-    """Return the items of a locked block that are not embedded yet; read from the file, because NFS caches a map."""
-    states = os.pread(file, len(block), block.start)
-    return [number for number, state in zip(block, states, strict=True) if state == MISSING]
 
 
 def _locked(file: int, block: range) -> bool:

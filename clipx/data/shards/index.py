@@ -148,12 +148,6 @@ def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
     return next((index for index in saved if {_version(s) for s in index.shards} == wanted), None)
 
 
-def publish(index: Index, folder: Path) -> Path:
-    """Write the index into the folder of the shards, replacing an older one, and return the folder of the index."""
-    save(index, folder / INDEX_FOLDER)
-    return folder / INDEX_FOLDER
-
-
 def build_index(folder: Path, shards: list[Shard], base: Index | None, extensions: Extensions = ()) -> Index:
     """Return the index of `shards`. Scan those that are new or changed, and take the others from `base`.
 

@@ -79,10 +79,6 @@ class _Given(nn.Module):
         return next(given for given in (inputs_embeds, *inputs) if given is not None)
 
 
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
 def _text_transformer(tower: Any, hidden: Tensor) -> Tensor:
     """Do the last part of open_clip's forward pass: [b, L, width] -> [b, E], from the last token that is not zero."""
     x = tower.ln_final(tower.transformer(hidden, attn_mask=tower.attn_mask))
@@ -121,7 +117,7 @@ def after(body: nn.Module, n: int, setting: str) -> nn.Module:
         body.forward = MethodType(_text_transformer, body)
     for method in PREPARING:
         if hasattr(body, method):
-            setattr(body, method, _same)
+            setattr(body, method, lambda x: x)
     return body
 
 

@@ -4,7 +4,6 @@ import pickle
 import sys
 import textwrap
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,11 @@ LONGEST = 200  # characters of a reason in a message
 LFS = b"version https://git-lfs"
 PREFIXES = ("_orig_mod.", "model.")  # of torch.compile, and of a module that holds the model; open_clip removes module.
 BIG_VISION = (".npz", ".npy")  # files that open_clip converts itself
-
-
-@cache
-def _register_configs() -> None:
-    open_clip.add_model_config(Path(__file__).parent / "configs")
+open_clip.add_model_config(Path(__file__).parent / "configs")
 
 
 def tower_names() -> tuple[str, ...]:
     """Return all names `open_clip:NAME`, with the configurations in configs/ and those added by plug-ins."""
-    _register_configs()
     return tuple(f"open_clip:{name}" for name in hub_weights.models_with_two_towers())
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from clipx.data.shards import index as indices
 from clipx.data.shards import tar
-from clipx.data.shards.index import INDEX_FOLDER, build_index, load, open_index, publish
+from clipx.data.shards.index import INDEX_FOLDER, build_index, load, open_index, save
 from clipx.data.shards.reader import Shards
 from tests.helpers.folder import add, jpeg, write_shards
 
@@ -96,12 +96,12 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
     folder = write_shards(tmp_path / "s", samples=40)
     write_shard(folder / "00000-a.tar", "x")
     os.utime(folder / "00000-a.tar", (0, 0))
-    assert publish(open_index(folder), folder) == folder / INDEX_FOLDER
+    save(open_index(folder), folder / INDEX_FOLDER)
     moved = folder.rename(tmp_path / "moved")
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "other"))
     monkeypatch.setattr(tar, "scan", None)  # a scan would fail
     assert len(open_index(moved)) == 41
-    assert publish(open_index(moved), moved) == moved / INDEX_FOLDER, "a second publish failed"
+    save(open_index(moved), moved / INDEX_FOLDER)  # replaces the first
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,11 @@ def test_the_files_of_a_replaced_index_stay_for_those_who_have_mapped_them(tmp_p
     folder.mkdir()
     for name in ("0", "1", "2"):
         write_shard(folder / f"{name}.tar", name)
-        published = publish(open_index(folder), folder)
+        published = folder / INDEX_FOLDER
+        save(open_index(folder), published)
         with (published / "key_hash.npy").open() as mapped:
             write_shard(folder / f"{name}b.tar", f"{name}b")
-            publish(open_index(folder), folder)
+            save(open_index(folder), published)
             assert os.fstat(mapped.fileno()).st_nlink == 1, "the file was deleted"
     assert len(open_index(folder)) == 6
     assert [path.name for path in folder.iterdir() if path.is_dir()].count(INDEX_FOLDER) == 1
