@@ -289,23 +289,10 @@ class _Categorised(_WithCaptions):
         captions: list[str],
         categories: list[str],
         limit: int | None,
-        chosen_prompts: str = prompts.ENSEMBLE,
-        both_ways: bool = False,
-        averaged: frozenset[str] = frozenset(),
-        by_category: bool = True,
-        right: int = 1,
-        groups: Mapping[str, int] | None = None,
     ) -> None:
         """Item i has the category `categories[i]`, and the i-th of len(categories) equal parts of images and captions.
 
-        Args:
-            limit: number of items to draw; None: all.
-            chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
-            both_ways: for pairs: also score the choice of the caption for each image, and both choices together.
-            averaged: for choices: categories whose mean accuracy is reported, if there are any.
-            by_category: for choices: report the accuracy of every category.
-            right: for choices: number of right captions; two are also scored without the image.
-            groups: for choices: metric -> number of consecutive images that must all be right; limit must be None.
+        `limit`: number of items to draw; None: all.
         """
         items = len(categories)
         each_images, self.answers = len(images) // items, len(captions) // items
@@ -317,8 +304,6 @@ class _Categorised(_WithCaptions):
             categories = [categories[i] for i in chosen]
         hashes = {"captions": content_hash(captions), "categories": content_hash(categories)}
         super().__init__(spec, short, split, images, captions, hashes)
-        self.prompts, self.both_ways = chosen_prompts, both_ways
-        self.averaged, self.by_category, self.right, self.groups = averaged, by_category, right, groups or {}
         self._categories = categories
 
     def categories(self, split: str) -> list[str]:
@@ -338,11 +323,57 @@ class MinimalPairs(_Categorised):
 
     kind: Kind = "pairs"
 
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        captions: list[str],
+        categories: list[str],
+        limit: int | None,
+        chosen_prompts: str = prompts.ENSEMBLE,
+        both_ways: bool = False,
+    ) -> None:
+        """As the base class.
+
+        Args:
+            chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
+            both_ways: also score the choice of the caption for each image, and both choices together.
+        """
+        super().__init__(spec, short, split, images, captions, categories, limit)
+        self.prompts, self.both_ways = chosen_prompts, both_ways
+
 
 class Choices(_Categorised):
     """Images with `answers` captions each; the first `right` of them are right, the others wrong (SugarCrepe, ARO)."""
 
     kind: Kind = "choices"
+
+    def __init__(
+        self,
+        spec: str,
+        short: str,
+        split: str,
+        images: Images,
+        captions: list[str],
+        categories: list[str],
+        limit: int | None,
+        averaged: frozenset[str] = frozenset(),
+        by_category: bool = True,
+        right: int = 1,
+        groups: Mapping[str, int] | None = None,
+    ) -> None:
+        """As the base class.
+
+        Args:
+            averaged: categories whose mean accuracy is reported, if there are any.
+            by_category: report the accuracy of every category.
+            right: number of right captions; two are also scored without the image.
+            groups: metric -> number of consecutive images that must all be right; limit must be None.
+        """
+        super().__init__(spec, short, split, images, captions, categories, limit)
+        self.averaged, self.by_category, self.right, self.groups = averaged, by_category, right, groups or {}
 
 
 AnyDataset = Labelled | Captioned | MinimalPairs | Choices | Associations
