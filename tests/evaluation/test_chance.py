@@ -13,7 +13,6 @@ from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.types import Settings
-from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 
 SEEDS = 20
@@ -36,7 +35,7 @@ SETS: dict[str, Callable[[Path], object]] = {
     "winoground:ROOT": lambda folder: replicas.winoground(folder, ["Object", "Relation", "Both"] * 60),
     "sugar_crepe_pp:ROOT": lambda folder: replicas.sugar_crepe(folder, dict.fromkeys(CHANGES[2:], 60), plus=True),
     "valse:ROOT": lambda folder: replicas.valse(folder, PIECES, [3, 2] * 30),
-    "whatsup_a:ROOT": lambda folder: replicas.whatsup(folder, [f"cap{i}" for i in range(100)], *WHATSUP["a"]),
+    "whatsup_a:ROOT": lambda folder: replicas.whatsup(folder, [f"cap{i}" for i in range(100)], "a"),
     "colorswap:ROOT": lambda folder: replicas.colorswap(folder, 120),
     "countbench:ROOT": lambda folder: replicas.countbench(folder, [2, 3, 5, 7, 9, 10] * 40),
     "aro_relation:ROOT": lambda folder: replicas.aro(folder, ["riding", "above", "near"] * 60, []),

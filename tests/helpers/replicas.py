@@ -290,8 +290,18 @@ def valse(root: Path, pieces: Sequence[str], votes: list[int]) -> Path:
     return folder
 
 
-def whatsup(root: Path, objects: list[str], images: str, relations: dict[str, str]) -> Path:
-    """Write What'sUp's set `images`; `relations`: as in the file's name -> as in the caption. Sets are not together."""
+WHATSUP = {  # folder, relation in the name of an image -> in its caption
+    "a": ("controlled_images", {"left_of": "left of", "on": "on", "right_of": "right of", "under": "under"}),
+    "b": (
+        "controlled_clevr",
+        {"behind": "behind", "left_of": "left of", "right_of": "right of", "in-front_of": "before"},
+    ),
+}
+
+
+def whatsup(root: Path, objects: list[str], subset: str) -> Path:
+    """Write What'sUp's set A or B, in which the images of the same objects are not together."""
+    images, relations = WHATSUP[subset]
     entries = []
     for number, (name, words) in enumerate(relations.items()):
         for i, one in enumerate(objects):

@@ -16,7 +16,6 @@ from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.files import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
 from evaluation.types import Settings
-from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 from tests.helpers.layout_faults import edit, error_of
 
@@ -57,7 +56,7 @@ SETS: dict[str, Callable[[Path], object]] = {
     "winoground:ROOT": lambda root: replicas.winoground(root, ["Object", "Relation"]),
     "sugar_crepe_pp:ROOT": lambda root: replicas.sugar_crepe(root, dict.fromkeys(CHANGES[2:], 1), plus=True),
     "valse:ROOT": lambda root: replicas.valse(root, PIECES, [3, 2]),
-    "whatsup_a:ROOT": lambda root: replicas.whatsup(root, ["cap", "mug"], *WHATSUP["a"]),
+    "whatsup_a:ROOT": lambda root: replicas.whatsup(root, ["cap", "mug"], "a"),
     "imagenet_r:ROOT": lambda root: replicas.imagenet_variant(root, "imagenet-r", IDS[:200]),
     "eccv_caption:ROOT": replicas.eccv_caption,
     "aro_relation:ROOT": aro,

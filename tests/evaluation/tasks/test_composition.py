@@ -15,7 +15,6 @@ from evaluation.datasets.kinds import MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.composition import CaptionChoice, PairAccuracy
 from evaluation.types import Result
-from tests.evaluation.datasets.test_composition import WHATSUP
 from tests.helpers import fakes, replicas
 
 
@@ -77,7 +76,7 @@ def test_sugar_crepe_pp_is_scored_as_in_plain_loops(tmp_path: Path) -> None:
 
 
 def test_pairs_and_sets_of_whatsup_are_scored_as_in_plain_loops(tmp_path: Path) -> None:
-    replicas.whatsup(tmp_path, [f"cap{i}" for i in range(50)], *WHATSUP["a"])
+    replicas.whatsup(tmp_path, [f"cap{i}" for i in range(50)], "a")
     image = fakes.embeddings(200, 0).view(200, 1, -1)
     text = torch.cat([near(image, 1.0, 1), *(near(image, 3.0, seed) for seed in (2, 3, 4))], dim=1)
     rows = score(open_dataset(f"whatsup_a:{tmp_path}"), CaptionChoice(), image, text)
@@ -117,7 +116,7 @@ def test_ties_and_nan_count_as_wrong(tmp_path: Path) -> None:
     replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     replicas.winoground(tmp_path, ["Object"] * 4)
     replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES[2:], 1), plus=True)
-    replicas.whatsup(tmp_path, ["cap"], *WHATSUP["a"])
+    replicas.whatsup(tmp_path, ["cap"], "a")
     choice = CaptionChoice()
     for name, task, n, captions in (
         ("sugar_crepe", choice, 7, 2),
