@@ -41,6 +41,7 @@ from evaluation.statistics import are_equal, binomial_interval
 
 FEWEST_FAMILIES = 6  # of a sign test with an error of 2.5%: 0.5^6 = 0.016
 DIVERGES = 0.5  # an arm diverges if more than this share of its runs diverges
+AT_BOUND = "in the runs of docs/runs the effect lies at its bound: read it as an estimate"
 NO_NUMBER = "the seeds give no finite effect"
 
 
@@ -234,6 +235,7 @@ class _Part:
             return self._undecided(look, self.note, blocked=NO_NUMBER)
         if isinstance(estimate, str):
             return self._undecided(look, estimate, self.note)
+        blocked = blocked or (AT_BOUND if self.comparison.at_bound == self.recipe else "")
         found = self._judge(estimate, trained, look, blocked)
         if self.comparison.kind == "mean":
             found = replace(found, each=tuple(self._effects(look)))

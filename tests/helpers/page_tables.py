@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clipx.run.folder import TIMING
-from evaluation.claims.assess import outcomes
+from evaluation.claims.assess import AT_BOUND, outcomes
 from evaluation.claims.conditions import Conditions, measured_conditions
 from evaluation.claims.design import FOLDER, LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
@@ -197,7 +197,9 @@ def _numbers(finding: Finding) -> str:
 
 
 def _seeds(finding: Finding) -> str:
-    """Return `, 5 seeds`, or `, 5 seeds; needs 52` for an undecided difference."""
+    """Return `, 5 seeds`; for an undecided difference `, 5 seeds; needs 52` or `, 5 seeds; an estimate`."""
+    if finding.blocked == AT_BOUND:
+        return f", {finding.seeds} seeds; an estimate"
     needed = "" if finding.detectable is None else f"; needs {finding.seeds_needed or f'more than {MOST_SEEDS:,}'}"
     return f", {finding.seeds} seeds{needed}" if finding.seeds else ""
 

@@ -144,6 +144,7 @@ LOW_AND_NEAR = {"far": 3, "low": 5, "near": 5, "other": 3}
             None,
             dict.fromkeys(VALUES, 3),
         ),
+        (replace(NEAR, comparisons=(replace(NEAR.comparisons[0], at_bound=RECIPE),)), 8, dict.fromkeys(VALUES, 3)),
         (replace(NEAR, comparisons=(LEVEL,)), 5, dict.fromkeys(VALUES, 5)),  # over all runs
         (replace(FAR, looks=(10, 20)), 3, dict.fromkeys(VALUES, 10)),  # its own first look
     ],
