@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from types import FrameType
 
-from cli.launcher.worker import HANDLED, PARENT, STOP, WORKERS, final_codes
+from cli.launcher.worker import HANDLED, PARENT, REASON, STOP, WORKERS, final_codes
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError, one_line
 from clipx.utils.interrupts import SIGNALS, end_with_parent, handled_signals
 
+CPP_LEVEL = "TORCH_CPP_LOG_LEVEL"
 ONE_MACHINE = LaunchConfig(max_restarts=0)
 
 
@@ -46,7 +48,7 @@ def run_workers(
 
     Raises:
         UserError: a worker ended with code 2.
-        Fault: a worker failed, without a signal before.
+        Fault: a worker or another machine failed, without a signal before.
         KeyboardInterrupt: Ctrl-C killed the workers.
     """
     options = [f"--nproc-per-node={processes}", f"--max-restarts={launch.max_restarts}"]
@@ -76,11 +78,14 @@ def run_workers(
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        final = final_codes(workers)
+        final, reason = final_codes(workers), workers / REASON
+        elsewhere = reason.read_text(encoding="utf-8") if reason.exists() else ""
     if killed:
         raise KeyboardInterrupt
     if REQUEUE in final or (code and received and 2 not in final):
         sys.exit(REQUEUE)
+    if elsewhere and 2 not in final:
+        raise Fault(f"{name}: {elsewhere}")
     if code:
         kind = UserError if 2 in final else Fault
         raise kind(f"{name}: one of the processes failed; its message is above")
@@ -130,12 +135,12 @@ def _rendezvous_options(launch: LaunchConfig, name: str) -> list[str]:
     return [f"--nnodes={launch.nodes}", *address]
 
 
-def _end_with_other_machines() -> None:
+def _end_with_other_machines(joined: Event) -> None:
     """Let torchrun end this machine's workers once another machine has failed for good.
 
     torchrun alone would restart them, and they would wait half an hour for that machine. The launcher that gives up
     closes the rendezvous. torchrun calls `num_nodes_waiting` ten times a second, so the check is there. After a normal
-    end, a launcher waits 300 s for the others before it closes.
+    end, a launcher waits 300 s for the others before it closes. `joined` is set once workers run on all machines.
     """
     from torch.distributed.elastic.rendezvous import RendezvousClosedError
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
@@ -143,6 +148,7 @@ def _end_with_other_machines() -> None:
     number = DynamicRendezvousHandler.num_nodes_waiting
 
     def number_unless_closed(handler: DynamicRendezvousHandler) -> int:
+        joined.set()
         if handler.is_closed():
             raise RendezvousClosedError
         return number(handler)
@@ -154,28 +160,34 @@ def main() -> int:
     """Run torchrun in this process. It prints its report only if a worker failed for an unknown reason."""
     end_with_parent(int(os.environ[PARENT]))
     os.environ[PARENT] = str(os.getpid())  # for the workers
-    logging.disable(logging.ERROR)  # only in this process; the error printed below says the same
+    logging.disable(logging.ERROR)  # only in this process; the errors below say the same
     # otherwise restarted workers find the addresses of dead workers in the launcher's store, and wait for them
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    quiet = {} if CPP_LEVEL in os.environ else {CPP_LEVEL: "FATAL"}
+    os.environ.update(quiet)  # read when torch is imported; a lost rendezvous would print the stack of its C++ code
     from torch.distributed import run
+
+    for name in quiet:
+        del os.environ[name]  # workers print all messages
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousError
 
+    joined, workers = Event(), Path(os.environ[WORKERS])
     if "--standalone" not in sys.argv:
-        _end_with_other_machines()
+        _end_with_other_machines(joined)
     try:
         run.main(sys.argv[1:])
     except ChildFailedError as error:
-        if not final_codes(Path(os.environ[WORKERS])):
+        if not final_codes(workers):
             print(error, file=sys.stderr)
         return 1
-    except RendezvousClosedError:
-        print("clipx: the processes of another machine failed; the output of that machine says why", file=sys.stderr)
-        return 1
     except RendezvousError as error:
-        reason = one_line(error.__cause__ or error)
-        failed = "the machines of launch.nodes could not connect at launch.rendezvous, or its machine has failed"
-        print(f"clipx: {failed}: {reason}", file=sys.stderr)
+        if joined.is_set() or isinstance(error, RendezvousClosedError):
+            reason = "another machine failed or was lost; its output says why"
+        else:
+            cause = one_line(error.__cause__ or error)
+            reason = f"the machines of launch.nodes could not connect at launch.rendezvous: {cause}"
+        (workers / REASON).write_text(reason, encoding="utf-8")
         return 1
     return 0
 

@@ -19,6 +19,7 @@ PARENT = "CLIPX_PARENT"  # process id of the parent
 WORKERS = "CLIPX_WORKERS"  # the folder that the workers of a command on this machine share
 HANDLED = "CLIPX_SIGNALS"  # numbers of the signals that the command does not ignore
 
+REASON = "reason"  # file in the folder WORKERS: why torchrun has failed, if not because of a worker of this machine
 STOP = "stop"  # file in the folder WORKERS: the command has received a signal
 FINAL = (2, REQUEUE)  # exit codes after a user error and an early stop: a restart would end in the same way
 GRACE = 3.0  # seconds that other ranks wait, so that rank 0 prints an error common to all ranks first

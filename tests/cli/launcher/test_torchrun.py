@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -27,7 +28,7 @@ from tests.helpers.ports import free_ports
 
 # A worker without torch: records its start, then ends as its second argument says. `wait`: exit code 75 at SIGUSR1 or
 # SIGHUP; `ignore`: SIGTERM does not end it, like a worker that is saving; `save`: rank 0 saves for 33 s after SIGTERM;
-# `refused`: rank 1 has a user error, for which rank 0 waits.
+# `refused0`, `refused1`: this machine has a user error, for which the other one waits.
 WORKER = """
 import os, pathlib, signal, sys, time
 
@@ -61,8 +62,8 @@ def work(arguments):
             os.kill(os.getpid(), signal.SIGKILL)
         if not killed.exists() or len(list(folder.iterdir())) < 3:
             time.sleep(60)
-    if how == "refused":
-        if os.environ["RANK"] == "1":
+    if how.startswith("refused"):
+        if how.endswith(os.environ["MACHINE"]):
             return 2
         time.sleep(90)
     if how.isdigit():
@@ -124,31 +125,49 @@ def test_only_a_fault_is_restarted_and_gets_the_torchruns_report(
 @pytest.mark.guards_data
 @pytest.mark.long
 def test_a_killed_worker_is_replaced_on_two_machines(worker: str, tmp_path: Path) -> None:
-    nodes = two_machines("killed", tmp_path)
-    assert [node.wait(timeout=120) for node in nodes] == [0, 0]
+    with two_machines("killed", tmp_path) as nodes:
+        assert [node.wait(timeout=120) for node in nodes] == [0, 0]
     assert [name[:4] for name in starts(tmp_path)] == ["0.2.", "0.2.", "1.2.", "1.2."]
 
 
 @pytest.mark.long
-def test_a_user_error_on_one_machine_ends_the_workers_of_the_other(worker: str, tmp_path: Path) -> None:
-    nodes = two_machines("refused", tmp_path)
-    assert sorted(node.wait(timeout=120) for node in nodes) == [1, 2]
+@pytest.mark.parametrize("failing", [0, 1], ids=["the machine of the rendezvous", "the other machine"])
+def test_a_user_error_on_one_machine_ends_the_other_which_says_that_it_was_elsewhere(
+    failing: int, worker: str, tmp_path: Path
+) -> None:
+    with two_machines(f"refused{failing}", tmp_path) as nodes:
+        assert [node.wait(timeout=120) for node in nodes] == ([2, 1] if failing == 0 else [1, 2])
+    here, elsewhere = ((tmp_path / f"stderr{k}").read_text().splitlines() for k in (failing, 1 - failing))
+    assert "message is above" in here[-1] and "another machine" in elsewhere[0]
+    assert len(elsewhere) == 1
 
 
-def two_machines(how: str, folder: Path) -> list["subprocess.Popen[bytes]"]:
-    """Start two launchers on this machine, each with one worker. The first one opens the port that connects them."""
+@contextmanager
+def two_machines(how: str, folder: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Start two launchers on this machine, each with one worker. The first one opens the port that connects them.
+
+    Their error output goes to the files stderr0 and stderr1. What still runs in the end is killed.
+    """
     (port,) = free_ports(1)
     code = "import sys; from cli.exit_codes import exit_code_of; from cli.launcher.torchrun import run_workers; "
     code += "from clipx.config.schema import LaunchConfig; "
     code += f"l = LaunchConfig(nodes=2, rendezvous='localhost:{port}', max_restarts=1); "
     code += f"sys.exit(exit_code_of(lambda: run_workers(1, 'tiny_worker', [sys.argv[1], {how!r}], 'runs/two/s0', l)))"
     command = [sys.executable, "-c", code, str(folder / "starts")]
-    first = subprocess.Popen(command)
-    while first.poll() is None:
-        with suppress(ConnectionRefusedError), socket.create_connection(("localhost", port)):
-            break
-        time.sleep(0.1)
-    return [first, subprocess.Popen(command)]
+    nodes = list["subprocess.Popen[bytes]"]()
+    try:
+        for number in ("0", "1"):
+            with (folder / f"stderr{number}").open("w") as stderr:
+                nodes.append(subprocess.Popen(command, stderr=stderr, env={**os.environ, "MACHINE": number}))
+            while nodes[0].poll() is None:
+                with suppress(ConnectionRefusedError), socket.create_connection(("localhost", port)):
+                    break
+                time.sleep(0.1)
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()  # its workers end with it
+            node.wait()
 
 
 def begin(call: str, folder: Path, workers: int = 2) -> "subprocess.Popen[str]":
