@@ -40,7 +40,7 @@ def report(arguments: list[str]) -> None:
     first = next(iter(split_positional(arguments)[0]), "")
     if first and not Path(first).exists():
         allowed = f"allowed: a run, a folder of runs, or one of {', '.join(SUBCOMMANDS)}"
-        raise UserError(f"clipx report {first}: no such folder{newest_runs()}; {allowed}")
+        raise UserError(f"clipx report {first}: no such folder{newest_runs(first)}; {allowed}")
     runs, options = parse_arguments(arguments, Options, "report", "RUN_OR_DIR...")
     paths, limited = [Path(run) for run in runs], options.limited
     command = shlex.join(["clipx", "report", *arguments])

@@ -30,6 +30,7 @@ from clipx.run import checkpoint
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
 from clipx.utils.plugins import load_plugins_of_file
+from clipx.utils.registry import did_you_mean
 from clipx.utils.trust import load_json, load_yaml, refuse_new_root
 
 if TYPE_CHECKING:  # slow: the functions of a run in training import it themselves
@@ -321,10 +322,11 @@ def runs_below(paths: Iterable[Path]) -> list[Path]:
     return sorted({run for path in paths for run in run_folders(path)}, key=natural_order)
 
 
-def newest_runs(folder: str = "runs") -> str:
-    """Return the newest runs in a folder, in words; "" if there are none."""
-    found = sorted(run_folders(Path(folder)), key=lambda run: run.stat().st_mtime, reverse=True)
-    return f"; the newest in {folder}/: {', '.join(map(str, found[:NEWEST]))}" if found else ""
+def newest_runs(wrong: str = "") -> str:
+    """Return the runs in runs/ with names near to a wrong one, and the newest, in words; "" if there are no runs."""
+    found = sorted(run_folders(Path("runs")), key=lambda run: run.stat().st_mtime, reverse=True)
+    near = did_you_mean(wrong, {str(path) for run in found for path in (run, run.parent)})
+    return f"; {near}the newest in runs/: {', '.join(map(str, found[:NEWEST]))}" if found else ""
 
 
 def natural_order(path: Path) -> tuple[str, int, str]:

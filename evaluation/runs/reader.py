@@ -154,7 +154,7 @@ def find(paths: list[Path], needed: bool = True, limited: bool = False) -> list[
     folders: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"no run folder at {path}{newest_runs() or f'; {HINT}'}")
+            raise UserError(f"no run folder at {path}{newest_runs(str(path)) or f'; {HINT}'}")
         found = list(run_folders(path))
         if needed and not found and not (folders and ((path / REPORT).exists() or any(path.rglob(STATED)))):
             raise UserError(f"no run (a folder with config.yaml) at or below {path}; {HINT}")

@@ -8,6 +8,7 @@ import pytest
 
 from cli.report.command import report
 from cli.settings.compose import compose_run
+from clipx.errors import UserError
 from tests.helpers import synthetic
 
 
@@ -40,3 +41,16 @@ def test_a_run_with_settings_of_its_own_is_repeated_with_them_and_several_runs_n
     assert "the same clipx train command with arm=" in printed(tmp_path, capsys)
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 1, {}, log))
     assert printed(tmp_path, capsys) == ""
+
+
+@pytest.mark.parametrize("command", [[], ["claims"]])
+def test_a_folder_that_does_not_exist_is_answered_with_the_nearest_run_before_the_newest(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for recipe in ("demo", "wpse_mini"):
+        synthetic.write(Path("runs"), synthetic.run(recipe, "", 0, {}))
+    with pytest.raises(UserError) as raised:
+        report([*command, "runs/dmo"])
+    near, newest = (str(raised.value).find(words) for words in ("did you mean 'runs/demo'", "runs/wpse_mini/s0"))
+    assert 0 < near < newest
