@@ -8,11 +8,13 @@ import sys
 from functools import cache
 
 from cli.settings.compose import compose_run
+from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
 from clipx.training.cost import COUNTED, StepCost, count_step, step_key
-from tests.helpers.arms import ARMS
 
-FULL_SCALE = [(name, arm) for name, arms in ARMS.items() for arm in arms]
+PAPERS = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "gap_mscoco"]
+PAPERS += ["nuclr_cc3m", "nuclr_cc12m", "wpse_cc3m", "wpse_cc12m"]
+FULL_SCALE = [(name, arm) for name in PAPERS for arm in recipe(name).arms]
 FULL_SCALE += [("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]
 MINIATURES = [
     ("clip_reg_mini", "clip"),
