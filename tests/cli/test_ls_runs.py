@@ -39,10 +39,3 @@ def test_a_recipe_is_described_by_the_first_sentence_of_its_comment(own_recipes:
     for end in ".?":
         (own_recipes / "mine.yaml").write_text(f"# What: A or\n# B{end} More.\ndefaults: [demo]\narms: {{a: []}}\n")
         assert ls.LISTS["recipes"]()["mine"] == f"What: A or B{end} Arms: a"
-
-
-def test_the_folder_of_a_data_set_is_described_with_its_split() -> None:
-    found = ls.LISTS["data"]()
-    assert "train/*.tar" in found["cc3m"] and "shards/*.tar" in found["datacomp_small"]
-    assert "as distributed" in found["flickr8k"] and "train/*.tar" in found["flickr8k"]
-    assert "holds *.tar" in found["shards"]

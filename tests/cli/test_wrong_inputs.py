@@ -318,14 +318,6 @@ def test_a_diverged_run_exits_with_code_3_each_time(shards: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_without_samples_saves_the_untrained_model(shards: Path, tmp_path: Path) -> None:
-    clipx_here("train", *tiny(shards, samples=0), "name=none", cwd=tmp_path)
-    assert (tmp_path / "runs/none/s0/checkpoints/step_00000000").is_dir()
-    clipx_here("eval", "checkpoint=runs/none/s0", f"datasets=[captions:{shards}/train]", cwd=tmp_path)
-    clipx_here("report", "runs/none", cwd=tmp_path)
-
-
-@pytest.mark.slow
 def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{i}.jpg,text {i}\n" for i in range(20)))
     data = ["data=csv", f"data.root={tmp_path}", "data.annotations=t.csv"]

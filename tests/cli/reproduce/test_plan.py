@@ -1,6 +1,7 @@
 """The runs of `clipx reproduce`: arms and seeds, points of a ladder, arms that start from or learn from other arms."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -131,30 +132,22 @@ def chain(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("chain")
 @pytest.mark.long
-def test_each_arm_starts_from_the_weights_of_its_own_seed(tmp_path: Path) -> None:
+def test_each_arm_starts_and_learns_from_the_runs_of_its_own_seed(tmp_path: Path) -> None:
+    file = tmp_path / "recipes" / "chain.yaml"
+    taught = "model.init=arm:first, model.teacher=arm:again, +objective.distill.weight=1"
+    file.write_text(file.read_text().replace("arms:\n", f"arms:\n  taught: [{taught}]\n"))
     clipx_here("reproduce", "recipe=chain", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
-    for seed in (0, 1):
-        for arm, parent in (("second", "first"), ("again", "second")):
-            init = json.loads((tmp_path / f"runs/chain-{arm}/s{seed}/environment.json").read_text())["init"]
-            assert init["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
+    parents = [("second", "init", "first"), ("again", "init", "second")]
+    parents += [("taught", "init", "first"), ("taught", "teacher", "again")]
+    for seed, (arm, key, parent) in product((0, 1), parents):
+        recorded = json.loads((tmp_path / f"runs/chain-{arm}/s{seed}/environment.json").read_text())[key]
+        assert recorded["checkpoint"] == f"runs/chain-{parent}/s{seed}/checkpoints/step_00000002"
 
 
 def test_a_start_run_that_is_named_with_the_seed_is_that_of_each_seed() -> None:
     overrides = ["recipe=clip_reg_mini", "arm=clip", "model.init='runs/a/s${seed}'"]
     configs = composed([[*overrides, f"seed={seed}"] for seed in (0, 1)])
     assert [config.model.init for config in configs] == ["runs/a/s0", "runs/a/s1"]
-
-
-@pytest.mark.usefixtures("chain")
-@pytest.mark.long
-def test_an_arm_learns_from_the_arm_of_its_own_seed(tmp_path: Path) -> None:
-    file = tmp_path / "recipes" / "chain.yaml"
-    taught = "model.init=arm:first, model.teacher=arm:again, +objective.distill.weight=1"
-    file.write_text(file.read_text().replace("arms:\n", f"arms:\n  taught: [{taught}]\n"))
-    clipx_here("reproduce", "recipe=chain", "seeds=1", "jobs=2", "--config-dir=recipes", cwd=tmp_path)
-    recorded = json.loads((tmp_path / "runs/chain-taught/s0/environment.json").read_text())
-    for key, arm in (("init", "first"), ("teacher", "again")):
-        assert recorded[key]["checkpoint"] == f"runs/chain-{arm}/s0/checkpoints/step_00000002"
 
 
 @pytest.mark.usefixtures("chain")

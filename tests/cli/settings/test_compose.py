@@ -12,7 +12,6 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import earlier_runs
 from tests.helpers.commands import clipx_here, tiny
-from tests.helpers.runs import log
 
 NAMES = [
     (["recipe=demo", "train.processes=2", "launch.nodes=2", "data.workers=1"], "demo"),  # they change no result
@@ -103,20 +102,6 @@ def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(sha
     finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
     swept = [[f"temperature.tau={tau}", "model.init=null"] for tau in (0.1, 0.2)]
     assert finished == {compose_run([*tiny(shards), *values]).name for values in swept}
-
-
-@pytest.mark.slow
-def test_own_recipes_and_hydras_options_work(shards: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "quick.yaml").write_text(
-        "# quick\nmodel: {image: {name: 'open_clip:mini-48'}, text: {name: 'small:bag'}}\n"
-        "train: {samples: 8, batch_size: 8}\nobjective: {clip: {average: false}}\n"
-    )
-    arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=quick", *tiny(shards)[1:]]
-    shown = clipx_here("train", *arguments, "--cfg", "job", cwd=tmp_path)
-    assert "average: false" in shown.stdout
-    clipx_here("train", *arguments, "name=mine", cwd=tmp_path)
-    assert log(tmp_path / "runs" / "mine" / "s0")[-1]["step"] == 2
 
 
 def test_the_processes_of_a_launcher_of_hydra_find_the_arms_of_an_own_recipe(
