@@ -73,15 +73,6 @@ def test_a_value_out_of_range_is_refused_with_its_key(key: str) -> None:
         check(with_value(key, BAD[key]))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "advice"),
-    [("mixing.kind", "had", "did you mean 'hard'"), ("train.table_device", "gpu", "did you mean 'cpu'")],
-)
-def test_an_unknown_name_is_refused_with_the_nearest_one(key: str, value: str, advice: str) -> None:
-    with pytest.raises(UserError, match=rf"{key}={value} is not known; {advice}"):
-        check(with_value(key, value))
-
-
 def refused(config: object) -> str:
     """Return the message of `check`, or "" if it accepts the config."""
     try:

@@ -54,12 +54,6 @@ def test_each_chunk_is_shuffled_in_its_own_way() -> None:
     assert first != second
 
 
-def test_the_last_epoch_and_the_last_batch_may_be_incomplete() -> None:
-    sampler = Sampler(25, TrainConfig(samples=47, batch_size=4), 0, 0, 1)
-    assert (sampler.total_steps, sampler.total_epochs) == (11, 2)
-    assert [sampler.progress(step).epoch for step in (5, 6, 10)] == [0, 1, 1]
-
-
 def test_bad_samples_are_replaced_by_the_ranks_samples_of_the_next_steps() -> None:
     sampler = Sampler(24, TrainConfig(epochs=2, batch_size=8), 0, rank=1, world_size=2)
     own = list(sampler.batches(0))

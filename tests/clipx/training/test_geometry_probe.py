@@ -4,14 +4,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from clipx.config.schema import DataConfig, RunConfig
 from clipx.data.preprocess import tokenizer
-from clipx.data.sampler import Sampler, split_held_out
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.geometry import modality_gap
@@ -81,17 +79,6 @@ def test_a_measurement_embeds_no_more_pairs_at_once_than_a_step(tmp_path: Path) 
     model.image.register_forward_pre_hook(lambda tower, images: sizes.append(len(images[0])))
     probe.measure(START)
     assert sizes == [3, 1]
-
-
-def test_held_out_pairs_are_never_trained_on_with_any_seed(tmp_path: Path) -> None:
-    config = probed_config(tmp_path).train
-    _, held_out = split_held_out(43, 0.25)
-    for seed in range(3):
-        sampler = Sampler(43, config, seed, 0, 1, held_out=0.25)
-        seen = [i for batch in sampler.batches(0) for _, i in batch]
-        assert sorted(set(seen)) == sorted(set(range(43)) - set(held_out.tolist()))
-    train, none = split_held_out(43, 0.0)
-    assert np.array_equal(train, np.arange(43)) and not len(none)
 
 
 def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> None:

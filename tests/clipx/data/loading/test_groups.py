@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from clipx.config.schema import DataConfig, RunConfig, ScenesConfig, TrainConfig
+from clipx.config.schema import DataConfig, ScenesConfig, TrainConfig
 from clipx.data.scenes.samples import content_of, training_sample
-from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.train import build_sampler
 from clipx.types import Batch
 from tests.helpers.annotation_files import write_table
 from tests.helpers.folder import COLOURS, write_shards
@@ -34,13 +32,6 @@ def test_captions_of_one_image_form_a_group(tmp_path: Path, cache: str) -> None:
         same_image, same_group = image[:, None] == image, batch.group[:, None] == batch.group
         assert torch.equal(same_image, same_group)
     assert all(batch.group is None for batch in batches(config, needs=()))
-
-
-def test_a_run_holds_out_an_image_with_all_its_captions(tmp_path: Path) -> None:
-    config = RunConfig(data=write_table(tmp_path), train=TrainConfig(epochs=1, batch_size=5))
-    config.data.held_out = 0.5
-    found = build_sampler(config, open_source(config.data)).train_ids
-    assert found is not None and len(found) == 9 and len(set((found % len(COLOURS)).tolist())) == 3
 
 
 @pytest.mark.parametrize(
