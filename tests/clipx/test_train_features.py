@@ -201,18 +201,6 @@ def to_point_sets(config: RunConfig) -> None:
     config.model.points.features_train = 16
 
 
-def test_point_sets_take_the_tokens_of_the_towers(tmp_path: Path) -> None:
-    config = run_on_features(tmp_path)
-    to_point_sets(config)
-    towers = frozen_towers(config)
-    stored, of_pixels = batches(config)[0], batches(live(config))[0]
-    assert stored.image.shape == (8, 17, 64)
-    assert stored.text.shape == (8, 16, 64)
-    for side in ("image", "text"):
-        expected = towers[side](getattr(of_pixels, side), torch.device("cpu"))
-        assert torch.allclose(getattr(stored, side), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_standardised_features_have_mean_0_and_deviation_1(tmp_path: Path) -> None:
     config = run_on_features(tmp_path, samples=0)
     config.model.image.standardise = config.model.text.standardise = True

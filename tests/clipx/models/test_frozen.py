@@ -52,6 +52,7 @@ CHANGES: dict[str, tuple[str, Callable[[RunConfig], Any]]] = {  # what changes -
     "the context": ("text", lambda config: setattr(config.model.text, "context_length", 9)),
     "text cleaning": ("text", lambda config: setattr(config.data, "clean", "lower_no_punctuation")),
     "the image size": ("image", lambda config: setattr(config.model.image, "size", 40)),
+    "the trained blocks": ("text", lambda config: setattr(config.model.text, "trainable_blocks", 1)),
     "tokens instead of one vector": ("text", lambda config: setattr(config.model.points, "kernel", "imq")),
 }
 

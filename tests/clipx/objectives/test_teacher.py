@@ -13,7 +13,7 @@ from clipx.errors import UserError
 from clipx.objectives.teacher import STREAM
 from clipx.types import Embeddings, Progress
 from clipx.utils import rng
-from tests.helpers.pairs import START, Terms, embed, random_pairs, teacher_of, value_and_gradients
+from tests.helpers.pairs import Terms, embed, random_pairs, teacher_of, value_and_gradients
 
 Matrix = list[list[float]]
 SCALE, STEP = 6.0, 3
@@ -145,10 +145,3 @@ def test_the_gradient_of_feature_distill_is_twice_the_difference_to_the_teacher(
 def test_a_teacher_of_another_width_has_no_features_to_preserve() -> None:
     with pytest.raises(UserError, match="have the width 5, and the run's 4"):
         value({"feature_distill": {}}, batch(5))
-
-
-@pytest.mark.parametrize("term", ["distill", "clip_refine", "align_clip", "drrho", "feature_distill"])
-def test_a_missing_teacher_is_reported(term: str) -> None:
-    without = Embeddings(*random_pairs(4, 3), torch.tensor(10.0), torch.arange(4))
-    with pytest.raises(UserError, match=f"objective.{term} needs a frozen teacher: set model.teacher=RUN"):
-        objectives.build({term: {}}, 4)(without, {}, START)

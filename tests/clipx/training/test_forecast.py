@@ -76,17 +76,6 @@ def test_a_batch_that_does_not_fit_is_refused_before_it_is_allocated(
         forecasts.check_memory(large(tmp_path), CPU)
 
 
-@pytest.mark.long
-def test_micro_batches_checkpointing_and_more_processes_need_less_memory(tmp_path: Path) -> None:
-    config = large(tmp_path)
-    whole = count_step(config).peak
-    assert count_step(config, processes=4).peak < whole / 3
-    config.train.accumulation = 8
-    assert count_step(config).peak < whole / 4
-    config.train.accumulation, config.train.grad_checkpointing = 1, True
-    assert count_step(config).peak < whole / 3
-
-
 def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_that_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,19 +67,6 @@ def test_models_that_cannot_be_built_are_refused(settings: RunConfig, message: s
     assert message in str(error.value)
 
 
-def test_the_activation_follows_the_published_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments: dict[str, object] = {}
-
-    def create_model(*positional: object, **named: object) -> torch.nn.Module:
-        arguments.update(named)
-        return torch.nn.Identity()
-
-    monkeypatch.setattr("open_clip.create_model", create_model)
-    for tag, quick_gelu in (("openai", True), ("laion2b_s34b_b79k", False), (None, False)):
-        open_clip_towers.create_model("ViT-B-32", tag, "model", custom_text=False)
-        assert arguments["force_quick_gelu"] is quick_gelu
-
-
 def test_a_run_from_published_weights_is_rebuilt_with_their_activation_and_normalisation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
