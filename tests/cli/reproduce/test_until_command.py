@@ -13,9 +13,7 @@ from cli.reproduce.plan import PlannedRun, make_plan
 from cli.reproduce.until import Tried
 from cli.settings.compose import compose_run
 from clipx.errors import Fault, UserError
-from clipx.run.folder import TIMING
 from tests.helpers import synthetic
-from tests.helpers.commands import clipx_here, write_recipe
 
 
 @pytest.fixture
@@ -159,30 +157,6 @@ def test_hours_stop_running_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second == Tried(stopped=True)
     assert time.monotonic() - start < 60
     assert command._run_all(pool, runs, 1, start) == Tried(stopped=True)
-
-
-TINY = """
-claims: ["1.5"]
-data: {{name: test, source: shards, root: "{root}", workers: 0, evaluation: ["captions:train"]}}
-model: {{image: {{name: "open_clip:mini-48"}}, text: {{name: "small:bag"}}}}
-train: {{samples: 16, batch_size: 8}}
-schedule: {{warmup_steps: 1}}
-arms:
-  clip: []
-  clip_reg: [objective=clip_reg]
-"""
-
-
-@pytest.mark.long
-def test_a_tiny_experiment_runs_to_its_first_look(tmp_path: Path) -> None:
-    write_recipe(tmp_path, "clip_reg_mini", TINY)
-    arguments = ["reproduce", "recipe=clip_reg_mini", "until=decided", "max_seeds=3", "--config-dir", "recipes"]
-    first = clipx_here(*arguments, cwd=tmp_path)
-    assert "look at 3 seeds: 6 runs of clip_reg_mini (clip, clip_reg)" in first.stderr
-    assert (tmp_path / "runs" / "designs" / "clip_reg_mini.json").exists()
-    # so few pairs can give the same difference for all seeds, which decides nothing
-    assert first.stdout.splitlines()[-1].startswith("until=decided: 0 of ")
-    assert "evaluation_seconds" in (tmp_path / "runs" / "clip_reg_mini-clip" / "s2" / TIMING).read_text()
 
 
 def test_folders_of_other_recipes_and_reports_do_not_count_as_runs_of_a_recipe(tmp_path: Path) -> None:
