@@ -20,15 +20,14 @@ from clipx.train import build_sampler, fit
 from clipx.training import geometry_probe
 from clipx.types import Progress
 from tests.helpers.annotation_files import write_coco
-from tests.helpers.folder import settings, write_shards
-from tests.helpers.runs import log, trained, weights
+from tests.helpers.folder import write_shards
+from tests.helpers.runs import log, prepared, trained, weights
 
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
-def probed_config(root: Path, name: str = "test") -> RunConfig:
-    config = settings(root)
-    config.name = name
+def probed_config(root: Path, samples: int = 16) -> RunConfig:
+    config = prepared(root, samples)
     config.data.held_out = 0.25
     config.log.geometry_every = 3
     return config
@@ -40,23 +39,20 @@ def rows_and_weights(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=43)  # 32 for training: 4 steps per epoch
-    rows, _ = rows_and_weights(probed_config(tmp_path))
+    rows, _ = rows_and_weights(probed_config(tmp_path, samples=43))  # 32 for training: 4 steps per epoch
     assert [row["step"] for row in rows if "geometry" in row] == [0, 3, 6]
     assert list(rows[0]["geometry"]) == ["gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss"]
     assert rows[0]["geometry"] != rows[1]["geometry"]
 
 
 def test_measuring_does_not_change_the_weights(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=43)
-    unprobed = probed_config(tmp_path, "unprobed")
-    unprobed.log.geometry_every = 0
+    unprobed = probed_config(tmp_path)
+    unprobed.name, unprobed.log.geometry_every = "unprobed", 0
     (_, weights), (_, expected) = rows_and_weights(probed_config(tmp_path)), rows_and_weights(unprobed)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
 def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
@@ -71,7 +67,6 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
 
 
 def test_a_measurement_embeds_no_more_pairs_at_once_than_a_step(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     config.train.batch_size, config.train.accumulation = 12, 4
     pairs, model, sizes = open_pair_source(config.data), clip.build_model(config), list[int]()
@@ -105,7 +100,6 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
 def test_a_probe_without_pairs_or_with_an_unknown_source_is_refused_at_the_start(
     tmp_path: Path, key: str, value: object, message: str
 ) -> None:
-    write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     setattr(config.data if key == "held_out" else config.log, key, value)
     with pytest.raises(UserError, match=message):
@@ -123,7 +117,6 @@ def test_a_probe_of_a_stream_is_refused(tmp_path: Path) -> None:
 
 
 def test_geometry_on_train_uses_training_pairs(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
     model = clip.build_model(config)
@@ -132,7 +125,6 @@ def test_geometry_on_train_uses_training_pairs(tmp_path: Path) -> None:
 
 
 def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
     config = probed_config(tmp_path)
     config.train.epochs, config.train.samples = None, 0
     rows, weights = rows_and_weights(config)

@@ -42,10 +42,15 @@ def by_loops(similarity: Tensor, positives: dict[int, list[int]]) -> dict[str, f
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def test_metrics_equal_those_of_sorted_answers(tmp_path: Path) -> None:
+@pytest.fixture
+def data(tmp_path: Path) -> ManyToMany:
     replicas.eccv_caption(tmp_path, images=12)
-    data = open_dataset(f"eccv_caption:{tmp_path}")
-    assert isinstance(data, ManyToMany)
+    opened = open_dataset(f"eccv_caption:{tmp_path}")
+    assert isinstance(opened, ManyToMany)
+    return opened
+
+
+def test_metrics_equal_those_of_sorted_answers(data: ManyToMany) -> None:
     image = fakes.embeddings(12, 0, 6)
     text = image[data.image_of_caption("test")] + 0.8 * fakes.embeddings(60, 1, 6)
     rows = score(data, ManyToManyRetrieval(), image, text)
@@ -61,10 +66,7 @@ def test_metrics_equal_those_of_sorted_answers(tmp_path: Path) -> None:
     assert 0.1 < rows["eccv_image_to_text_map@r"].value < rows["eccv_image_to_text_r_precision"].value < 1.0
 
 
-def test_a_limit_may_leave_no_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replicas.eccv_caption(tmp_path, images=12)
-    data = open_dataset(f"eccv_caption:{tmp_path}")
-    assert isinstance(data, ManyToMany)
+def test_a_limit_may_leave_no_query(data: ManyToMany, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {"eccv": {"image_to_text": {}, "text_to_image": data.positives("test")["eccv"]["text_to_image"]}}
     monkeypatch.setattr(data, "positives", lambda split: kept)
     rows = score(data, ManyToManyRetrieval(), fakes.embeddings(12, 0), fakes.embeddings(60, 1))
@@ -74,10 +76,7 @@ def test_a_limit_may_leave_no_query(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         score(data, ManyToManyRetrieval(), fakes.embeddings(12, 0), fakes.embeddings(60, 1))
 
 
-def test_ties_and_nan_count_against_the_model_and_perfect_embeddings_score_one(tmp_path: Path) -> None:
-    replicas.eccv_caption(tmp_path, images=12)
-    data = open_dataset(f"eccv_caption:{tmp_path}")
-    assert isinstance(data, ManyToMany)
+def test_ties_and_nan_count_against_the_model_and_perfect_embeddings_score_one(data: ManyToMany) -> None:
     for value in (1.0, float("nan")):
         rows = score(data, ManyToManyRetrieval(), torch.full((12, 4), value), torch.full((60, 4), value))
         assert {row.value for row in rows.values()} == {0.0}
