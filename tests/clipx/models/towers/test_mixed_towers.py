@@ -1,6 +1,7 @@
 """Towers of different libraries in one model: widths, sizes, frozen towers, errors."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,22 +83,19 @@ def test_open_clip_towers_accept_another_size(name: str) -> None:
     assert built.encode_text(torch.randint(1, 100, (2, 16))).shape == (2, 128)
 
 
-def test_an_image_size_that_does_not_fit_is_refused() -> None:
-    name = "open_clip:mini-vit-48"
-    model = ModelConfig(image=ImageTowerConfig(name=name, size=4), text=TextTowerConfig(name=name))
-    with pytest.raises(UserError, match=f"model.image.size=4 does not suit {name}: "):
-        clip.build_model(RunConfig(model=model))
-
-
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "size", "settings", "message"),
     [
-        ("timm:resnet18", "model.text.name=timm:resnet18: unknown kind 'timm'; allowed: open_clip:NAME"),
-        ("hf:x", "model.image.name=hf:x: unknown kind 'hf'; allowed: open_clip:NAME or timm"),
+        ("timm:resnet18", None, {}, "model.text.name=timm:resnet18: unknown kind 'timm'; allowed: open_clip:NAME"),
+        ("hf:x", None, {}, "model.image.name=hf:x: unknown kind 'hf'; allowed: open_clip:NAME or timm"),
+        ("open_clip:mini-vit-48", 4, {}, "model.image.size=4 does not suit open_clip:mini-vit-48: "),
+        ("open_clip:mini-48", None, {"projection_lr_factor": 10}, "model.projection_lr_factor=10 has no effect"),
     ],
 )
-def test_unknown_kinds_are_refused(name: str, message: str) -> None:
-    model = ModelConfig(image=ImageTowerConfig(name=name), text=TextTowerConfig(name=name), embed_dim=8)
+def test_a_model_that_cannot_be_built_is_refused(
+    name: str, size: int | None, settings: dict[str, Any], message: str
+) -> None:
+    model = ModelConfig(image=ImageTowerConfig(name=name, size=size), text=TextTowerConfig(name=name), **settings)
     with pytest.raises(UserError, match=message):
         clip.build_model(RunConfig(model=model))
 
@@ -112,10 +110,3 @@ def test_a_plugin_kind_may_have_both_towers_under_one_name(monkeypatch: pytest.M
     model = ModelConfig(image=ImageTowerConfig(name="mine:a"), text=TextTowerConfig(name="mine:a"), embed_dim=8)
     image, text = build.build_towers(model, load=True)
     assert image.embed_dim == text.embed_dim == 8
-
-
-def test_a_projection_learning_rate_without_a_projection_is_refused() -> None:
-    tower = "open_clip:mini-48"
-    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), projection_lr_factor=10)
-    with pytest.raises(UserError, match=r"model.projection_lr_factor=10 has no effect"):
-        clip.build_model(RunConfig(model=model))
