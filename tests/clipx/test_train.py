@@ -177,7 +177,7 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
     config.runs = str(tmp_path / "runs")
     trained(config)
     config.data.root = str(tmp_path / "b")
-    with pytest.raises(UserError, match="was trained on other data"):
+    with pytest.raises(UserError, match=r"was trained on other data \(fingerprint 16:\w+/image\+txt, now 16:"):
         trained(config)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.helpers.pairs import embed, loss_of, random_pairs, value_and_gradients
+from tests.helpers.pairs import embed, loss_of, random_pairs
 
 
 def one_direction(s: list[list[float]], tau: float, tau_plus: float) -> tuple[float, int]:
@@ -42,9 +42,3 @@ def test_loss_matches_the_papers_double_loop(tau_plus: float, shift: float, boun
         assert (at_bound >= 3) == bounded, "the number of anchors at the bound is not as intended"
     loss = loss_of({"dcl": {"tau_plus": tau_plus}}, embed(image, text, 1 / 0.3)).total.item()
     assert abs(loss - expected) < 1e-12
-
-
-def test_a_batch_of_one_pair_gives_zero() -> None:
-    loss, gradients = value_and_gradients({"dcl": {}}, embed(*random_pairs(1, 3), 100.0))
-    assert loss == 0
-    assert not gradients["image"].any()

@@ -56,8 +56,9 @@ def test_negative_is_the_mean_over_negative_pairs() -> None:
     assert abs(loss_of({"negative": {}}, embed(image, text, 10.0)).total.item() - sum(negatives) / 20) < 1e-14
 
 
-def test_a_batch_of_one_pair_gives_zero() -> None:
-    loss, gradients = value_and_gradients({"negative": {}}, embed(*random_pairs(1, 3), 10.0))
+@pytest.mark.parametrize("name", ["negative", "dcl"])
+def test_a_batch_of_one_pair_gives_zero(name: str) -> None:
+    loss, gradients = value_and_gradients({name: {}}, embed(*random_pairs(1, 3), 10.0))
     assert abs(loss.item()) < 1e-15
     assert gradients["image"].abs().max() < 1e-15
 
