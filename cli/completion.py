@@ -164,6 +164,7 @@ def options() -> dict[str, type]:
     from cli import bench, data, tune
     from cli.export import command as export
     from cli.report import command as report
+    from cli.report.compare import Options as ReportOptions
     from cli.reproduce import plan
 
     return {
@@ -173,7 +174,8 @@ def options() -> dict[str, type]:
         "reproduce": plan.Options,
         "tune": tune.Options,
         **{f"data {name}": schema for name, (_, schema) in data.COMMANDS.items()},
-        **{f"report {name}".rstrip(): schema for name, schema in report.OPTIONS.items()},
+        "report": ReportOptions,
+        **{f"report {name}": schema for name, (_, schema) in report.COMMANDS.items()},
     }
 
 
@@ -182,7 +184,7 @@ def build_table() -> Completions:
     from cli import data, ls
     from cli.bench import BENCHMARKS
     from cli.init import KINDS
-    from cli.report.command import SUBCOMMANDS
+    from cli.report.command import COMMANDS
     from clipx.config.evaluation import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES
     from clipx.config.schema import RunConfig
@@ -206,7 +208,7 @@ def build_table() -> Completions:
         "init": list(KINDS),
         "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
-        "report": list(SUBCOMMANDS),
+        "report": list(COMMANDS),
         "data": list(data.COMMANDS),
         "bench": list(BENCHMARKS),
         "theory": [*THEORY, "all"],

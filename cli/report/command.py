@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.report.claims import PowerOptions, claims, power
-from cli.report.compare import CompareOptions, DiffOptions, compare, diff
+from cli.report.compare import CompareOptions, Options, compare, diff
 from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, newest_runs, runs_below
 from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
-
-
-@dataclass(kw_only=True)
-class Options:
-    """The options of `clipx report RUN_OR_DIR...`."""
-
-    out: str | None = setting(None, "folder of the report; null: the first one")
-    limited: bool = setting(False, "include the results of clipx eval limit=N")
 
 
 @dataclass(kw_only=True)
@@ -33,13 +25,14 @@ class CountOptions:
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run one of SUBCOMMANDS."""
-    if arguments and arguments[0] in SUBCOMMANDS:
-        SUBCOMMANDS[arguments[0]](arguments[1:])
+    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run one of COMMANDS."""
+    if arguments and arguments[0] in COMMANDS:
+        run, _ = COMMANDS[arguments[0]]
+        run(arguments[1:])
         return
     first = next(iter(split_positional(arguments)[0]), "")
     if first and not Path(first).exists():
-        allowed = f"allowed: a run, a folder of runs, or one of {', '.join(SUBCOMMANDS)}"
+        allowed = f"allowed: a run, a folder of runs, or one of {', '.join(COMMANDS)}"
         raise UserError(f"clipx report {first}: no such folder{newest_runs(first)}; {allowed}")
     runs, options = parse_arguments(arguments, Options, "report", "RUN_OR_DIR...")
     paths, limited = [Path(run) for run in runs], options.limited
@@ -76,18 +69,10 @@ def _missing_objects(arguments: list[str]) -> None:
     print(*missing_objects.write(counted, Path(options.out)), missing_objects.sentence(counted), sep="\n")
 
 
-SUBCOMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "claims": claims,
-    "compare": compare,
-    "diff": diff,
-    "missing-objects": _missing_objects,
-    "power": power,
-}
-OPTIONS = {  # subcommand -> its options; "": the report itself
-    "": Options,
-    "claims": NoOptions,
-    "compare": CompareOptions,
-    "diff": DiffOptions,
-    "missing-objects": CountOptions,
-    "power": PowerOptions,
+COMMANDS: dict[str, tuple[Callable[[list[str]], None], type]] = {  # name -> function, its options
+    "claims": (claims, NoOptions),
+    "compare": (compare, CompareOptions),
+    "diff": (diff, Options),
+    "missing-objects": (_missing_objects, CountOptions),
+    "power": (power, PowerOptions),
 }

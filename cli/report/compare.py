@@ -31,14 +31,20 @@ GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
 @dataclass(kw_only=True)
-class CompareOptions:
+class Options:
+    """The options of `clipx report RUN_OR_DIR...` and `clipx report diff`."""
+
+    out: str | None = setting(None, "folder of the report; null: the first one")
+    limited: bool = setting(False, "include the results of clipx eval limit=N")
+
+
+@dataclass(kw_only=True)
+class CompareOptions(Options):
     """The options of `clipx report compare`."""
 
     by: str = setting(methods.MEAN, "task, or mean of the tasks, by which methods are ranked")
     on: list[str] = setting([], "evaluation sets that count; empty: all")
     reference: str = setting("", "method with which the others are compared; empty: the first one")
-    out: str | None = setting(None, "folder of the report; null: the first one")
-    limited: bool = setting(False, "include the results of clipx eval limit=N")
 
 
 def compare(arguments: list[str]) -> None:
@@ -150,17 +156,9 @@ def _print_ladder(console: Console, ladder: Ladder) -> None:
     console.print(table)
 
 
-@dataclass(kw_only=True)
-class DiffOptions:
-    """The options of `clipx report diff`."""
-
-    out: str | None = setting(None, "folder of the report; null: the first one")
-    limited: bool = setting(False, "include the results of clipx eval limit=N")
-
-
 def diff(arguments: list[str]) -> None:
     """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
-    runs, options = parse_arguments(arguments, DiffOptions, "report diff", "RUN RUN", 2)
+    runs, options = parse_arguments(arguments, Options, "report diff", "RUN RUN", 2)
     a, b = map(Path, runs)
     pairs = pair_up(a, b, options.limited)
     names = pairs[0].a.model, pairs[0].b.model
