@@ -18,10 +18,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 from cli.eval.one import evaluate
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.settings.arguments import key_of, take_options
@@ -32,7 +28,7 @@ from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
 from clipx.errors import RunDiverged, UserError
 from clipx.run.folder import RunFolder
 from clipx.utils.files import write_text
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
 from evaluation.datasets.kinds import AnyDataset, Captioned
 from evaluation.datasets.opening import check_layout, open_dataset
@@ -295,12 +291,10 @@ def _report(grids: list[Grid], chosen: dict[str, list[str]], out: Path) -> None:
     rows: list[list[object]] = []
     for grid in grids:
         title = f"{grid.name}: R@1 (%), mean of the seeds; one run's noise: {grid.noise():.2f}"
-        table = Table(box=box.SIMPLE, title=Text(title))
         values = sorted({value for _, value in grid.scores})
         # at an arm's own best rate, the table alone does not show whether its best tau is chosen
         last, of_arm = ("best", grid.best) if grid.rate else ("chosen", grid.chosen)
-        for column in ("arm", *(f"{value:g}" for value in values), last):
-            table.add_column(column, justify="left" if column == "arm" else "right")
+        table = empty_table(["arm", *(f"{value:g}" for value in values), last], ["arm"], title)
         for arm in grid.arms:
             known = [f"{grid.mean(arm, v):.2f}" if (arm, v) in grid.scores else "" for v in values]
             table.add_row(arm or "-", *known, f"{of_arm(arm):g}")

@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from cli.exit_codes import exit_code_of
 from cli.settings.arguments import parse_options
 from clipx.config.setting import setting
 from clipx.errors import UserError
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.datasets.files import short_name
 from evaluation.datasets.named import present
 from evaluation.published import PublishedValue, models, published_value
@@ -159,9 +156,8 @@ def compare_all(
 
 
 def _show(compared: list[Compared], missing: list[str]) -> None:
-    table = Table(box=box.SIMPLE)
-    for column in ("model", "data set", "metric", "measured", "published", "difference", "verdict"):
-        table.add_column(column, no_wrap=True)
+    texts = ("model", "data set", "metric", "verdict")
+    table = empty_table((*texts[:3], "measured", "published", "difference", "verdict"), texts)
     for row, value in compared:
         numbers = (f"{100 * row.value:.2f}", f"{100 * value.published:.2f}", f"{100 * value.difference:+.2f}")
         verdict = "agrees" if agrees(row, value) else "differs"

@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from cli.eval import one
@@ -26,7 +24,7 @@ from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import OUTCOME, RunFolder, natural_order, run_folders
 from clipx.utils.plugins import load_plugins
-from clipx.utils.terminal import duration, stdout_console
+from clipx.utils.terminal import duration, empty_table, stdout_console
 from evaluation.types import Result, first_names
 
 
@@ -167,10 +165,7 @@ def _show(rows: dict[str, list[Result]]) -> None:
                 values.setdefault(row.task, []).append(row.value)
         means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
-    table = Table(box=box.SIMPLE)
-    table.add_column("run", overflow="fold")  # the ends of the paths differ
-    for task in tasks:
-        table.add_column(task, justify="right", no_wrap=True)
+    table = empty_table(["run", *tasks], ["run"])
     for run, mean in means.items():
         table.add_row(Text(run), *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
     stdout_console().print(table)

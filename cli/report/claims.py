@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import NoOptions, parse_arguments
 from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import empty_table, stdout_console
 from clipx.verdict import DECIDED, REFUTED
 from evaluation.claims.assess import describe_looks, looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
@@ -169,10 +167,8 @@ def print_needs(
     rows = needs(found, evidence, max_seeds)
     console = stdout_console()
     if rows:
-        table = Table(box=box.SIMPLE, caption=CAPTION, caption_justify="left")
-        for column in ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours"):
-            is_text = column in ("claim", "part")
-            table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+        columns = ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours")
+        table = empty_table(columns, ("claim", "part"), caption=CAPTION)
         for need in rows:
             table.add_row(*_cells(need, hours(missing(need.seeds, evidence.runs), evidence.runs, jobs)))
         console.print(table)

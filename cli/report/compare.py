@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from cli.settings.arguments import parse_arguments
 from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.utils.registry import one_of
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.compare import methods
 from evaluation.compare.items import Pair, pair_up
@@ -122,12 +120,10 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
         return
     seeds = min(len(method.values[one.by]) for method in one.ranked)
     caption = INTERVAL if seeds >= MIN_SEEDS else f"[no interval and no rank by fewer than {MIN_SEEDS} seeds]"
-    table = Table(box=box.SIMPLE, caption=caption, caption_justify="left")
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"
-    for column in ("rank", "method", score_name, to_reference, GEOMETRY, "seeds"):
-        is_name = column == "method"
-        table.add_column(column, justify="left" if is_name else "right", overflow="fold", no_wrap=not is_name)
+    columns = ("rank", "method", score_name, to_reference, GEOMETRY, "seeds")
+    table = empty_table(columns, ["method"], caption=caption)
     for position, method in enumerate(one.ranked, 1):
         score, text = one.mean(method, method.values[one.by]), one.text()
         assert score is not None  # methods without a score are not ranked
@@ -148,9 +144,8 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
 
 def _print_ladder(console: Console, ladder: Ladder) -> None:
     console.print(Text(page.ladder_title(ladder), style="bold"))
-    shown, table = page.ladder_table(ladder), Table(box=box.SIMPLE, caption=INTERVAL, caption_justify="left")
-    for column in shown.columns:
-        table.add_column(Text(column), justify="right" if table.columns else "left", overflow="fold")
+    shown = page.ladder_table(ladder)
+    table = empty_table(shown.columns, shown.columns[:1], caption=INTERVAL)
     for row in shown.rows:
         table.add_row(*(Text("\n".join(filter(None, (cell.text, cell.note)))) for cell in row))
     console.print(table)
@@ -173,12 +168,8 @@ def diff(arguments: list[str]) -> None:
 def _print_pairs(pairs: list[Pair], names: tuple[str, str]) -> None:
     console = stdout_console()
     console.print(Text(f"A: {names[0]}\nB: {names[1]}"))
-    table = Table(
-        box=box.SIMPLE, collapse_padding=True, caption="A - B with its 95% interval; p: McNemar", caption_justify="left"
-    )
-    table.add_column("metric", overflow="fold")
-    for column in ("A", "B", "A - B", "p"):
-        table.add_column(column, justify="right", no_wrap=True)
+    caption = "A - B with its 95% interval; p: McNemar"
+    table = empty_table(("metric", "A", "B", "A - B", "p"), ["metric"], caption=caption)
     for name, of_set in groupby(pairs, lambda pair: pair.a.title):
         table.add_section()
         table.add_row(Text(name, style="bold"))

@@ -3,9 +3,13 @@
 import os
 import sys
 import time
+from collections.abc import Container, Iterable
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from clipx.errors import printable
 
@@ -22,6 +26,15 @@ def stdout_console(least: int = 0) -> Console:
     found = Console(highlight=False, force_jupyter=False)  # in a notebook rich would bypass stdout
     fits = found.is_terminal or "COLUMNS" in os.environ
     return Console(highlight=False, force_jupyter=False, width=max(found.width, least) if fits else UNLIMITED)
+
+
+def empty_table(columns: Iterable[str], texts: Container[str], title: str = "", caption: str = "") -> Table:
+    """Return a table without rows: the columns in `texts` are wrapped, all others hold numbers, right-aligned."""
+    table = Table(box=box.SIMPLE, title=Text(title), title_justify="left", caption=caption, caption_justify="left")
+    for name in columns:
+        is_text = name in texts
+        table.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    return table
 
 
 class ProgressBar:

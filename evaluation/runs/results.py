@@ -11,8 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from clipx.config.setting import from_values
@@ -21,7 +19,7 @@ from clipx.run.folder import RESULTS, WANDB_ID, Diverged, RunFolder
 from clipx.run.log_writers import start_wandb
 from clipx.utils.files import content_hash, write_text
 from clipx.utils.lock import turn
-from clipx.utils.terminal import stdout_console
+from clipx.utils.terminal import empty_table, stdout_console
 from clipx.utils.trust import load_json
 from evaluation.types import Result, csv_text
 
@@ -148,11 +146,9 @@ def show(rows: list[Result]) -> None:
 
     Its title is the model, with its step, `ema` and `alpha`.
     """
-    table = Table(box=box.SIMPLE, caption="95% intervals over examples", caption_justify="left", title_justify="left")
-    table.title = Text(", ".join(dict.fromkeys(row.model for row in rows)))
-    table.add_column("metric", overflow="fold")
-    for column in ("value", "interval", "chance", "n"):
-        table.add_column(column, justify="right", no_wrap=True)
+    title = ", ".join(dict.fromkeys(row.model for row in rows))
+    columns = ("metric", "value", "interval", "chance", "n")
+    table = empty_table(columns, ["metric"], title, "95% intervals over examples")
     for (task, dataset), group in groupby(rows, lambda row: (row.task, _dataset_and_choices(row))):
         table.add_section()
         table.add_row(Text(f"{task} {dataset}", style="bold"))
