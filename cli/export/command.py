@@ -30,7 +30,6 @@ from clipx.utils.hub import reachable
 from clipx.utils.terminal import duration
 from evaluation.runs import reader, results
 from evaluation.runs.description import describe, digits, objective, training_seconds, unfinished
-from evaluation.types import Result
 
 if TYPE_CHECKING:  # slow imports, here and in the functions: a wrong argument is found before them
     from cli.export.weights import OpenClipModel
@@ -226,7 +225,9 @@ def _write_card(repository: str, licence: str, model: "OpenClipModel", run: Path
         f"A contrastive image-text model with the towers of `{model.name}`, trained with clipx and exported for "
         f"open_clip. Images have {model.inputs.image_size} px, texts {model.inputs.context_length} tokens.",
     ]
-    parts += ["## Training", _training(model, run, averaged), "## Results", _table_of(own)]
+    note = "Intervals are over the examples of each set, not over seeds."
+    table = f"{results.markdown(own)}\n{note}" if own else "These weights have not been evaluated."
+    parts += ["## Training", _training(model, run, averaged), "## Results", table]
     parts += ["## Use", _use(repository, model)]
     return "\n\n".join(parts) + "\n"
 
@@ -272,21 +273,6 @@ def _initial(config: RunConfig) -> str:
 def _commit(run: reader.Run) -> str:
     commit = str(run.environment.get("git_commit") or "")[:10]
     return f"{commit}{' with local changes' if run.environment.get('git_changes') else ''}" if commit else ""
-
-
-def _table_of(rows: list[Result]) -> str:
-    if not rows:
-        return "These weights have not been evaluated."
-    lines = [
-        "| task | data set | split | metric | value | 95% interval | chance | n |",
-        "|---|---|---|---|--:|---|--:|--:|",
-    ]
-    for row in rows:
-        chance = "" if row.chance is None else digits(row.chance)
-        numbers = (digits(row.value), f"{digits(row.low)} .. {digits(row.high)}", chance, f"{row.n:,}")
-        lines.append(f"| {' | '.join(_cell(text) for text in (*row.key, *numbers))} |")
-    note = "Values are fractions, except geometry. Intervals are over the examples of each set, not over seeds."
-    return "\n".join(lines) + f"\n\n{note}"
 
 
 def _cell(text: str) -> str:

@@ -109,12 +109,17 @@ def write_tables(out: Path) -> None:
         rows = read(out / RESULTS)
         table = [list((asdict(row) | {"hashes": json.dumps(row.hashes)}).values()) for row in rows]
         write_text(out / "results.csv", csv_text([NAMES, *table]))
-        text = "| model | task | data set | split | metric | value (%: per cent) | 95% interval | chance | n |\n"
-        text += "|---|---|---|---|---|--:|---|--:|--:|\n"
-        for row in rows:
-            cells = [printable_line(name).replace("|", "\\|") for name in (row.model, *row.key)]
-            text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
-        write_text(out / "results.md", text)
+        write_text(out / "results.md", markdown(rows))
+
+
+def markdown(rows: list[Result]) -> str:
+    """Return a table of the rows; shares in per cent."""
+    text = "| model | task | data set | split | metric | value (%: per cent) | 95% interval | chance | n |\n"
+    text += "|---|---|---|---|---|--:|---|--:|--:|\n"
+    for row in rows:
+        cells = [printable_line(name).replace("|", "\\|") for name in (row.model, *row.key)]
+        text += f"| {' | '.join([*cells, *_formatted(row)])} |\n"
+    return text
 
 
 def _formatted(row: Result) -> tuple[str, str, str, str]:

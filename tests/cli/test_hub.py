@@ -144,7 +144,7 @@ def test_the_card_describes_the_run_and_its_results_and_contains_no_path(tmp_pat
     for part in (
         *("license: apache-2.0", "library_name: open_clip", "clip + 0.1 positive", "from τ = 0.05", "arm mine"),
         *("| Data | test (source shards", "| Batch size | 8 |", "| Samples seen | 24 |", "| Steps | 3 |"),
-        "| zeroshot | mine | test | top1 | 0.250 | 0.200 .. 0.300 | 0.100 | 100 |",
+        "| zeroshot | mine | test | top1 | 25.0% | 20.0 .. 30.0 | 10.0 | 100 |",
         "open_clip.create_model_from_pretrained('hf-hub:me/demo')",
         "import clipx.models.towers.small_cnn",
     ):
