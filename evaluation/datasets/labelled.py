@@ -101,7 +101,7 @@ def _read(root: Path, name: str, part: str) -> Any:
     from evaluation.datasets.torchvision_sets import READERS  # here, because torchvision imports slowly
 
     try:
-        return READERS[name](str(root), part)
+        return READERS[name](str(root), part, False)
     except Exception as error:  # RuntimeError, OSError, KeyError, UnpicklingError and others
         problem = " ".join(str(error).split()).partition(" You can use")[0] or type(error).__name__
         raise UserError(f"{root} does not hold {name} as published ({problem})") from error

@@ -332,6 +332,6 @@ def pull(name: str, root: Path) -> None:
         snapshot_download(known.hub, repo_type="dataset", local_dir=unfinished)
         unfinished.rename(root / known.place)
     else:
-        from evaluation.datasets.torchvision_sets import DOWNLOADS
+        from evaluation.datasets.torchvision_sets import READERS
 
-        DOWNLOADS[name](str(root))
+        READERS[name](str(root), "test", True)

@@ -88,16 +88,16 @@ def test_the_documented_command_keeps_every_row_of_the_published_list(real_data:
 def test_pull_downloads_into_root_and_without_a_network_raises_a_user_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def offline(root: str) -> None:
+    def offline(root: str, part: str, download: bool) -> None:
         raise URLError("Name or service not known")
 
-    monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", offline)
+    monkeypatch.setitem(torchvision_sets.READERS, "cifar10", offline)
     with pytest.raises(UserError, match=r"cifar10 was not downloaded: .*Name or service not known"):
         data(["pull", "cifar10", f"sets={tmp_path}"])
-    got: list[str] = []
-    monkeypatch.setitem(torchvision_sets.DOWNLOADS, "cifar10", got.append)
+    got: list[tuple[str, str, bool]] = []
+    monkeypatch.setitem(torchvision_sets.READERS, "cifar10", lambda *given: got.append(given))
     data(["pull", "cifar10", f"sets={tmp_path}"])
-    assert got == [str(tmp_path)] and "datasets=[cifar10]" in capsys.readouterr().out
+    assert got == [(str(tmp_path), "test", True)] and "datasets=[cifar10]" in capsys.readouterr().out
 
 
 def report(folder: Path) -> tuple[dict[str, object], list[str]]:
