@@ -6,7 +6,7 @@ and corrected R@1.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import lgamma
+from math import comb
 from typing import Any
 
 import torch
@@ -122,19 +122,9 @@ def chance_image_to_text(captions: Tensor, k: int) -> float:
     For an image with c of all T captions, the top k has none of them with probability C(T - c, k) / C(T, k).
     """
     total = int(captions.sum())
-    missed = 0.0  # expected number of images
-    for count, images in zip(*torch.unique(captions, return_counts=True), strict=True):
-        missed += int(images) * _none_drawn(total, int(count), k)
-    return 1.0 - missed / len(captions)
-
-
-def _none_drawn(total: int, marked: int, k: int) -> float:
-    """Return the probability that k items drawn from `total` without replacement include none of the `marked` ones."""
-    others = total - marked
-    if k > others:
-        return 0.0
-    log = lgamma(others + 1) - lgamma(others - k + 1) - lgamma(total + 1) + lgamma(total - k + 1)
-    return float(torch.tensor(log, dtype=torch.float64).exp())
+    drawn = min(k, total)
+    missed = [comb(total - count, drawn) / comb(total, drawn) for count in captions.tolist()]
+    return 1 - sum(missed) / len(missed)
 
 
 def _drawn(queries: Tensor) -> list[int]:
