@@ -133,29 +133,16 @@ class Regression:
         return Linear(weight.to(found.dtype), bias.to(found.dtype))
 
 
-@dataclass
-class Search:
-    """Result of the search for C on a validation split."""
-
-    accuracy_of: dict[int, float]  # index in GRID -> validation accuracy
-    loss_of: dict[int, float]  # index in GRID -> mean cross-entropy on the validation rows
-    best: int  # index in GRID
-
-    @property
-    def chosen(self) -> float:
-        """The chosen C."""
-        return GRID[self.best]
-
-
-def search(train: Regression, features: Tensor, label: Tensor) -> Search:
+def search(train: Regression, features: Tensor, label: Tensor) -> tuple[dict[int, tuple[float, float]], int]:
     """Search C as CLIP does: every 16th point of GRID, then the neighbours of the best one at strides 8, 4, 2, 1.
 
     `train` has the training rows; `features` [n, E] and `label` int64 [n] are the validation rows. Among equally
     accurate values of C, the one with the smallest cross-entropy is chosen: with few validation rows, many are equal.
+
+    Returns index in GRID -> accuracy and mean cross-entropy on the validation rows, and the chosen index.
     """
     solved: dict[int, Linear] = {}
-    accuracy_of: dict[int, float] = {}
-    loss_of: dict[int, float] = {}
+    found: dict[int, tuple[float, float]] = {}
     best = 0
     for stride in STRIDES:
         first = stride == STRIDES[0]
@@ -165,10 +152,10 @@ def search(train: Regression, features: Tensor, label: Tensor) -> Search:
         for index, linear in zip(indices, train.fit_all([GRID[i] for i in indices], starts), strict=True):
             solved[index] = linear
             scores = linear(features)
-            accuracy_of[index] = float((scores.argmax(dim=1) == label).double().mean())
-            loss_of[index] = float(F.cross_entropy(scores.double(), label))
-        best = min(accuracy_of, key=lambda index: (-accuracy_of[index], loss_of[index]))
-    return Search(accuracy_of, loss_of, best)
+            accuracy = float((scores.argmax(dim=1) == label).double().mean())
+            found[index] = accuracy, float(F.cross_entropy(scores.double(), label))
+        best = min(found, key=lambda index: (-found[index][0], found[index][1]))
+    return found, best
 
 
 def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
@@ -332,8 +319,8 @@ class LinearProbe(Task):
         labels = [dataset.labels(request.split) for request in fitting]
         label, classes = torch.cat(labels).to(device), len(dataset.classnames)
         train, validation = _split(labels)
-        found = search(Regression(known[train], label[train], classes), known[validation], label[validation])
-        probe = Regression(known, label, classes).fit(found.chosen)
+        found, best = search(Regression(known[train], label[train], classes), known[validation], label[validation])
+        probe = Regression(known, label, classes).fit(GRID[best])
         truth = dataset.labels(SPLIT)
         ranks = label_ranks(probe(features[test].to(device)).cpu(), truth)
         correct = hits(ranks, 1)
@@ -346,7 +333,14 @@ class LinearProbe(Task):
                 ("mean_per_class", class_weights(truth), 1 / classes),
             )
         ]
-        return Score(rows, _artifact(self.name, found), ranked_items(SPLIT, f"top1{self.suffix}", ranks))
+        tried = sorted(found)
+        artifact = {
+            "kind": self.name,
+            "C": [GRID[index] for index in tried],
+            "validation_accuracy": [found[index][0] for index in tried],
+            "chosen_C": GRID[best],
+        }
+        return Score(rows, artifact, ranked_items(SPLIT, f"top1{self.suffix}", ranks))
 
 
 def _split(labels: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -376,13 +370,3 @@ def _place_in_class(label: Tensor, order: Tensor) -> Tensor:
     place = torch.empty(len(label))
     place[by_class] = (torch.arange(len(label)) - first + 0.5) / sizes[label[by_class]]
     return place.where(sizes[label] > 1, 1.0)
-
-
-def _artifact(kind: str, found: Search) -> dict[str, object]:
-    tried = sorted(found.accuracy_of)
-    return {
-        "kind": kind,
-        "C": [GRID[index] for index in tried],
-        "validation_accuracy": [found.accuracy_of[index] for index in tried],
-        "chosen_C": found.chosen,
-    }
