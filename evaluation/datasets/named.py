@@ -99,6 +99,12 @@ def _datacomp(what: str, folder: str, metric: str = "") -> Placed:
     return Placed(what, folder, partial(open_wds, metric=metric), hub=f"djghosh/{folder}")
 
 
+def _karpathy(name: str, what: str, images: str) -> Placed:
+    get = f"{images} and {KARPATHY}, both in ROOT/{name}"
+    file = "coco" if name == "mscoco" else name
+    return Placed(what, f"{name}/dataset_{file}.json", open_karpathy, get)
+
+
 def _order(what: str, name: str, place: str) -> Placed:
     return Placed(what, place, open_order, hub=f"gowitheflow/{name}")
 
@@ -202,24 +208,11 @@ NAMED: dict[str, Classes | Placed] = {
     "smallnorb_elevation": _shards("elevation of a toy", "wds_vtab-smallnorb_label_elevation"),
     "svhn": _shards("10 digits of house numbers", "wds_vtab-svhn"),
     "voc2007": _shards("20 classes, cropped objects", "wds_voc2007"),
-    "mscoco": Placed(
-        "5,000 images, 5 captions or more",
-        "mscoco/dataset_coco.json",
-        open_karpathy,
-        f"val2014/ of cocodataset.org and {KARPATHY}, both in ROOT/mscoco",
+    "mscoco": _karpathy("mscoco", "5,000 images, 5 captions or more", "val2014/ of cocodataset.org"),
+    "flickr30k": _karpathy(
+        "flickr30k", "1,000 images, 5 captions", "flickr30k-images (on request, shannon.cs.illinois.edu)"
     ),
-    "flickr30k": Placed(
-        "1,000 images, 5 captions",
-        "flickr30k/dataset_flickr30k.json",
-        open_karpathy,
-        f"flickr30k-images (on request, shannon.cs.illinois.edu) and {KARPATHY}, both in ROOT/flickr30k",
-    ),
-    "flickr8k": Placed(
-        "1,000 images, 5 captions",
-        "flickr8k/dataset_flickr8k.json",
-        open_karpathy,
-        f"Flicker8k_Dataset and {KARPATHY}, both in ROOT/flickr8k",
-    ),
+    "flickr8k": _karpathy("flickr8k", "1,000 images, 5 captions", "Flicker8k_Dataset"),
     "eccv_caption": Placed(
         "COCO's 5,000 test images, all matches annotated by ECCV Caption and CxC (metrics: mAP@R, corrected R@1)",
         "eccv_caption",
@@ -284,12 +277,7 @@ NAMED: dict[str, Classes | Placed] = {
         open_winogavil,
         "assets/ of github.com/WinoGAViL/WinoGAViL-experiments, after running download-images.py, in ROOT/winogavil",
     ),
-    "mmvp": Placed(
-        "135 minimal pairs, 9 visual patterns",
-        "MMVP_VLM",
-        open_mmvp,
-        hub="MMVP/MMVP_VLM",
-    ),
+    "mmvp": Placed("135 minimal pairs, 9 visual patterns", "MMVP_VLM", open_mmvp, hub="MMVP/MMVP_VLM"),
     "countbench": Placed(
         "540 captions with a number from two to ten, and the same with the eight other numbers",
         "countbench",
