@@ -101,6 +101,8 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
+# claims on the cost of papers 3 and 5, ten minutes each, once
+timed = $(if $(DRY),,$(foreach name,$(1),{ test -e runs/bench/$(name)/claims.json || $(BIN)/clipx bench $(name); } &&))
 mini = $(REPRODUCE) $(if $(JOBS)$(shell command -v nvidia-smi),,jobs=2) recipe=# with GPUs, one run on each
 # $(call folder,CC3M): the folder that the user gives as CC3M=DIR; with DRY=1 it may be missing
 folder = $(or $($(1)),$(if $(DRY),$(1),$(error give the folder of the data: make $@ $(1)=FOLDER)))
@@ -117,13 +119,13 @@ reproduce-mini-counting: $(READY) ## reproduce paper 2 on rendered scenes
 	$(call first,robust_g true_negatives) $(mini)counting_mini
 
 reproduce-mini-nuclr: $(READY) ## reproduce paper 3 on rendered scenes
-	$(call first,popularity) $(mini)nuclr_mini
+	$(call first,popularity) $(call timed,nuclr) $(mini)nuclr_mini
 
 reproduce-mini-gap: $(READY) ## reproduce paper 4 on rendered scenes
 	$(call first,gap_flow) $(mini)gap_mini,gap_dynamics_mini,gap_init_mini
 
 reproduce-mini-wpse: $(READY) ## reproduce paper 5 on rendered scenes
-	$(call first,pmi) $(mini)wpse_mini
+	$(call first,pmi) $(call timed,wpse) $(mini)wpse_mini
 
 reproduce-mini-finetune: $(READY) ## fine-tune on a new world of scenes: gain and forgetting by objective; under an hour on two cores
 	$(mini)finetune_mini
@@ -131,7 +133,7 @@ reproduce-mini-finetune: $(READY) ## fine-tune on a new world of scenes: gain an
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
 reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; three hours on two cores; UNTIL=decided HOURS=8 adds seeds
-	$(call first,all) $(mini)$(MINI) out=runs/mini-report
+	$(call first,all) $(call timed,nuclr wpse) $(mini)$(MINI) out=runs/mini-report
 
 # FLICKR8K=DIR adds photographs. The skewed scenes have frequent and rare concepts, and 30% of their images share 50 contents.
 SKEWED = data.scenes.popularity_skew=1 data.scenes.false_negatives=0.3
@@ -159,17 +161,17 @@ reproduce-counting: $(READY) ## reproduce paper 2 at full scale; DATACOMP=DIR
 	$(call first,robust_g true_negatives) $(REPRODUCE) recipe=counting_datacomp $(datacomp)
 
 reproduce-nuclr: $(READY) ## reproduce paper 3 at full scale; CC3M=DIR CC12M=DIR
-	$(call first,popularity) $(REPRODUCE) recipe=nuclr_cc3m,nuclr_cc12m $(cc3m) $(cc12m)
+	$(call first,popularity) $(call timed,nuclr) $(REPRODUCE) recipe=nuclr_cc3m,nuclr_cc12m $(cc3m) $(cc12m)
 
 reproduce-gap: $(READY) ## reproduce paper 4 at full scale; MSCOCO=DIR
 	$(call first,gap_flow) $(REPRODUCE) recipe=gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco $(mscoco)
 
 reproduce-wpse: $(READY) ## reproduce paper 5 at full scale; CC3M=DIR CC12M=DIR
-	$(call first,pmi) $(REPRODUCE) recipe=wpse_cc3m,wpse_cc12m $(cc3m) $(cc12m)
+	$(call first,pmi) $(call timed,wpse) $(REPRODUCE) recipe=wpse_cc3m,wpse_cc12m $(cc3m) $(cc12m)
 
 FULL = clip_reg_cc3m,margin_mscoco,counting_datacomp,nuclr_cc3m,nuclr_cc12m,gap_mscoco,gap_dynamics_mscoco,gap_init_mscoco
 reproduce-all: $(READY) ## reproduce all papers at full scale, in one report; CC3M=DIR CC12M=DIR MSCOCO=DIR DATACOMP=DIR
-	$(call first,all) $(objects) $(REPRODUCE) recipe=$(FULL),wpse_cc3m,wpse_cc12m \
+	$(call first,all) $(call timed,nuclr wpse) $(objects) $(REPRODUCE) recipe=$(FULL),wpse_cc3m,wpse_cc12m \
 	  $(cc3m) $(cc12m) $(mscoco) $(datacomp) out=runs/all-report
 
 # cli.validate exits with 3 if it finds no data, which is no error here

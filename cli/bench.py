@@ -139,12 +139,6 @@ def _folder_name(name: str, given: list[str]) -> str:
     return whole if len(whole.encode()) <= LONGEST_NAME else f"{name}-{content_hash(given)}"
 
 
-def benchmarks_of(claims: set[str]) -> list[str]:
-    """Return the names of the benchmarks that test claims of the same papers as these claims."""
-    papers = {claim.partition(".")[0] for claim in claims}
-    return [name for name, benchmark in BENCHMARKS.items() if benchmark.claim.partition(".")[0] in papers]
-
-
 def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
     """Return name and benchmark: one of BENCHMARKS, or the user's comparison named after its recipe."""
     if len(names) + bool(options.recipe) != 1:

@@ -170,7 +170,6 @@ def reproduce(arguments: list[str]) -> None:
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
     Seeds below 100 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them.
-    Recipes of papers 3 and 5 also run clipx bench once, after the runs.
     until=decided judges the claims at each look (looks=, by default 3, 5 and 8 seeds) and adds seeds until every claim
     is decided, up to the last look or max_seeds=N, for at most hours=N. After the first look it trains only the arms
     that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -59,8 +58,6 @@ def reproduce(arguments: list[str]) -> None:
         refuse_another(plan.runs, design)
     if plan.options.dry:
         _print_costs(plan, runs, designs)
-        for folder in _missing_benchmarks(configs):
-            print(f"after the runs: clipx bench {folder.name}, about ten minutes")
         return
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
@@ -108,24 +105,20 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         tried, ending = _of_other_processes(runs, plan.options), ""
     else:
         tried, ending = _run(plan, runs, designs, gpus)
-    benchmarks: dict[Path, Exception] = {}  # those that failed
     # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
     folders = tried.finished if plan.options.until else [run.folder for run in runs]
     reportable = [folder for folder in folders if _can_be_reported(folder)]
     if reportable:
-        benchmarks = {} if tried.stopped else _run_benchmarks(configs)
         of_programs = [plan.runs / name for name in ("theory", "missing_objects", "bench")]  # with a claims.json each
         _report([*reportable, *(path for path in of_programs if any(path.rglob("claims.json")))], configs, plan)
         if plan.options.scale:
             _report_ladders(reportable, plan)
     if ending:
         print(ending)
-    if failures := tried.failures | benchmarks:
+    if failures := tried.failures:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
-        tried_runs = len(tried.finished) + len(tried.failures)
-        counts = [f"{len(tried.failures)} of {tried_runs} runs"] if tried.failures else []
-        counts += [f"{len(benchmarks)} benchmark{'s' * (len(benchmarks) > 1)}"] if benchmarks else []
-        raise most_severe(list(failures.values()))(f"{' and '.join(counts)} failed: {named}")
+        count = f"{len(failures)} of {len(tried.finished) + len(failures)} runs failed"
+        raise most_severe(list(failures.values()))(f"{count}: {named}")
 
 
 def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
@@ -193,30 +186,6 @@ def _report_ladders(folders: list[Path], plan: Plan) -> None:
         compare_runs(folders, plan.out, plan.command)
     except UserError as error:
         print(error)
-
-
-def _missing_benchmarks(configs: list[RunConfig]) -> list[Path]:
-    """Return the output folders that have no claims.json yet, for all benchmarks of the recipes' papers."""
-    from cli.bench import benchmarks_of
-
-    names = benchmarks_of({claim for config in configs for claim in config.claims})
-    folders = [Path(configs[0].runs) / "bench" / name for name in names]
-    return [folder for folder in folders if not (folder / "claims.json").exists()]
-
-
-def _run_benchmarks(configs: list[RunConfig]) -> dict[Path, Exception]:
-    """Run the missing benchmarks, when no run is training; return folder -> error of the failed benchmarks."""
-    failures: dict[Path, Exception] = {}
-    for folder in _missing_benchmarks(configs):
-        if code := _run_benchmark(folder):
-            failures[folder] = Fault(f"clipx bench {folder.name} ended with exit code {code}; see its message above")
-    return failures
-
-
-def _run_benchmark(folder: Path) -> int:
-    """Run a benchmark in a new process, whose end frees the 12 GB of the papers' towers; return its exit code."""
-    command = [sys.executable, "-P", "-m", "cli.main", "bench", folder.name, f"out={folder}"]
-    return subprocess.run(command, check=False).returncode
 
 
 def _of_other_processes(runs: list[PlannedRun], options: Options) -> Tried:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cli import bench as command
-from cli.bench import BENCHMARKS, Benchmark, added_state, bench, benchmarks_of, parameters
+from cli.bench import BENCHMARKS, Benchmark, added_state, bench, parameters
 from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
 from clipx.config.schema import RunConfig
@@ -130,6 +130,3 @@ def test_a_benchmark_times_arms_of_its_recipe_and_its_claim_exists(name: str) ->
     benchmark = BENCHMARKS[name]
     assert {benchmark.reference, *benchmark.arms} <= set(recipe(benchmark.recipe).arms)
     assert benchmark.claim in {claim.id for claim in CLAIMS}
-    for of_paper in (benchmark.recipe, f"{name}_mini"):
-        assert benchmarks_of(set(compose_run([f"recipe={of_paper}"]).claims)) == [name]
-    assert benchmarks_of({"1.1"}) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.launcher.process_pool import gpus_of_each_job
-from cli.reproduce.command import _can_be_reported, _run_benchmarks, reproduce
-from cli.reproduce.plan import composed, make_plan
+from cli.reproduce.command import _can_be_reported, reproduce
+from cli.reproduce.plan import make_plan
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
 from tests.helpers.commands import RECIPE, clipx, clipx_here, write_recipe
@@ -81,31 +81,6 @@ def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path)
     assert not _can_be_reported(tmp_path)
     (tmp_path / file).touch()
     assert _can_be_reported(tmp_path)
-
-
-def test_the_benchmark_of_a_claim_on_cost_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-
-    def bench(folder: Path) -> int:
-        called.append(folder.name)
-        folder.mkdir(parents=True)
-        (folder / "claims.json").write_text("[]")
-        return 0
-
-    monkeypatch.setattr("cli.reproduce.command._run_benchmark", bench)
-    plan = make_plan(["recipe=nuclr_mini,wpse_mini", "arms=clip", "seeds=1", f"runs={tmp_path}"])
-    for _ in range(2):
-        assert _run_benchmarks(composed(plan.overrides)) == {}
-    assert called == ["nuclr", "wpse"]
-    assert (tmp_path / "bench" / "nuclr" / "claims.json").exists()
-
-
-def test_a_failed_benchmark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.reproduce.command._run_benchmark", lambda folder: 137)
-    configs = composed(make_plan(["recipe=wpse_mini", "arms=imq", "seeds=1", f"runs={tmp_path}"]).overrides)
-    assert [str(error) for error in _run_benchmarks(configs).values()] == [
-        "clipx bench wpse ended with exit code 137; see its message above"
-    ]
 
 
 @pytest.mark.long
