@@ -1,6 +1,5 @@
 """The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, figures, ladders."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +41,7 @@ from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves
 from evaluation.report.text import render_latex
 from evaluation.report.writer import ReportFiles, save
-from evaluation.runs.description import MISSING, settings_of_method
+from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
@@ -357,7 +356,7 @@ def _pairwise_differences(comparison: MethodComparison) -> Table:
 def method_figures(comparison: MethodComparison, prefix: str) -> list[Figure]:
     """Return the figures that the comparison has data for."""
     several = [_matrix(comparison, prefix), *_sets(comparison, prefix)] if len(comparison.ranked) > 1 else []
-    return [*several, *_learning_rates(comparison, prefix), *_scores_against_geometry(comparison, prefix)]
+    return [*several, *_scores_against_geometry(comparison, prefix)]
 
 
 def _matrix(comparison: MethodComparison, prefix: str) -> Figure:
@@ -409,26 +408,6 @@ def _against(comparison: MethodComparison, method: Method, name: str) -> Shade:
     if method is comparison.reference or difference is None:
         return Shade(shown)
     return Shade(shown, difference.value, difference.sign != 0)
-
-
-def _learning_rates(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    families: dict[str, list[tuple[float, Method]]] = {}  # settings other than the learning rate -> (rate, method)
-    for method in comparison.ranked:
-        objective, others = settings_of_method(method.runs[0])
-        rate = method.runs[0].config.optimizer.lr
-        key = repr((objective, {name: value for name, value in others.items() if name != "optimizer.lr"}))
-        if rate:
-            families.setdefault(key, []).append((float(rate), method))
-    lines = []
-    for members in families.values():
-        if len(members) > 1:
-            members.sort(key=lambda member: member[0])
-            means = [(rate, comparison.mean(one, one.values[comparison.by])) for rate, one in members]
-            label = re.sub(r" optimizer\.lr=\S+", "", members[0][1].label)
-            lines.append(_curve(label, means, comparison.unit))
-    score = with_unit(comparison)
-    caption = f"{score} by learning rate: mean of the seeds, with a 95% interval for {MIN_SEEDS} seeds or more"
-    return [line_plot(f"{prefix}lr", caption, lines, "learning rate", score, log_x=True, log_y=False)] if lines else []
 
 
 def _curve(label: str, means: Iterable[tuple[float, SeedMean | None]], unit: int) -> Line:

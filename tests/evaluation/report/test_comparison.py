@@ -1,7 +1,6 @@
 """Figures of a comparison agree with plain loops over methods and seeds."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -39,20 +38,3 @@ def test_the_heat_map_of_sets_has_the_means(figures: dict[str, Figure]) -> None:
     assert row[0] == "zeroshot x"
     by_label = dict(zip(figures["sets"].data.columns[1:], row[1:], strict=True))
     assert by_label["same"] == pytest.approx(math.fsum(r.results[0].value for r in runs_of("same", 0.52, 4)) / 4)
-
-
-def test_learning_rates_of_one_method_are_one_line() -> None:
-    swept = [
-        replace(one, name=f"mine-{arm}-optimizer.lr_{rate}")
-        for arm, term in (("a", "clip"), ("b", "siglip"))
-        for rate in (1e-3, 4e-3)
-        for one in runs_of(arm, 0.5 + rate, objective={term: {}}, optimizer={"lr": rate})
-    ]
-    drawn = {figure.name: figure for figure in method_figures(compare_all(swept), "")}
-    assert sorted(row[:3] for row in drawn["lr"].data.rows) == [
-        [arm, "", rate] for arm in ("a", "b") for rate in (1e-3, 4e-3)
-    ]
-    two = {figure.name: figure for figure in method_figures(compare_all([run for run in swept if run.seed < 2]), "")}
-    assert all(row[4:] == ["", ""] for row in two["lr"].data.rows), "two seeds have no interval"
-    single = compare_all(runs_of("a", 0.5) + runs_of("b", 0.5, objective={"siglip": {}}))
-    assert "lr" not in {figure.name for figure in method_figures(single, "")}
