@@ -1,6 +1,5 @@
 """Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from evaluation.compare.forgetting import FineTuned, FineTuning, fine_tunings
@@ -10,16 +9,6 @@ from evaluation.report.figures import DASHED, INK, Point, Shade, add_labels, dra
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
-
-
-@dataclass(frozen=True)
-class PlanePoint:
-    """An arm in the plane of forgetting and gain."""
-
-    label: str
-    x: SeedMean
-    y: SeedMean
-    path: list[Point]  # from (0, 0) to the point; [] for none
 
 
 def forgetting(groups: list[RunGroup]) -> list[Block]:
@@ -50,34 +39,33 @@ def _blocks(tuning: FineTuning) -> list[Block]:
 
 
 def _plane(tuning: FineTuning) -> Figure:
-    points = [
-        PlanePoint(arm.label, arm.mean(lambda c: c.forgetting), arm.mean(lambda c: c.gain), arm.path())
-        for arm in tuning.arms
-    ]
     caption = (
         f"{tuning.recipe}: gain against forgetting since the start weights (+). Dashed diagonal: gain = forgetting"
     )
-    if any(point.path for point in points):
+    if any(arm.path() for arm in tuning.arms):
         caption += ". Lines: weights interpolated between start and end"
-    return plane(f"forgetting-{slug(tuning.recipe)}", caption, points)
+    return plane(f"forgetting-{slug(tuning.recipe)}", caption, tuning.arms)
 
 
-def plane(name: str, caption: str, points: list[PlanePoint]) -> Figure:
-    """Draw one point with both intervals per label, and its path. Dashed: the axes and x = y."""
+def plane(name: str, caption: str, arms: list[FineTuned]) -> Figure:
+    """Draw one point with both intervals per arm, and its path. Dashed: the axes and x = y."""
     x, y = "forgetting on the kept sets", "gain on the new sets"
     rows: list[list[str | float]] = []
-    with drawing(name, 560, 400, [point.label for point in points]) as (plot, axes):
-        for point in points:
-            style, at_x, at_y = plot.style(point.label), point.x.value, point.y.value
-            thin: Any = {"linewidth": 1, **plot.curve(point.label)}
-            axes.plot(point.x.span, [at_y, at_y], **thin)
-            axes.plot([at_x, at_x], point.y.span, **thin)
+    points: dict[str, Point] = {}
+    with drawing(name, 560, 400, [arm.label for arm in arms]) as (plot, axes):
+        for arm in arms:
+            lost, gained, path = arm.mean(lambda c: c.forgetting), arm.mean(lambda c: c.gain), arm.path()
+            style, (at_x, at_y) = plot.style(arm.label), (lost.value, gained.value)
+            points[arm.label] = at_x, at_y
+            thin: Any = {"linewidth": 1, **plot.curve(arm.label)}
+            axes.plot(lost.span, [at_y, at_y], **thin)
+            axes.plot([at_x, at_x], gained.span, **thin)
             axes.plot(at_x, at_y, style["marker"], markersize=6, **thin)
-            if point.path:
-                axes.plot(*zip(*point.path, strict=True), linestyle=style["linestyle"], marker=".", **thin)
-            ends = [("", "") if one.low is None or one.high is None else one.span for one in (point.x, point.y)]
-            rows.append([point.label, at_x, *ends[0], at_y, *ends[1]])
-            rows += [[point.label, at[0], "", "", at[1], "", ""] for at in point.path[1:-1]]
+            if path:
+                axes.plot(*zip(*path, strict=True), linestyle=style["linestyle"], marker=".", **thin)
+            ends = [("", "") if one.low is None or one.high is None else one.span for one in (lost, gained)]
+            rows.append([arm.label, at_x, *ends[0], at_y, *ends[1]])
+            rows += [[arm.label, at[0], "", "", at[1], "", ""] for at in path[1:-1]]
         axes.plot(0, 0, "+", color=INK, markersize=9)
         axes.axvline(0, **DASHED)
         axes.axhline(0, **DASHED)
@@ -85,7 +73,7 @@ def plane(name: str, caption: str, points: list[PlanePoint]) -> Figure:
         limits = axes.get_xlim(), axes.get_ylim()
         axes.axline((0, 0), slope=1, **DASHED)
         axes.set(xlim=limits[0], ylim=limits[1])
-        add_labels(plot, {point.label: (point.x.value, point.y.value) for point in points})
+        add_labels(plot, points)
         return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from clipx.utils.figures import COLOURS
 from evaluation.claims.types import Estimate, Finding
-from evaluation.compare.methods import SeedMean
+from evaluation.compare.forgetting import Change, FineTuned
 from evaluation.report.blocks import Data
 from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, heat_map, line_plot, slug
 from evaluation.report.sections.claims import forest_plot
-from evaluation.report.sections.forgetting import PlanePoint, plane
+from evaluation.report.sections.forgetting import plane
 from evaluation.report.sections.tasks import bar_chart, confusion_matrix
 from evaluation.report.sections.training import paths
 from evaluation.runs.groups import RunGroup
@@ -166,26 +166,31 @@ def test_each_path_ends_in_an_arrow() -> None:
     assert [label for label, _ in figure.curves.values()].count("a") == 3  # line, dot, arrow
 
 
+def arm(label: str, *points: tuple[float, float], path: tuple[tuple[float, float], ...] = ()) -> FineTuned:
+    """Return an arm with a seed for each point (forgetting, gain); all seeds have the same path."""
+    return FineTuned(
+        label,
+        {
+            seed: {k / (len(path) + 1): Change(y, x, {}) for k, (x, y) in enumerate(((0.0, 0.0), *path, point))}
+            for seed, point in enumerate(points)
+        },
+    )
+
+
 def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
-    points = [
-        PlanePoint("a", SeedMean(0.2, 0.1, 0.3, 3), SeedMean(0.5, 0.4, 0.6, 3), [(0.0, 0.0), (0.05, 0.4), (0.2, 0.5)]),
-        PlanePoint("b", SeedMean(0.0, None, None, 2), SeedMean(0.1, None, None, 2), []),
-    ]
+    seeds = ((0.1, 0.4), (0.2, 0.5), (0.3, 0.6))
+    half = 4.302653 * 0.1 / 3**0.5  # Student's t of three seeds
+    points = [arm("a", *seeds, path=((0.05, 0.4),)), arm("b", (0.0, 0.1), (0.0, 0.1))]
     figure = plane("p", "caption", points)
     assert list(figure.colours) == ["a", "b"]
     assert {"forgetting on the kept sets", "gain on the new sets"} <= set(texts(figure))
-    assert figure.data.rows == [
-        ["a", 0.2, 0.1, 0.3, 0.5, 0.4, 0.6],
-        ["a", 0.05, "", "", 0.4, "", ""],
-        ["b", 0.0, "", "", 0.1, "", ""],
-    ]
+    first, *others = figure.data.rows
+    assert first[1:] == pytest.approx([0.2, 0.2 - half, 0.2 + half, 0.5, 0.5 - half, 0.5 + half])
+    assert others == [["a", pytest.approx(0.05), "", "", pytest.approx(0.4), "", ""], ["b", 0.0, "", "", 0.1, "", ""]]
 
 
 def test_a_label_that_would_cover_others_is_left_out() -> None:
-    def at(label: str, x: float, y: float) -> PlanePoint:
-        return PlanePoint(label, SeedMean(x, None, None, 1), SeedMean(y, None, None, 1), [])
-
-    close, apart = [at(f"method {k}", 0.2 + k / 1e4, 0.5) for k in range(12)], at("apart", 0.0, 0.1)
+    close, apart = [arm(f"method {k}", (0.2 + k / 1e4, 0.5)) for k in range(12)], arm("apart", (0.0, 0.1))
     labels = texts(plane("p", "caption", [*close, apart]))
     in_plot = {name: labels.count(name) - 1 for name in labels if labels.count(name) > 1}  # the legend has each once
     assert in_plot["apart"] == 1 and 1 < len(in_plot) < len(close)
