@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cli.settings.arguments import split_positional, take_options
+from cli.settings.arguments import parse_options
 from clipx.config.setting import POSITIVE, setting
 from clipx.errors import UserError
 from clipx.run.folder import LOG, RunFolder, runs_below
@@ -26,6 +26,7 @@ WIDE = 100  # columns of a terminal on which the curve fits
 POINTS = 16  # of the curve of the loss
 LATE, SLACK = 3, 30.0  # a run is silent if its next line takes LATE times as long as the last one, and SLACK seconds
 UNKNOWN = 60.0  # seconds between two lines, if the log does not tell them yet
+Logs = dict[Path, tuple[float, list[dict[str, Any]]]]  # run -> time and rows of its log
 
 
 @dataclass(kw_only=True)
@@ -37,52 +38,40 @@ class Options:
 
 def watch(arguments: list[str]) -> None:
     """Run `clipx watch [RUN_OR_DIR...] [every=2]`: renew a table on a terminal; print it once elsewhere."""
-    options, others = take_options(arguments, Options, "watch")
-    folders, settings = split_positional(others)
-    if settings:
-        raise UserError(f"clipx watch: {settings[0]} is not known; allowed: every=SECONDS and folders of runs")
+    folders, options = parse_options(arguments, Options, "watch")
     paths = [Path(folder) for folder in folders or ["runs"]]
     if missing := [path for path in paths if not path.is_dir()]:
         raise UserError(f"{missing[0]} is no folder; clipx watch RUN_OR_DIR...")
-    logs = _Logs(paths)
-    console, (table, running) = stdout_console(), logs.table()
+    logs: Logs = {}
+    console, (table, running) = stdout_console(), _table_of_runs(paths, logs)
     if not console.is_terminal:
         console.print(table)
         return
     with Live(table, console=console, auto_refresh=False) as live:
         while running:
             time.sleep(options.every)
-            table, running = logs.table()
+            table, running = _table_of_runs(paths, logs)
             live.update(table, refresh=True)
     print("all runs have ended", file=sys.stderr)
 
 
-class _Logs:
-    """The logs of all runs. A log is read again only if it has changed."""
+def _table_of_runs(paths: list[Path], logs: Logs) -> tuple[Table, bool]:
+    """Return the table, and True while a run is training; read the logs that have changed.
 
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-        self.read: dict[Path, tuple[float, list[dict[str, Any]]]] = {}  # run -> time and rows of its log
-
-    def table(self) -> tuple[Table, bool]:
-        """Return the table, and True while a run is training. Raises UserError if there is no run."""
-        runs = [run for run in runs_below(self.paths) if (run / LOG).is_file()]
-        if not runs:
-            raise UserError(f"no run with a {LOG} at or below {', '.join(map(str, self.paths))}")
-        lines, running = [], False
-        for run in runs:
-            rows, age = self._rows(run)
-            state = _state(run, rows, age)
-            running = running or state == RUNNING
-            lines.append([f"{run.parent.name}/{run.name}", *_cells(rows), state])
-        return _table(lines), running
-
-    def _rows(self, run: Path) -> tuple[list[dict[str, Any]], float]:
-        """Return the rows of a run's log and the seconds since its last line."""
+    Raises UserError if there is no run.
+    """
+    runs = [run for run in runs_below(paths) if (run / LOG).is_file()]
+    if not runs:
+        raise UserError(f"no run with a {LOG} at or below {', '.join(map(str, paths))}")
+    lines = []
+    for run in runs:
         written = (run / LOG).stat().st_mtime
-        if self.read.get(run, (0.0, []))[0] != written:
-            self.read[run] = written, RunFolder(run).log
-        return self.read[run][1], time.time() - written
+        if run not in logs or logs[run][0] != written:
+            logs[run] = written, RunFolder(run).log
+        rows = logs[run][1]
+        state = _state(run, rows, time.time() - written)
+        lines.append([f"{run.parent.name}/{run.name}", *_cells(rows), state])
+    return _table(lines), any(line[-1] == RUNNING for line in lines)
 
 
 def _table(lines: list[list[str]]) -> Table:

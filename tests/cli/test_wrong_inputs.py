@@ -142,7 +142,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "ls runs own": "no run at or below own",
     "watch nowhere": "nowhere is no folder",
     "watch .": "no run with a log.jsonl",
-    "watch evry=2": "clipx watch: evry=2 is not known; allowed: every=SECONDS",
+    "watch evry=2": "clipx watch: evry is not known; did you mean 'every'",
     "data": "`clipx data` needs a command; allowed: index, keywords",
     "data indx x": "did you mean 'index'",
     "data index": "`clipx data index` needs FOLDER",
