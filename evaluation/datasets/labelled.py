@@ -44,19 +44,13 @@ def arrays(name: str, root: Path, part: str, classes: int) -> Split:
 
 
 def listed(name: str, root: Path, part: str, classes: int) -> Split:
-    """List the files of one of a set's official splits."""
+    """List the files of one of a set's official splits, or of those that we draw, see SHARES."""
     reader = _read(root, name, part)
-    listed = [reader[i] for i in range(len(reader))]
-    return split_of_files(root, [Path(path) for path, _ in listed], [int(label) for _, label in listed])
-
-
-def drawn(name: str, root: Path, part: str, classes: int) -> Split:
-    """List the files of one of the splits that we draw, see SHARES."""
-    reader = _read(root, name, part)
-    # sorted, because torchvision lists SUN397 in the file system's order
-    listed = sorted((str(path), int(label)) for path, label in (reader[i] for i in range(len(reader))))
-    chosen = share(len(listed), part, *SHARES[name])
-    return split_of_files(root, [Path(listed[i][0]) for i in chosen], [listed[i][1] for i in chosen])
+    found = [(str(path), int(label)) for path, label in (reader[i] for i in range(len(reader)))]
+    if name in SHARES:
+        found.sort()  # torchvision lists SUN397 in the file system's order
+        found = [found[i] for i in share(len(found), part, *SHARES[name])]
+    return split_of_files(root, [Path(path) for path, _ in found], [label for _, label in found])
 
 
 def share(n: int, part: str, sizes: dict[str, int], total: int) -> list[int]:

@@ -165,7 +165,7 @@ NAMED: dict[str, Classes | Placed] = {
         "102 flowers (metric: mean per class)", _splits("flowers-102/jpg", ALL), labelled.listed, "flowers", "flowers"
     ),
     "eurosat": Classes(
-        "10 kinds of land use; split drawn by us", _splits("eurosat/2750"), labelled.drawn, "eurosat", "eurosat"
+        "10 kinds of land use; split drawn by us", _splits("eurosat/2750"), labelled.listed, "eurosat", "eurosat"
     ),
     "dtd": Classes("47 textures", _splits("dtd/dtd/labels/{}1.txt", ALL), labelled.listed, "dtd"),
     "pets": Classes(
@@ -175,7 +175,7 @@ NAMED: dict[str, Classes | Placed] = {
         "pets",
         "pets",
     ),
-    "sun397": Classes("397 scenes; split drawn by us", _splits("SUN397", ALL), labelled.drawn, "sun397"),
+    "sun397": Classes("397 scenes; split drawn by us", _splits("SUN397", ALL), labelled.listed, "sun397"),
     "clevr_count": Placed("3 to 10 objects, tested on CLEVR's validation images", "clevr/CLEVR_v1.0", open_clevr),
     "clevr_distance": _shards(
         "distance of the nearest object in CLEVR, 6 ranges", "wds_vtab-clevr_closest_object_distance"
