@@ -87,7 +87,7 @@ def _values(column: Column, columns: tuple[Column, ...], seeds: Seeds) -> list[f
 
 
 def _cell(values: list[float], published: str) -> Cell:
-    """Return our mean; below it the paper's number, the difference and, for seeds that differ, its 95% interval."""
+    """Return our mean; below it the paper's number, the difference and, from three seeds on, its 95% interval."""
     theirs = printed(published)
     note = f"paper {published}" if theirs is not None else "not in the paper"
     if not values:
@@ -96,7 +96,7 @@ def _cell(values: list[float], published: str) -> Cell:
     ours = fmean(values)
     if theirs is not None:
         note += f", {ours - theirs:+.{digits}f}"
-        if len(values) > 1 and not are_equal(values):
+        if len(values) > 2 and not are_equal(values):
             _, low, high = t_interval([value - theirs for value in values])
             note += f" [{low:.{digits}f}, {high:.{digits}f}]"
     return Cell(f"{ours:.{digits}f}", ours, note=note)

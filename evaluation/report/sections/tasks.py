@@ -157,9 +157,9 @@ def bar_chart(name: str, caption: str, members: Members, chance: float | None) -
 
 
 def _interval(scores: list[Artifact]) -> tuple[float, float, float]:
-    """Return mean, low and high: Student's t over the seeds; of one seed or equal ones the mean bootstrap interval."""
+    """Return mean, low and high: Student's t from three seeds on; of fewer or equal ones the mean of their own."""
     values, lows, highs = ([float(score[key]) for score in scores] for key in ("value", "low", "high"))
-    if len(scores) > 1 and not are_equal(values):
+    if len(scores) > 2 and not are_equal(values):
         return t_interval(values)
     return fmean(values), fmean(lows), fmean(highs)
 
