@@ -1,7 +1,7 @@
 """The tables of our runs in docs/papers/, computed from the runs of the miniatures in docs/runs/.
 
 `python -m tests.helpers.page_tables [RUNS]` writes them into the pages; tests/test_docs_runs.py compares them. With a
-folder of runs, it first replaces the archives by the runs that `clipx reproduce` has finished there.
+folder of runs, it first replaces the archives by the runs that have results there.
 """
 
 import io
@@ -53,9 +53,9 @@ def main(arguments: list[str]) -> None:
 
 
 def pack(runs: Path) -> None:
-    """Write an archive for each recipe, with its stored design, and settings, logs and results of its finished runs."""
+    """Write an archive for each recipe, with its stored design, settings, logs and results of its evaluated runs."""
     for recipe in (*MINIATURES, *PHOTOGRAPHS):
-        finished = [marker.parent for name in (recipe, f"{recipe}-*") for marker in runs.glob(f"{name}/s*/{TIMING}")]
+        finished = [rows.parent for name in (recipe, f"{recipe}-*") for rows in runs.glob(f"{name}/s*/results.jsonl")]
         if not finished:
             continue
         archive = _archive(recipe)
