@@ -142,7 +142,8 @@ def tune(arguments: list[str]) -> None:
     found = recipe(options.recipe)
     arms = options.arms or [*found.arms] or [""]
     if unknown := [arm for arm in arms if arm and arm not in found.arms]:
-        raise UserError(f"arms={unknown[0]} is no arm of recipe={options.recipe}; allowed: {', '.join(found.arms)}")
+        allowed = ", ".join(found.arms) or "none, the recipe has no arms"
+        raise UserError(f"arms={unknown[0]} is no arm of recipe={options.recipe}; allowed: {allowed}")
     out = Path(options.out or f"runs/tuning/{options.recipe}")
     trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings], found.arms)
     trial.check(arms[0])

@@ -232,17 +232,28 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
 
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     """Open the held-out pairs of a run, see `held_out_pairs`."""
-    return held_out_pairs(spec, RunFolder(run).load_config().data, settings)
+    folder = RunFolder(run)
+    return held_out_pairs(spec, folder.load_config().data, settings, folder.environment.get("data"))
 
 
-def held_out_pairs(spec: str, data: DataConfig, settings: Settings = DEFAULTS) -> Captioned:
+def held_out_pairs(
+    spec: str, data: DataConfig, settings: Settings = DEFAULTS, trained_on: str | None = None
+) -> Captioned:
     """Open the held-out pairs of a run with these data. Pairs that cannot be decoded are left out, as in training.
 
-    Raises UserError: the run holds out no pairs, its data source has no random access, or no held-out pair is usable.
+    `trained_on`: fingerprint of the data when the run was trained.
+
+    Raises UserError: the run holds out no pairs, its data have changed, its data source has no random access, or no
+    held-out pair is usable.
     """
     if not data.held_out:
         raise UserError(f"the run holds out no pairs: it has data.held_out={data.held_out}")
     source = open_pair_source(data)
+    if trained_on not in (None, source.fingerprint):
+        raise UserError(
+            f"the data have changed since the run was trained (fingerprint {trained_on}, now {source.fingerprint}), so "
+            "pairs that it has seen may now be held out: restore the data, or score another set"
+        )
     image_of = source.image_of()
     _, ids = split_held_out(len(source), data.held_out, image_of)
     if isinstance(source, EmbeddingPairs):

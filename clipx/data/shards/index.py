@@ -235,6 +235,8 @@ def _shard_paths(folder: Path) -> list[Path]:
     if below or not names:
         also = "also" if names else "does"
         where = f"; {below} {also}: name one folder, or put all shards into one" if below else ""
+        if not below and any(entry.name.endswith(".txt") for entry in entries):
+            where = "; images with captions beside them (7.jpg, 7.txt) are data=folder, and folder:DIR in datasets="
         raise UserError(f"{folder} holds {'' if names else 'no '}.tar shards{where}")
     return [folder / name for name in names]
 

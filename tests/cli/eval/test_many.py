@@ -12,8 +12,9 @@ from cli.eval import many, one
 from cli.report.command import report
 from cli.settings.compose import compose_evals
 from clipx.config.evaluation import EvalConfig
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import Fault, UserError
-from clipx.run.folder import RunFolder
+from clipx.run.folder import ENVIRONMENT, RunFolder
 from evaluation.claims.measures import MetricReader
 from evaluation.datasets.captioned import open_held_out
 from evaluation.datasets.opening import open_dataset
@@ -192,9 +193,24 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
     assert len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out")) == count - 1
 
 
+def test_held_out_pairs_of_data_that_have_changed_are_refused(tmp_path: Path) -> None:
+    """Another pair may be held out then, which the run has trained on."""
+    write_table(tmp_path / "train", count=40)
+    config = settings(tmp_path)
+    config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
+    config.data.held_out = 0.5
+    run = RunFolder.create(config).path
+    fingerprint = open_pair_source(config.data).fingerprint
+    (run / ENVIRONMENT).write_text(json.dumps({"data": fingerprint}))
+    assert open_held_out(f"held_out:{run}", run, DEFAULTS).splits == ("held_out",)
+    write_table(tmp_path / "train", count=39)
+    with pytest.raises(UserError, match=f"changed since the run was trained .*{fingerprint}.* score another set"):
+        open_held_out(f"held_out:{run}", run, DEFAULTS)
+
+
 def write_table(folder: Path, count: int = 4, delimiter: str = ",") -> Path:
     """Write images with two captions each, and their table."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lines = [f"image{delimiter}caption"]
     for i in range(count):
         (folder / f"{i}.png").write_bytes(fakes.picture(i))
