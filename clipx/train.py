@@ -41,6 +41,7 @@ from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
 from clipx.utils.device import choose_device, loader_processes
+from clipx.utils.plugins import source_hashes
 
 MOST_WAITING = 0.2  # share of the time that a run may wait for data before a line says so
 Evaluate = Callable[[ClipModel], dict[str, float]]  # model -> metrics; rank 0's are logged
@@ -173,6 +174,7 @@ def _open_session(
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
         *resume(state, run),
+        *_changed_plugins(config, run),
     ]
     manager = CheckpointManager(config, run)
     with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log, manager.thread:
@@ -229,7 +231,9 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     step = session.components.state.step
     if distributed.rank() == 0:
         sources = _weights_sources(session, run)
-        data = {"data": session.components.state.data_fingerprint, "samples": session.samples}
+        data: dict[str, Any] = {"data": session.components.state.data_fingerprint, "samples": session.samples}
+        if session.config.plugins:
+            data["plugins"] = source_hashes(session.config.plugins)
         if step:
             for note in _changed_samples(RunFolder(run).environment.get("samples", {}), session.samples):
                 session.log.info(note)
@@ -237,6 +241,14 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
     if step == 0:
         geometry = session.probe(0, session.sampler.progress(0), session.meter.paused)
         session.log.record(0, {"geometry": geometry} if geometry else {})
+
+
+def _changed_plugins(config: RunConfig, run: Path) -> list[str]:
+    """Return a warning that names the plug-ins whose file has changed since the run began; [] if none has."""
+    before, now = RunFolder(run).environment.get("plugins", {}), source_hashes(config.plugins)
+    changed = [name for name, content in before.items() if now.get(name, content) != content]
+    which = f"plugins={','.join(changed)}: the code has changed since {run} began"
+    return [f"warning: {which}; to train with the new code, give the run another name="] if changed else []
 
 
 def _changed_samples(before: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -294,8 +306,11 @@ def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, ge
         session.log.info(_about_waiting(row["data_wait"], session.config.data))
     step = session.components.state.step
     session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
-    if step == session.sampler.total_steps and (line := _about_chance(row["terms"], session.config)):
-        session.log.info(line)
+    if step == session.sampler.total_steps:
+        if skipped := int(session.components.all_bad_steps):
+            session.log.info(f"warning: {skipped} steps were skipped: their loss or gradient was not finite")
+        if line := _about_chance(row["terms"], session.config):
+            session.log.info(line)
 
 
 def _about_chance(terms: dict[str, float], config: RunConfig) -> str:

@@ -41,6 +41,8 @@ class TrainComponents:
     teacher: Teacher | None = None
     bad_steps: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
     """Number [] of consecutive skipped steps so far (loss or gradient not finite), on the device: reading it waits."""
+    all_bad_steps: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
+    """Number [] of all skipped steps since the start of the process."""
 
 
 def build_components(

@@ -131,6 +131,7 @@ def _update(
     state.table.write(sample_id, {column: torch.where(bad, rows[column], new) for column, new in loss.rows.items()})
     state.objective.end_step(state.table)
     components.bad_steps = (components.bad_steps.to(bad.device) + counted) * counted
+    components.all_bad_steps = components.all_bad_steps.to(bad.device) + counted
     scaler.update()
     return grad_norm
 

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -109,6 +110,12 @@ def load_plugins_of_file(modules: list[str]) -> None:
     load_plugins(modules)
 
 
+def source_hashes(modules: Iterable[str]) -> dict[str, str]:
+    """Return loaded plug-in -> hash of its file."""
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in modules}
+    return {name: sha256(Path(file).read_bytes()).hexdigest()[:16] for name, file in files.items() if file}
+
+
 def added(table: str) -> dict[str, Any]:
     """Return the rows that plug-ins have added to a table."""
     return {name: row for rows in _loaded.values() for name, row in rows.get(table, {}).items()}
@@ -132,9 +139,11 @@ def _import(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
+            missing = f"plugins={name}: there is no module {error.name}"
+            if name.endswith(".py"):
+                raise UserError(f"{missing}; did you mean plugins=[{name[:-3]}]?") from error
             raise UserError(
-                f"plugins={name}: there is no module {error.name}; install it, or add its folder to PYTHONPATH (the "
-                "current folder is searched too)"
+                f"{missing}; install it, or add its folder to PYTHONPATH (the current folder is searched too)"
             ) from error
         raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
     except (Exception, SystemExit) as error:  # the module's code may raise any error

@@ -61,6 +61,7 @@ GEOMETRY: dict[str, MetricReader] = {
     "margin": MARGIN,
 }
 ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
+MOST_NAMED = 3  # settings that are named where runs cannot be compared
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
 BySeed = dict[int, float]  # seed -> value
@@ -272,7 +273,7 @@ def compare(
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
         raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
     compared = dict(next(iter(comparable)))
-    alone: dict[str, list[str]] = {}  # differing settings -> methods with their values
+    alone: dict[tuple[str, ...], list[str]] = {}  # differing settings -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
             differs = differing(dict(key), compared)
@@ -280,9 +281,15 @@ def compare(
             values = f"{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
             if len(differs) > 1:
                 values = f"{first}: {values}"
-            alone.setdefault(", ".join(differs), []).append(f"{members[0].label} ({values})")
-    left_out += [LeftOut(f"no other run with the same {keys}", names) for keys, names in alone.items()]
+            alone.setdefault(tuple(differs), []).append(f"{members[0].label} ({values})")
+    left_out += [LeftOut(f"no other run with the same {_shortened(keys)}", names) for keys, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
+
+
+def _shortened(keys: tuple[str, ...]) -> str:
+    """Return the settings that differ, at most MOST_NAMED of them by name."""
+    more = f" and {len(keys) - MOST_NAMED} more settings" if len(keys) > MOST_NAMED else ""
+    return ", ".join(keys[:MOST_NAMED]) + more
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:

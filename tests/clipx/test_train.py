@@ -28,6 +28,8 @@ from clipx.run.saving import Snapshot
 from clipx.train import Outcome, fit
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
+from clipx.utils.plugins import load_plugins
+from tests.helpers import plugin_tables
 from tests.helpers.folder import add, jpeg, settings, write_shards
 from tests.helpers.gloo import Gloo
 from tests.helpers.runs import log, prepared, trained, weights
@@ -179,6 +181,23 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
     config.data.root = str(tmp_path / "b")
     with pytest.raises(UserError, match=r"was trained on other data \(fingerprint 16:\w+/image\+txt, now 16:"):
         trained(config)
+
+
+def test_a_plugin_that_was_edited_is_named_when_the_same_command_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "edited.py").write_text("TOWERS = {}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with plugin_tables.restored():
+        load_plugins(["edited"])
+        config = prepared(tmp_path, samples=16)
+        config.plugins = ["edited"]
+        trained(config)
+        trained(config)
+        assert "the code has changed" not in capsys.readouterr().err
+        (tmp_path / "edited.py").write_text("TOWERS = {}  # better\n")
+        trained(config)
+    assert "warning: plugins=edited: the code has changed" in capsys.readouterr().err
 
 
 def test_a_shard_that_was_replaced_by_one_of_equal_size_is_named_on_resume(

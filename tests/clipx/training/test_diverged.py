@@ -43,11 +43,14 @@ def small_config(tmp_path: Path, **options: int) -> RunConfig:
     return config
 
 
-def test_a_bad_step_is_skipped_and_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_step_is_skipped_and_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = small_config(tmp_path, epochs=1)
     multiply_loss(monkeypatch, {2, 4})
     run = trained(config)
     assert [row.get("skipped", 0) for row in log(run)] == [0, 0, 1, 0, 1, 0]
+    assert "warning: 2 steps were skipped" in capsys.readouterr().err
     assert [p.name for p in checkpoints(run)] == ["step_00000006"]
     assert all(t.isfinite().all() for t in weights(run).values())
     assert RunFolder(run).divergence() is None
