@@ -245,7 +245,7 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
 
 def _changed_plugins(config: RunConfig, run: Path) -> list[str]:
     """Return a warning that names the plug-ins whose file has changed since the run began; [] if none has."""
-    before, now = RunFolder(run).environment.get("plugins", {}), source_hashes(config.plugins)
+    before, now = RunFolder(run).environment.get("plugins") or {}, source_hashes(config.plugins)
     changed = [name for name, content in before.items() if now.get(name, content) != content]
     which = f"plugins={','.join(changed)}: the code has changed since {run} began"
     return [f"warning: {which}; to train with the new code, give the run another name="] if changed else []
@@ -308,7 +308,7 @@ def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, ge
     session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
     if step == session.sampler.total_steps:
         if skipped := int(session.components.all_bad_steps):
-            session.log.info(f"warning: {skipped} steps were skipped: their loss or gradient was not finite")
+            session.log.info(f"warning: steps without a finite loss and gradient, skipped since this start: {skipped}")
         if line := _about_chance(row["terms"], session.config):
             session.log.info(line)
 

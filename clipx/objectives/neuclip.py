@@ -13,7 +13,9 @@ of all texts, the rows w_k of W [m, E]:
 
 Text anchors use s_ji and prototypes of the images; both directions are added. A step first moves W `updates` times down
 the gradient of L, by AdaGrad, then the towers and tau with this alpha. Every `restart` steps, W starts again from
-embeddings: the batches of the first m/B steps replace its rows, B at a time.
+embeddings: the batches of the first m/B steps replace its rows, B at a time. Rows that are not filled yet are left out.
+Embeddings must have unit length: otherwise no alpha is near log(eps + g_i). A process stores its anchors' similarities
+to the m prototypes.
 
 The paper has m = 4096, 10 updates, a restart every 500 steps, and AdaGrad. We could read neither the paper nor the
 authors' code, only public summaries of the paper. Not known, and ours: AdaGrad's step size eta, that alpha passes no
@@ -72,7 +74,9 @@ class Anchors:
         """Return alpha of this process's anchors."""
         x, s_own = self.x[self.part.rows], self.s_own[self.part.rows]
         z = self.scale * (x @ F.normalize(W, dim=1).T - s_own[:, None])
-        return torch.logaddexp(z.logsumexp(dim=1) - math.log(len(W)), z.new_full((), self.log_eps))
+        filled = (W != 0).any(dim=1)
+        log_mean = z.masked_fill(~filled, -torch.inf).logsumexp(dim=1) - filled.sum().to(z.dtype).log()
+        return torch.logaddexp(log_mean, z.new_full((), self.log_eps))
 
     def gradient(self, W: Tensor) -> Tensor:
         """Return the gradient of L/tau by W, [m, E]."""
@@ -142,14 +146,11 @@ class NeuclipTerm(Term):
 
     def _predict(self, anchor: str, anchors: Anchors, others: Tensor, step: int) -> Tensor:
         """Return alpha [B] after the updates of W, which `end_step` stores."""
-        filled = min((min(step, self.restart - 1) + 1) * len(others), self.m)  # fewer than m at the start of the run
         network = self._prototypes(anchor, others).refilled(step % self.restart * len(others), others)
-        used = Prototypes(network.W[:filled], network.squares[:filled])
         for _ in range(self.updates):
-            used = used.updated(anchors.gradient(used.W), self.eta)
-        for name, new, old in (("W", used.W, network.W), ("squares", used.squares, network.squares)):
-            self.next_state[f"{name}_{anchor}"] = torch.cat([new, old[filled:]])
-        return anchors.whole_alpha(used.W)
+            network = network.updated(anchors.gradient(network.W), self.eta)
+        self.next_state |= {f"W_{anchor}": network.W, f"squares_{anchor}": network.squares}
+        return anchors.whole_alpha(network.W)
 
     def _prototypes(self, anchor: str, like: Tensor) -> Prototypes:
         """Return the network of the last step, or one of zeros in the first step."""
@@ -161,5 +162,5 @@ class NeuclipTerm(Term):
         for name, new in self.next_state.items():
             old = self.state.get(name)
             old = old.to(new) if isinstance(old, Tensor) else torch.zeros_like(new)
-            self.state = {**self.state, name: torch.where(new.isfinite().all(), new, old)}  # a bad step is skipped
+            self.state = {**self.state, name: torch.where(new.isfinite().all(), new, old)}  # else it could not recover
         self.next_state = {}

@@ -111,9 +111,9 @@ def load_plugins_of_file(modules: list[str]) -> None:
 
 
 def source_hashes(modules: Iterable[str]) -> dict[str, str]:
-    """Return loaded plug-in -> hash of its file."""
-    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in modules}
-    return {name: sha256(Path(file).read_bytes()).hexdigest()[:16] for name, file in files.items() if file}
+    """Return loaded plug-in -> hash of its file; of a package, that of `__init__.py`."""
+    files = {name: Path(getattr(sys.modules.get(name), "__file__", None) or "") for name in modules}
+    return {name: sha256(path.read_bytes()).hexdigest()[:16] for name, path in files.items() if path.is_file()}
 
 
 def added(table: str) -> dict[str, Any]:

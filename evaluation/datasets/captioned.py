@@ -233,7 +233,8 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     """Open the held-out pairs of a run, see `held_out_pairs`."""
     folder = RunFolder(run)
-    return held_out_pairs(spec, folder.load_config().data, settings, folder.environment.get("data"))
+    trained_on = folder.environment.get("data") if folder.checkpoints else None  # without one, training starts anew
+    return held_out_pairs(spec, folder.load_config().data, settings, trained_on)
 
 
 def held_out_pairs(

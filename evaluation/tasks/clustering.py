@@ -54,7 +54,7 @@ class Clustering(Task):
     def score(
         self, dataset: Labelled | Captioned, features: Features, device: Device = "cpu", cosine: bool = True
     ) -> Score:
-        """Return the row `v_measure`."""
+        """Return the row `v_measure`; computed on the CPU."""
         from sklearn.metrics import v_measure_score  # slow import
 
         image, text = sides(self, dataset, features, dataset.protocol, cosine)

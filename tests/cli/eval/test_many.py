@@ -202,6 +202,7 @@ def test_held_out_pairs_of_data_that_have_changed_are_refused(tmp_path: Path) ->
     run = RunFolder.create(config).path
     fingerprint = open_pair_source(config.data).fingerprint
     (run / ENVIRONMENT).write_text(json.dumps({"data": fingerprint}))
+    (run / "checkpoints" / "step_00000001").mkdir(parents=True)
     assert open_held_out(f"held_out:{run}", run, DEFAULTS).splits == ("held_out",)
     write_table(tmp_path / "train", count=39)
     with pytest.raises(UserError, match=f"changed since the run was trained .*{fingerprint}.* score another set"):

@@ -129,6 +129,9 @@ def test_a_step_without_finite_numbers_leaves_the_network() -> None:
     assert all(
         torch.equal(torch.as_tensor(before[k]), torch.as_tensor(v)) for k, v in objective.state()["neuclip"].items()
     )
+    step(objective, table, embeddings(*pairs(B, E, seed=2), torch.arange(B), TAU), progress(2))
+    W = torch.as_tensor(objective.state()["neuclip"]["W_image"])
+    assert W[:B].all() and not W[B:].any(), "rows that the skipped step did not fill are trained"
 
 
 def test_a_resumed_objective_goes_on_with_the_same_network() -> None:

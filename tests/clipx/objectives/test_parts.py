@@ -22,6 +22,7 @@ from tests.helpers.table_steps import progress
 
 TERMS: dict[str, Terms] = {
     **{name: {name: {}} for name in objectives.TERMS},
+    "neuclip": {"neuclip": {"prototypes": 16}},
     "keyword same_label": {"keyword": {"denominator": "same_label"}},
     "sogclr own_pair": {"sogclr": {"own_pair": True}},
     "nuclr code": {"nuclr": {"variant": "code", "eta": 0.1}},

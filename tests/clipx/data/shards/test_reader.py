@@ -176,7 +176,7 @@ def test_flickr8k_has_its_official_split(real_data: Path) -> None:
 
 
 def test_threads_keep_one_descriptor_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a network drive, where opening takes milliseconds; a second descriptor would stay open for ever."""
+    """As on a network drive, where opening takes milliseconds and threads open the same file."""
 
     def slowly(path: Path) -> io.FileIO:
         time.sleep(0.05)
