@@ -14,7 +14,7 @@ from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_sets, open_usable
 from evaluation.datasets.prompts import ENSEMBLE
-from evaluation.embedding.features import Loading, extract
+from evaluation.embedding.features import Loading, extract, fill_cache
 from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
@@ -57,7 +57,7 @@ def evaluate(
         try:
             # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
             requests = distributed.broadcast_object(_requests(group))
-            extract(encoder, by_name, requests, cache_dir, loading, together=True)
+            fill_cache(encoder, by_name, requests, cache_dir, loading)
         except UserError as error:  # of all ranks alike
             problems.append(str(error))
             group.clear()

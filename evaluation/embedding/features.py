@@ -59,38 +59,57 @@ def extract(
     requests: Iterable[FeatureRequest],
     cache_dir: Path,
     loading: Loading,
-    together: bool = False,
 ) -> Features:
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
     Keys of `dataset_by_name` are `Dataset.name`, as in the requests. `cache_dir` gets a safetensors file per request.
 
-    `together`: all ranks must call this with the same requests, and each embeds a part. The batches are those of a
-    single process, so that the embeddings are the same; each rank takes some of them. Rank 0 reads and writes the
-    cache, and returns all embeddings.
-
     Raises UserError: a corrupt image or an embedding that is not finite; the message names the data set.
     """
     features: Features = {}
-    uses_cache = not together or distributed.rank() == 0
-    with ProgressBar(active=uses_cache) as progress:
+    with ProgressBar() as progress:
         for group in _by_view(requests):
             dataset = dataset_by_name[group[0].dataset]
             paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
-            # the outputs of a frozen tower are stored, see `_rows`, and not those of its head
-            kept = uses_cache and frozen_tower(encoder, group[0]) is None
+            kept = frozen_tower(encoder, group[0]) is None  # else the features of the tower are stored, see `_rows`
             cached = {request: found for request, path in paths.items() if kept and (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
-            if together:
-                new = _together(encoder, dataset, distributed.broadcast_object(missing), loading, progress)
-            else:
-                new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
+            new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
             for request, embedded in new.items():
                 _check_finite(embedded, encoder, request)
                 if kept:
                     _write(paths[request], embedded)
             features |= cached | new
     return features
+
+
+def fill_cache(
+    encoder: Encoder,
+    dataset_by_name: Mapping[str, types.Dataset],
+    requests: Iterable[FeatureRequest],
+    cache_dir: Path,
+    loading: Loading,
+) -> None:
+    """Fill the cache with embeddings. All ranks must call this with the same requests; each embeds a part.
+
+    The batches are those of a single process, so that the embeddings are the same; each rank takes some of the batches.
+
+    Raises UserError: like `extract`, on all ranks.
+    """
+    rank = distributed.rank()
+    with ProgressBar(active=rank == 0) as progress:
+        for group in _by_view(requests):
+            dataset = dataset_by_name[group[0].dataset]
+            if frozen_tower(encoder, group[0]) is not None:
+                _rows(encoder, dataset, group[0], loading)  # all ranks embed what is missing
+                continue
+            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
+            missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
+            missing = distributed.broadcast_object(missing)
+            for request, embedded in _together(encoder, dataset, missing, loading, progress).items():
+                _check_finite(embedded, encoder, request)
+                if rank == 0:
+                    _write(paths[request], embedded)
 
 
 def embed(
