@@ -25,7 +25,7 @@ class CountOptions:
 
 
 def report(arguments: list[str]) -> None:
-    """Run `clipx report RUN_OR_DIR... [key=value ...]` and print the files written, or run one of COMMANDS."""
+    """Write a report on runs and print its files; if the first argument names one of COMMANDS, run that instead."""
     if arguments and arguments[0] in COMMANDS:
         run, _ = COMMANDS[arguments[0]]
         run(arguments[1:])

@@ -145,7 +145,7 @@ class NeuclipTerm(Term):
         return contrast.surrogate_loss(value, alphas, of_scale=1.0)[0], {}
 
     def _predict(self, anchor: str, anchors: Anchors, others: Tensor, step: int) -> Tensor:
-        """Return alpha [B] after the updates of W, which `end_step` stores."""
+        """Update W on this batch, and return the alpha [B] that it predicts. `end_step` stores the new W."""
         network = self._prototypes(anchor, others).refilled(step % self.restart * len(others), others)
         for _ in range(self.updates):
             network = network.updated(anchors.gradient(network.W), self.eta)

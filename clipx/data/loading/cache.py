@@ -97,7 +97,7 @@ class PixelImages:
         return int(self.transform.flips(generator))
 
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
-        """Return a batch of good images, if `batched`; `draws` are those of `draw`, None for 0."""
+        """Return the images of a batch together, only if `batched`. `draws`: 1 for an image to flip; None: no flips."""
         pixels = torch.from_numpy(self.cache.data[numbers])
         if draws is not None:
             flips = torch.tensor(draws, dtype=torch.bool)
