@@ -43,11 +43,13 @@ def report(arguments: list[str]) -> None:
     finally:
         gc.enable()
     print(written.html, written.markdown, written.csv, sep="\n")
-    _print_next(runs_below(paths))
+    _print_next(runs_below(paths), runs)
 
 
-def _print_next(runs: list[Path]) -> None:
-    """After the report of one trained run, print how to get a second one to compare it with."""
+def _print_next(runs: list[Path], given: list[str]) -> None:
+    """Print how to rank several methods; after the report of one run, how to train another one to compare it with."""
+    if len({run.parent for run in runs}) > 1:
+        print(f"to rank them: {shlex.join(['clipx', 'report', 'compare', *given])}", file=sys.stderr)
     if len(runs) != 1 or not (folder := RunFolder(runs[0])).has_config:
         return
     config = folder.config

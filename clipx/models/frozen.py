@@ -24,7 +24,7 @@ from clipx.errors import UserError
 from clipx.models import point_sets
 from clipx.models.towers import blocks, build
 from clipx.models.towers.base import ImageTower, InputsT, Projected, Standardise, TextTower, Tower
-from clipx.models.towers.hf_towers import MaskedTokens
+from clipx.models.towers.hf_towers import MaskedTokens, PooledText
 from clipx.types import Pixels, Tokens
 from clipx.utils.device import tf32
 from clipx.utils.files import cache_home, content_hash, write_text
@@ -33,7 +33,7 @@ LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes t
 SIDES = ("image", "text")
 GIVEN = "embeddings"  # kind of tower of embeddings made elsewhere
 MOST_WIDTH = 100_000
-FORMAT = 2  # to be increased when the files that keep digests change, or a correction changes what a tower computes
+FORMAT = 3  # to be increased when the files that keep digests change, or a correction changes what a tower computes
 # settings of a tower that change its outputs
 IDENTITY = ("name", "pretrained", "size", "context_length", "pooling", "trainable_blocks")
 
@@ -52,7 +52,7 @@ class FrozenTower(Generic[InputsT]):
     projected: bool  # True: clipx adds a linear projection to this kind of tower
     inputs: InputsT
     precision: str  # of the stored outputs, data.feature_precision
-    padding: int | None  # token id after the end of a text, where the outputs are tokens; None: no token is padding
+    padding: int | None  # token id after the end of a text, which the tower masks; None: no token is masked
 
     @property
     def name(self) -> str:
@@ -69,7 +69,13 @@ class FrozenTower(Generic[InputsT]):
         return body
 
     def __call__(self, batch: Tensor, device: torch.device) -> Tensor:
-        """Map images [b, 3, H, W] or token ids [b, L] to float32 [b, *shape] on the CPU; padding tokens are zeros."""
+        """Map images [b, 3, H, W] or token ids [b, L] to float32 [b, *shape] on the CPU; padding tokens are zeros.
+
+        Columns that are padding in all texts are left out: most texts are far shorter than the context. So [b, K,
+        width] may have fewer tokens than `shape`.
+        """
+        if self.padding is not None:
+            batch = batch[:, : max(1, int(batch.ne(self.padding).sum(dim=1).max()))]
         with torch.no_grad(), tf32(False):
             outputs: Tensor = self.body.to(device)(batch.to(device))
         return outputs.float().cpu()
@@ -184,7 +190,7 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
             "projected": isinstance(tower.module, Projected),
             "inputs": asdict(tower.inputs),
             "tokenizer": _tokenizer_digest(tower.inputs),
-            "padding": body.padding if isinstance(body, MaskedTokens | blocks.Before) else None,
+            "padding": body.padding if isinstance(body, PooledText | MaskedTokens | blocks.Before) else None,
         }
         write_text(file, json.dumps(known))
     inputs: Any

@@ -190,10 +190,12 @@ def _scored(comparison: MethodComparison) -> list[str]:
 
 
 def _named_sets(comparison: MethodComparison) -> str:
-    """Return a sentence with the data sets of the score, or their number if there are many."""
+    """Return a sentence with the name of the score and its data sets, or their number if there are many."""
     scored = _scored(comparison)
+    tasks = {title.split()[0] for title in scored}
+    name = _name(tasks.pop() if len(tasks) == 1 else comparison.by)
     shown = ", ".join(scored) if len(scored) <= MAX_NAMES else f"{len(scored)} data sets"
-    return f"The score is over {shown}." if scored else ""
+    return f"The score, {name}, is over {shown}." if scored else ""
 
 
 def _few_items(comparison: MethodComparison) -> str:

@@ -135,7 +135,8 @@ def image_features(
 def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], device: torch.device = CPU) -> FeatureTexts:
     """Return the features of texts; embed those that are missing."""
     contents = np.array([content_of(text.encode()) for text in texts], np.uint64)
-    hashes, first, row_of = _distinct(contents)
+    # texts that are embedded together have similar lengths, so that the tower computes little padding
+    hashes, first, row_of = _distinct(contents, np.array([len(text) for text in texts]))
 
     def tokens(numbers: Sequence[int]) -> Tensor:
         return tokenizer([texts[int(first[number])] for number in numbers])
@@ -190,10 +191,13 @@ def _of_views(contents: Array, views: int) -> Array:
     return np.array(list(numbers), np.uint64)
 
 
-def _distinct(hashes: Array) -> tuple[Array, Array, Array]:
-    """Return the distinct hashes in order of occurrence, where each occurs first, and the place of each among them."""
+def _distinct(hashes: Array, lengths: Array | None = None) -> tuple[Array, Array, Array]:
+    """Return the distinct hashes, where each occurs first, and the place of each among them.
+
+    They are in order of their lengths, if these are given, and of their occurrence.
+    """
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    order = np.argsort(first) if lengths is None else np.lexsort((first, lengths[first]))
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return hashes[first[order]], first[order], rank[number]

@@ -30,7 +30,7 @@ def test_a_report_of_one_run_ends_with_the_command_of_one_to_compare(
     assert line.strip().endswith(f"clipx report compare {tmp_path / 'runs'}")
 
 
-def test_a_run_with_settings_of_its_own_is_repeated_with_them_and_several_runs_need_no_advice(
+def test_one_run_gets_the_command_of_another_to_compare_and_several_methods_that_of_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = [{"step": 1, "loss": 1.0}]
@@ -40,7 +40,9 @@ def test_a_run_with_settings_of_its_own_is_repeated_with_them_and_several_runs_n
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 0, {}, log))
     assert "the same clipx train command with arm=" in printed(tmp_path, capsys)
     synthetic.write(tmp_path / "runs", synthetic.run("demo", "other", 1, {}, log))
-    assert printed(tmp_path, capsys) == ""
+    assert printed(tmp_path, capsys) == ""  # two seeds of one method
+    synthetic.write(tmp_path / "runs", synthetic.run("demo", "another", 0, {}, log))
+    assert printed(tmp_path, capsys) == f"to rank them: clipx report compare {tmp_path / 'runs'}\n"
 
 
 @pytest.mark.parametrize("command", [[], ["claims"]])

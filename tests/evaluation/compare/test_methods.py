@@ -293,7 +293,7 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
     lead = comparison.build_comparison([compared], [], []).lead
-    assert "better is first of 2 by mean of tasks, significantly ahead of all others. The score is over " in lead
+    assert "better is first of 2 by mean of tasks, significantly ahead of all others. The score, " in lead
 
 
 def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
@@ -410,7 +410,7 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
         ),
         (
             [named(f"mine-{w}", objective={"clip": {}, "positive": {"weight": w}}) for w in (0.1, 0.5)],
-            ["clip+positive objective.positive.weight=0.1", "clip+positive objective.positive.weight=0.5"],
+            ["clip_reg objective.positive.weight=0.1", "clip_reg objective.positive.weight=0.5"],
         ),
         (
             [named("mine-d", objective={"dcl": {}}), named("mine-t", objective={"dcl": {"tau_plus": 0.2}})],
