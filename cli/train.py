@@ -13,6 +13,7 @@ from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import REQUEUE, RunDiverged, UserError
+from clipx.run.checkpoint import refuse_other_data
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training.forecast import check_memory
@@ -47,10 +48,12 @@ def train(config: RunConfig) -> None:
 
 
 def _open_moved_data(config: RunConfig) -> None:
-    """Open the data of a run that resumes with another data.root: a wrong one must not get into its config.yaml."""
+    """Check the data of a run that resumes with another data.root: a wrong one must not get into its config.yaml."""
     run = RunFolder.of(config)
     if run.checkpoints and run.config.data.root != config.data.root:
-        open_source(config.data)
+        source = open_source(config.data)
+        if (trained_on := run.environment.get("data")) is not None:
+            refuse_other_data(run.path, trained_on, source.fingerprint)
 
 
 def _start(config: RunConfig, run: RunFolder, started: float) -> None:

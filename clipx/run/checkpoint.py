@@ -156,6 +156,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def refuse_other_data(path: Path, trained_on: str, now: str) -> None:
+    """Raise UserError if the fingerprint of the data has changed since a run or checkpoint was trained on them."""
+    if trained_on != now:
+        raise UserError(
+            f"{path} was trained on other data (fingerprint {trained_on}, now {now}): resuming needs the same data; "
+            "give the new run another name="
+        )
+
+
 def progress_of(path: Path, config: RunConfig) -> Progress:
     """Return the progress at the last step before a checkpoint of a run, for its temperature schedule.
 

@@ -39,6 +39,7 @@ from clipx.run.checkpoint import (
     load_weights,
     read_manifest,
     read_metrics,
+    refuse_other_data,
     remove,
     remove_leftovers,
     run_of,
@@ -113,11 +114,7 @@ class TrainState:
         Raises UserError: not a checkpoint, or one of another model, objective or data set.
         """
         manifest = read_manifest(path)
-        if manifest["data"] != self.data_fingerprint:
-            raise UserError(
-                f"{path} was trained on other data (fingerprint {manifest['data']}, now {self.data_fingerprint}): "
-                "resuming needs the same data; give the new run another name="
-            )
+        refuse_other_data(path, manifest["data"], self.data_fingerprint)
         load_weights(self.model, path)
         if self.table.columns:
             self.table.load(path / TABLE)

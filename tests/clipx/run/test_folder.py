@@ -15,6 +15,7 @@ from clipx.run import folder
 from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder, other_checkpoint, other_run
 from tests.helpers.commands import clipx_here
+from tests.helpers.folder import write_shards
 from tests.helpers.report_runs import write_run
 
 
@@ -120,12 +121,14 @@ def write_config(root: Path, copy_to: str = "null") -> Path:
     return run
 
 
-def test_a_mistyped_folder_of_the_data_does_not_get_into_the_settings_of_a_run(
-    copied_run: tuple[RunConfig, Path],
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "nowhere"), ("other", "was trained on other data")])
+def test_a_refused_folder_of_data_does_not_get_into_the_settings_of_a_run(
+    copied_run: tuple[RunConfig, Path], tmp_path: Path, name: str, message: str
 ) -> None:
     config, run = copied_run
-    root, config.data.root = config.data.root, "nowhere"
-    with pytest.raises(UserError, match="nowhere"):
+    write_shards(tmp_path / "other" / config.data.split, samples=8)
+    root, config.data.root = config.data.root, str(tmp_path / name)
+    with pytest.raises(UserError, match=message):
         train(config)
     assert RunFolder(run).config.data.root == root, "clipx eval reads it"
 
