@@ -12,7 +12,7 @@ from clipx.utils.registry import lookup
 
 # kind -> suffix of the file, and the command that uses it
 KINDS = {
-    "term": (".py", "clipx train recipe=demo plugins=[{name}] objective={name}"),
+    "term": (".py", "clipx check recipe=demo plugins=[{name}] objective.{name}.weight=0.1"),
     "task": (".py", "clipx eval RUN plugins=[{name}] tasks=[{name}]"),
     "recipe": (".yaml", "clipx train --config-dir . recipe={name} arm=clip"),
 }

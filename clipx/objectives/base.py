@@ -13,7 +13,7 @@ from clipx.config.setting import WORDS
 from clipx.errors import UserError
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Loss, Progress, TeacherEmbeddings
-from clipx.utils.registry import lookup, suggest
+from clipx.utils.registry import suggest
 from clipx.utils.shapes import Shapes
 
 Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
@@ -225,7 +225,10 @@ def build_objective(
     built: dict[str, Term] = {}
     weights: dict[str, float] = {}
     for name, settings in terms.items():
-        term = lookup(table, name, "objective")
+        if name not in table:
+            own = "a term of your own: plugins=[MODULE]"
+            raise UserError(f"objective.{name} is not known; {suggest(name, table)}; {own}")
+        term = table[name]
         signature = inspect.signature(term, eval_str=True).parameters
         allowed = {key: p.annotation for key, p in signature.items() if key != "num_samples"} | {"weight": float}
         if not isinstance(settings or {}, Mapping):

@@ -14,7 +14,8 @@ from rich.text import Text
 from clipx.errors import printable
 
 UNLIMITED = 1000  # characters; wider than any row of a table
-EVERY = 30.0  # seconds between lines of progress if stderr is not a terminal
+# seconds between lines of progress if stderr is not a terminal: of many small items, and of steps with a loss
+EVERY, OF_STEPS = 30.0, 5.0
 
 
 def stdout_console(least: int = 0) -> Console:
@@ -78,11 +79,17 @@ class ProgressBar:
             self.print(self._line())
 
     def show(self, done: int, status: str) -> None:
-        """Set the number of finished items and the text after the bar; print both if stderr is not a terminal."""
-        if not self._shown:  # the first items took the time of the start too
-            self._first, self._started, self._shown = done, time.monotonic(), True
+        """Set the number of finished items and the text after the bar.
+
+        If stderr is not a terminal, print both at the first call, at the end, and every 5 s between them.
+        """
+        now, is_first = time.monotonic(), not self._shown
+        if is_first:  # the first items took the time of the start too
+            self._first, self._started, self._shown = done, now, True
         self._bar.update(self.task, completed=done, status=status)
-        if not self.is_bar:
+        is_last = done == self._bar.tasks[-1].total
+        if not self.is_bar and (is_first or is_last or now - self._printed >= OF_STEPS):
+            self._printed = now
             self.print(f"{self._line()}  {status}")
 
     def seconds_left(self, done: int) -> float | None:

@@ -32,7 +32,7 @@ def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -
     ("terms", "message"),
     [
         ({}, "objective has no term"),
-        ({"clipp": {}}, "objective=clipp is not known; did you mean 'clip'"),
+        ({"clipp": {}}, "objective.clipp is not known; did you mean 'clip'"),
         ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
         ({"clip": {"average": "off"}}, "objective.clip.average='off' must be true or false"),
         ({"clip": {"average": 1}}, "objective.clip.average=1 must be true or false"),

@@ -45,3 +45,17 @@ def test_a_line_is_printed_every_30_seconds(
             bar.advance(10)
     # some versions of rich end with an empty line
     assert [line for line in capsys.readouterr().err.splitlines() if line] == expected
+
+
+def test_steps_are_printed_first_last_and_every_five_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("clipx.utils.terminal.time.monotonic", lambda: clock[0])
+    with ProgressBar() as bar:
+        bar.start("step", total=100)
+        for step in range(10, 101, 10):
+            clock[0] += 2
+            bar.show(step, "")
+    shown = [line.split()[1] for line in capsys.readouterr().err.splitlines() if line]
+    assert shown == ["10/100", "40/100", "70/100", "100/100"]
