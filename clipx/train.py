@@ -104,7 +104,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             session.bad_samples += bad_samples
             bad_steps = _check_and_log(session, numbers, progress, geometry, save)
             if bad_steps >= config.train.max_bad_steps:
-                return _diverged(session, run, bad_steps)
+                return _diverged(session, run, bad_steps, numbers["terms"])
 
             # Save
             if finished or stop_reason or (save and not bad_steps):
@@ -343,10 +343,15 @@ def _log_bad_samples(session: _Session) -> int:
     return sum(count for count, _ in found)
 
 
-def _diverged(session: _Session, run: Path, bad_steps: int) -> Outcome:
-    """Record and tell that the run has diverged; a checkpoint that could not be written is only logged."""
+def _diverged(session: _Session, run: Path, bad_steps: int, terms: dict[str, Tensor]) -> Outcome:
+    """Record and tell that the run has diverged; a checkpoint that could not be written is only logged.
+
+    `terms` of the last step: those that are not finite are named.
+    """
     if missed := session.manager.missed():
         session.log.info(missed)
+    if names := [f"objective.{name}" for name, value in terms.items() if not math.isfinite(value)]:
+        session.log.info(f"not finite in the last step: {', '.join(names)}")
     session.log.notify(RunFolder(run).record_divergence(session.components.state.step, bad_steps).message(run))
     return Outcome.DIVERGED
 

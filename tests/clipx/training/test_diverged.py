@@ -32,6 +32,7 @@ def multiply_loss(monkeypatch: pytest.MonkeyPatch, steps: set[int], factor: floa
         loss = plain(self, embeddings, rows, progress)
         if progress.step in steps:
             loss.total = loss.total * factor
+            loss.terms = {name: value * factor for name, value in loss.terms.items()}
         return loss
 
     monkeypatch.setattr(Objective, "__call__", call)
@@ -80,7 +81,7 @@ def test_a_skipped_step_changes_no_weights_or_other_state(factor: float, monkeyp
 
 
 def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = small_config(tmp_path, epochs=3, save_every=2)
     config.train.max_bad_steps, config.log.notify = 3, f"cat > {tmp_path}/message; exit 1"  # it fails, afterwards
@@ -89,6 +90,7 @@ def test_bad_steps_in_a_row_end_the_run_and_keep_the_last_good_checkpoint(
     multiply_loss(monkeypatch, set(range(4, 18)))
     run = RunFolder.create(config).path
     assert train.fit(config, run) is train.Outcome.DIVERGED
+    assert "not finite in the last step: objective.clip" in capsys.readouterr().err
     ended = RunFolder(run).divergence()
     assert ended == Diverged(7, 3, "checkpoints/step_00000004")
     assert json.loads((run / "outcome.json").read_text())["outcome"] == "diverged"
