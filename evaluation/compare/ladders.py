@@ -51,7 +51,7 @@ def find_ladders(comparisons: list[MethodComparison], reference: str = "") -> li
 
     `reference`: label of a method; see REFERENCE for "".
     """
-    found = []
+    found: list[Ladder] = []
     for axis, keys in AXES.items():
         changing = {*keys, "training samples"} if axis == "data" else {*keys}
         alike: dict[Same, list[MethodComparison]] = {}
@@ -59,8 +59,8 @@ def find_ladders(comparisons: list[MethodComparison], reference: str = "") -> li
             conditions = tuple(item for item in one.conditions.items() if item[0] not in changing)
             if one.ranked:
                 alike.setdefault((conditions, one.scored), []).append(one)
-        ladders = [_ladder(axis, members, reference or REFERENCE) for members in alike.values()]
-        found += [ladder for ladder in ladders if ladder]
+        enough = [members for members in alike.values() if len(members) >= MIN_POINTS]
+        found += filter(None, (_ladder(axis, members, reference or REFERENCE) for members in enough))
     return found
 
 
