@@ -1,26 +1,27 @@
-"""`clipx check` tries a few samples of the data, whatever the settings of training."""
+"""`clipx check` does a step and tries a few samples of the data, whatever the settings of training."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
-from cli.check import _read_some
 from cli.settings.compose import compose_run
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.training.loader_rate import images_per_s
-from clipx.training.setup import build_components
 from clipx.types import Pixels
-from tests.helpers.commands import clipx_here
-from tests.helpers.runs import prepared
+from tests.helpers.commands import clipx_here, tiny
+from tests.helpers.folder import write_shards
 
 
-def test_a_few_samples_are_decoded_without_filling_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = prepared(tmp_path, samples=32)
-    config.data.cache = "memory"
+@pytest.mark.slow
+def test_a_step_is_done_and_a_few_samples_are_decoded_without_filling_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "shards/train", samples=32)
     monkeypatch.setattr("clipx.data.loading.cache.open_pixels", None)  # a call would fail
-    components = build_components(config, torch.device("cpu"), 32, "generated")
-    assert _read_some(config, components) == "32 pairs, 16 decoded"
+    done = clipx_here("check", *tiny(tmp_path / "shards"), "data.cache=memory", cwd=tmp_path)
+    assert "image tower   0.19 M parameters" in done.stdout
+    assert "32 pairs, 16 decoded, shards\n" in done.stdout and "for a step" in done.stdout
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(
@@ -39,7 +40,9 @@ def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(
     )
     reduced = clipx_here(*command, "data.workers=2", "data.decode=fast", cwd=tmp_path).stdout
     assert reduced.endswith("use more cores, smaller stored images\n")
-    assert "decoding" not in clipx_here("check", "recipe=demo", "device=H100", cwd=tmp_path).stdout, "scenes are cached"
+    scenes = clipx_here("check", "recipe=demo", "device=H100", "train.processes=4", cwd=tmp_path).stdout
+    assert scenes.startswith("forecast      4 x H100")
+    assert "decoding" not in scenes, "scenes are cached"
 
 
 def test_the_preparation_of_a_photograph_is_timed() -> None:

@@ -46,14 +46,6 @@ def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.Capture
     assert rows == {"red": "4", "blue": "4", "dog": "0", "no": "label", "unreadable": "0"}
 
 
-@pytest.mark.real_data
-def test_a_fifth_of_flickr8k_captions_has_one_number_word(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data(["keywords", str(real_data / "flickr8k" / "dev"), "captions=random"])
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    labelled = sum(int(row[-2].replace(",", "")) for row in rows[:-2])
-    assert 120 < labelled < 260  # about 19% of 1,000 captions; a caption with two number words has no label
-
-
 ROOT = Path(__file__).parents[2]
 ROWS = [
     ('a "quoted" dog', "http://a.example/1.jpg"),
@@ -105,7 +97,9 @@ def report(folder: Path) -> tuple[dict[str, object], list[str]]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_of_damage_is_named_and_too_much_is_an_error(
+    tmp_path: Path, workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_shards(tmp_path / "s", samples=89)
     add_bad_samples(folder)
     data(["verify", str(folder), f"workers={workers}", "max_bad_rate=0.5"])
@@ -118,14 +112,9 @@ def test_every_kind_of_damage_is_named(tmp_path: Path, workers: int, capsys: pyt
     printed = capsys.readouterr().out
     assert f"98 samples of 8 shards read with {workers} processes" in printed
     assert "8 corrupt, 3 left out by the index" in printed
-
-
-def test_too_much_damage_is_an_error_after_the_report_is_written(tmp_path: Path) -> None:
-    folder = write_shards(tmp_path / "s", samples=16)
-    add_bad_samples(folder)
-    with pytest.raises(UserError, match=r"11 of 28 samples are bad, more than data.max_bad_rate=0.05: "):
-        data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
-    assert report(tmp_path / "report")[0]["corrupt"] == 8 and not (folder / "verify.json").exists()
+    with pytest.raises(UserError, match=r"11 of 101 samples are bad, more than data.max_bad_rate=0.05: "):
+        data(["verify", str(folder), f"workers={workers}", f"out={tmp_path}/report"])
+    assert report(tmp_path / "report")[0]["corrupt"] == 8
 
 
 def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:

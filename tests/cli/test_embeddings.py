@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from clipx.data.sources.embeddings import open_embeddings
 from clipx.errors import UserError
-from clipx.run.checkpoint import WEIGHTS, checkpoints
+from clipx.run.checkpoint import checkpoints
 from evaluation.embedding.encoder import CPU, from_checkpoint, from_file
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import write_shards
+from tests.helpers.runs import weights
 
 NAMES = ("img_emb", "text_emb")
 SIZES = [3] * 11 + [7]  # rows of the parts: part 10 comes after part 9
@@ -46,10 +46,6 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def weights_of(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoints(run)[-1] / WEIGHTS)
-
-
 @pytest.mark.parametrize("names", [NAMES, ("clip14", "e5")])  # numbers in a name are not those of a part
 def test_a_row_is_that_of_the_whole_set(made: Path, names: tuple[str, str]) -> None:
     for old, new in zip(NAMES, names, strict=True):
@@ -74,20 +70,19 @@ def test_the_arrays_of_an_npz_file_are_mapped_where_they_lie(tmp_path: Path, ord
     assert np.array_equal(source.features["text"].take(everything), np.concatenate([text, text + 1]))
 
 
-def test_a_run_is_trained_resumed_and_evaluated(made: Path) -> None:
+def test_a_run_is_trained_resumed_evaluated_and_exported_but_embeds_no_images(made: Path) -> None:
     clipx_here("train", *TRAIN, "train.save_every=3", "data.keywords=[numbers]", cwd=made)
-    whole = weights_of(made / "runs/given/s0")
+    whole = weights(made / "runs/given/s0")
     for last in checkpoints(made / "runs/given/s0")[1:]:
         shutil.rmtree(last)
     clipx_here("train", *TRAIN, "train.save_every=3", "data.keywords=[numbers]", cwd=made)
-    resumed = weights_of(made / "runs/given/s0")
+    resumed = weights(made / "runs/given/s0")
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
     done = clipx_here("eval", "runs/given/s0", "datasets=[held_out,embeddings:emb]", cwd=made)
     assert "retrieval embeddings/held_out" in done.stdout and "retrieval emb" in done.stdout
-
-
-def test_exported_heads_embed_vectors_as_the_run_does(made: Path) -> None:
-    clipx_here("train", *TRAIN, cwd=made)
+    write_shards(made / "test", 4)
+    done = clipx_here("eval", "runs/given/s0", "datasets=[captions:test]", "workers=0", cwd=made, code=2)
+    assert "has no tower that could embed new images or texts" in done.stderr
     clipx_here("export", "runs/given/s0", "out=heads.safetensors", cwd=made)
     file, (run, _) = from_file(made / "heads.safetensors"), from_checkpoint(made / "runs/given/s0", CPU)
     image, text = torch.tensor(vectors(6, 0)), torch.tensor(vectors(4, 1))
@@ -108,90 +103,73 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
     towers = [f'model.{s}.name="embeddings:{w}"' for s, w in zip(("image", "text"), widths, strict=True)]
     given = ["data=embeddings", "data.root=emb", "data.held_out=0", *towers]
     clipx_here("train", *common, *given, "name=given", cwd=tmp_path)
-    expected, found = weights_of(tmp_path / "runs/features/s0"), weights_of(tmp_path / "runs/given/s0")
+    expected, found = weights(tmp_path / "runs/features/s0"), weights(tmp_path / "runs/given/s0")
     assert found.keys() == expected.keys()
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
 
-def test_a_run_on_embeddings_embeds_no_images(made: Path) -> None:
-    clipx_here("train", *TRAIN, cwd=made)
-    write_shards(made / "test", 4)
-    done = clipx_here("eval", "runs/given/s0", "datasets=[captions:test]", "workers=0", cwd=made, code=2)
-    assert "has no tower that could embed new images or texts" in done.stderr
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("setting", "message"),
     [
-        (["data.root=nowhere"], "data.root=nowhere"),
-        (["data.image_column=clip"], "data.image_column=clip names the folder"),
-        (['model.image.name="embeddings:9"'], "the image vectors of data.root have width 6: embeddings:6"),
-        (['model.image.name="embeddings:x"'], "expected embeddings:WIDTH"),
-        (["model.image.frozen=false"], "both towers frozen and named embeddings:WIDTH"),
-        (["data.features=false"], "both towers frozen and named embeddings:WIDTH"),
-        (["model.points.kernel=imq"], "one vector a sample"),
-        (["data.flip=true"], "data.flip=true changes images"),
-        (["data=shards"], "need data=embeddings"),
+        ("data.root=nowhere", "data.root=nowhere"),
+        ("data.image_column=clip", "data.image_column=clip names the folder"),
+        ('model.image.name="embeddings:9"', "the image vectors of data.root have width 6: embeddings:6"),
+        ('model.image.name="embeddings:x"', "expected embeddings:WIDTH"),
+        ("model.image.frozen=false", "both towers frozen and named embeddings:WIDTH"),
+        ("model.points.kernel=imq", "one vector a sample"),
+        ("data=shards", "need data=embeddings"),
     ],
 )
-def test_a_wrong_setting_is_one_line(made: Path, settings: list[str], message: str) -> None:
-    keys = {setting.partition("=")[0] for setting in settings}
-    kept = [argument for argument in TRAIN if argument.partition("=")[0] not in keys]
-    done = clipx_here("train", *kept, *settings, cwd=made, code=2)
+def test_a_wrong_setting_is_one_line(made: Path, setting: str, message: str) -> None:
+    kept = [argument for argument in TRAIN if argument.partition("=")[0] != setting.partition("=")[0]]
+    done = clipx_here("train", *kept, setting, cwd=made, code=2)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
 TEXT = "text_emb/text_emb_3.npy"  # a part of three vectors
-# how an embedding is spoilt -> what spoils it, and part of the message
-SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing part": (lambda root: (root / "text_emb/text_emb_11.npy").unlink(), "40 images, 33 texts"),
-    "other part": (  # each side lacks another one: the rows would be no pairs
+Spoil = Callable[[Path], object]  # spoils a folder of embeddings
+
+
+def without(file: str) -> Spoil:
+    return lambda root: (root / file).unlink()
+
+
+def with_text(part: np.ndarray) -> Spoil:
+    return lambda root: np.save(root / TEXT, part, allow_pickle=True)
+
+
+def with_arrays(**arrays: np.ndarray) -> Spoil:
+    return lambda root: np.savez(root / "0.npz", **arrays)  # type: ignore[arg-type]
+
+
+SPOILT: list[tuple[Spoil, str]] = [  # and part of the message
+    (without("text_emb/text_emb_11.npy"), "40 images, 33 texts"),
+    (without("metadata/metadata_2.parquet"), "40 images, 40 texts, 37 rows of metadata"),
+    # each side lacks another part: the rows would be no pairs
+    (
         lambda root: (root / "text_emb/text_emb_11.npy").rename(root / "text_emb/text_emb_12.npy"),
         "only one of img_emb and text_emb has part 11, 12",
     ),
-    "other length": (
-        lambda root: np.save(root / TEXT, np.load(root / TEXT)[:2]),
-        r"text_emb_3\.npy 2; the rows of both must be pairs",
-    ),
-    "metadata": (
-        lambda root: (root / "metadata/metadata_2.parquet").unlink(),
-        "40 images, 40 texts, 37 rows of metadata",
-    ),
-    "objects": (
-        lambda root: np.save(root / TEXT, np.array([["a"] * 4] * 3, object), allow_pickle=True),
-        r"text_emb_3\.npy is no array of numbers",
-    ),
-    "integers": (lambda root: np.save(root / TEXT, np.ones((3, 4), int)), r"text_emb_3\.npy holds int64 \[3, 4\]"),
-    "width": (
-        lambda root: np.save(root / TEXT, np.ones((3, 5), np.float16)),
-        r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4",
-    ),
-    "infinite": (
-        lambda root: np.save(root / TEXT, np.full((3, 4), np.inf, np.float16)),
-        "of text_emb has a value that is not finite",
-    ),
-    "cut": (
+    (with_text(np.ones((2, 4), np.float16)), r"text_emb_3\.npy 2; the rows of both must be pairs"),
+    (with_text(np.array([["a"] * 4] * 3, object)), r"text_emb_3\.npy is no array of numbers"),
+    (with_text(np.ones((3, 4), int)), r"text_emb_3\.npy holds int64 \[3, 4\]"),
+    (with_text(np.ones((3, 5), np.float16)), r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4"),
+    (with_text(np.full((3, 4), np.inf, np.float16)), "of text_emb has a value that is not finite"),
+    (
         lambda root: (root / TEXT).write_bytes((root / TEXT).read_bytes()[:-3]),
         r"text_emb_3\.npy is no array of numbers",
     ),
-    "compressed": (
+    (
         lambda root: np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1)),
         "img_emb is compressed; write it with numpy.savez",
     ),
-    "empty": (
-        lambda root: np.savez(root / "0.npz", img_emb=np.zeros((0, 6)), text_emb=np.zeros((0, 4))),
-        "0 images, 0 texts",
-    ),
-    "another array": (
-        lambda root: np.savez(root / "0.npz", b32_img=vectors(6, 0)),
-        "has no array img_emb; allowed: b32_img",
-    ),
-}
+    (with_arrays(img_emb=np.zeros((0, 6)), text_emb=np.zeros((0, 4))), "0 images, 0 texts"),
+    (with_arrays(b32_img=vectors(6, 0)), "has no array img_emb; allowed: b32_img"),
+]
 
 
-@pytest.mark.parametrize("how", SPOILT)
-def test_a_spoilt_embedding_is_one_line(made: Path, how: str) -> None:
-    spoil, message = SPOILT[how]
+@pytest.mark.parametrize(("spoil", "message"), SPOILT, ids=[message for _, message in SPOILT])
+def test_a_spoilt_embedding_is_one_line(made: Path, spoil: Spoil, message: str) -> None:
     spoil(made / "emb")
     with pytest.raises(UserError, match=message):
         open_embeddings(made / "emb", NAMES)

@@ -44,15 +44,33 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_arms_and_evaluations_share_one_pass_an_item(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arms_and_evaluations_share_one_pass_an_item_and_an_exported_file_has_towers_and_heads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted = passes(monkeypatch)
-    clipx_here("train", *ARGUMENTS, "name=a", cwd=folder)
+    heads = ["model.image.head=mlp", "model.text.head=linear", "model.embed_dim=16"]
+    clipx_here("train", *ARGUMENTS, *heads, "name=a", cwd=folder)
     clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
     # 6 colours; 32 captions; of the evaluation set 8 images, and captions of which the first 8 are training captions
     assert sum(counted) == 6 + 32 + 8 + 8
     for name, arm in (("b", "objective=clip_reg"), ("c", "objective=sogclr"), ("d", "seed=1")):
         clipx_here("train", *ARGUMENTS, f"name={name}", arm, cwd=folder)
     assert sum(counted) == 6 + 32 + 8 + 8
+    done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
+    assert "encoder = from_file('x.safetensors')" in done.stdout
+    check_exported(folder)
+
+
+def check_exported(folder: Path) -> torch.Tensor:
+    """Check that x.safetensors embeds as the run `a` does; return the output of its frozen image tower."""
+    encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
+    image, text = encoder.image(encoder.preprocess(decode(jpeg("red")))[None]), encoder.tokenize(["a red square"])
+    stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
+    features = stored.frozen_towers["image"](stored.preprocess(decode(jpeg("red")))[None], cpu)
+    torch.testing.assert_close(image, stored.image(features))
+    torch.testing.assert_close(encoder.text(text), stored.text(stored.frozen_towers["text"](text, cpu)))
+    assert torch.allclose(image.norm(dim=1), torch.ones(1))
+    return features
 
 
 SMALL = """
@@ -75,20 +93,6 @@ def test_all_arms_on_photographs_share_one_pass_an_item(folder: Path, monkeypatc
     assert sum(counted) == 6 + 32, "6 colours and 32 captions"
 
 
-def test_an_exported_file_has_towers_and_heads(folder: Path) -> None:
-    heads = ["model.image.head=mlp", "model.image.standardise=true", "model.text.head=linear", "model.embed_dim=16"]
-    clipx_here("train", *ARGUMENTS, *heads, "name=a", cwd=folder)
-    done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
-    assert "encoder = from_file('x.safetensors')" in done.stdout
-    encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
-    image, text = encoder.image(encoder.preprocess(decode(jpeg("red")))[None]), encoder.tokenize(["a red square"])
-    stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
-    features = stored.frozen_towers["image"](stored.preprocess(decode(jpeg("red")))[None], cpu)
-    torch.testing.assert_close(image, stored.image(features))
-    torch.testing.assert_close(encoder.text(text), stored.text(stored.frozen_towers["text"](text, cpu)))
-    assert torch.allclose(image.norm(dim=1), torch.ones(1))
-
-
 BLOCKS = """
 model.image.name=small:vit model.image.trainable_blocks=1
 model.text.name=small:transformer model.text.trainable_blocks=1
@@ -107,13 +111,7 @@ def test_with_trainable_blocks_features_are_shared_and_an_exported_file_embeds_a
     clipx_here("train", *settings, "name=b", "seed=1", cwd=folder)
     assert sum(counted) == 6 + 6 + 32 + 8 + 8
     clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
-    encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
-    image, text = encoder.preprocess(decode(jpeg("red")))[None], encoder.tokenize(["a red square"])
-    stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
-    of_image, of_text = (stored.frozen_towers[side](x, cpu) for side, x in (("image", image), ("text", text)))
-    assert of_image.shape[1:] == (17, 64), "the tokens before the last block"
-    torch.testing.assert_close(encoder.image(image), stored.image(of_image))
-    torch.testing.assert_close(encoder.text(text), stored.text(of_text))
+    assert check_exported(folder).shape[1:] == (17, 64), "the tokens before the last block"
 
 
 def test_vectors_for_others_are_those_of_whole_towers(folder: Path) -> None:
@@ -123,15 +121,8 @@ def test_vectors_for_others_are_those_of_whole_towers(folder: Path) -> None:
 
 
 def test_another_file_is_no_exported_model(tmp_path: Path) -> None:
-    kinds = (
-        None,
-        {"clipx": "{"},
-        {"clipx": "[1]"},
-        {"clipx": "[" * 20_000 + "]" * 20_000},
-        {"clipx": f"[{'9' * 400}]"},
-    )
-    for metadata in kinds:
-        save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", metadata)
+    for text in (None, "{", "[1]", "[" * 20_000 + "]" * 20_000, f"[{'9' * 400}]"):
+        save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", None if text is None else {"clipx": text})
         with pytest.raises(UserError, match=r"x\.safetensors is no model that `clipx export` wrote"):
             from_file(tmp_path / "x.safetensors")
     with pytest.raises(UserError, match=r"missing\.safetensors is no model"):
