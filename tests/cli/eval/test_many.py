@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import datasets
 import pytest
@@ -94,33 +95,13 @@ def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
 
 
 def test_an_unexpected_error_of_one_run_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def evaluate(config: EvalConfig) -> list[Result]:
-        if Path(str(config.checkpoint)).parent.name == "a":
-            raise RuntimeError("no such kernel")
-        return []
-
-    monkeypatch.setattr(one, "evaluate", evaluate)
-    runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
-    with pytest.raises(Fault, match=f"1 of 2 runs failed: {runs[0]}"):
-        many.evaluate(quick("held_out"), runs)
+    monkeypatch.setattr(one, "evaluate", MagicMock(side_effect=[RuntimeError("no such kernel"), []]))
+    with pytest.raises(Fault, match="1 of 2 runs failed: runs/a/s0"):
+        many.evaluate(quick("held_out"), ["runs/a/s0", "runs/b/s0"])
     printed = capsys.readouterr().err
     assert "RuntimeError: no such kernel" in printed and "2/2" in printed
-
-
-def test_the_table_shows_the_first_metric_of_a_plugins_task(capsys: pytest.CaptureFixture[str]) -> None:
-    row = Result("mine", "x", "test", "first", 0.25, 9, 0.2, 0.3, 0.1, True)
-    many._show({"runs/a/s0": [row, replace(row, metric="second", value=0.75)]})
-    assert "mine" in (shown := capsys.readouterr().out) and "25.0" in shown and "75.0" not in shown
-
-
-def test_out_and_model_are_refused_with_several_runs(tmp_path: Path) -> None:
-    runs = [str(trained(tmp_path, name)) for name in ("a", "b")]
-    with pytest.raises(UserError, match="out=x would hold the results of 2 runs"):
-        many.evaluate(EvalConfig(out="x"), runs)
-    with pytest.raises(UserError, match=r"give one of .*a/s0 and model=open_clip:mini-48"):
-        many.evaluate(EvalConfig(model="open_clip:mini-48"), runs)
 
 
 def test_rows_with_a_limit_are_marked_and_reports_leave_them_out(tmp_path: Path) -> None:
@@ -137,16 +118,6 @@ def test_rows_with_a_limit_are_marked_and_reports_leave_them_out(tmp_path: Path)
     for limited, expected in (("false", False), ("true", True)):
         report([str(run), f"limited={limited}", f"out={tmp_path / limited}"])
         assert ("limit 2" in (tmp_path / limited / "report.csv").read_text()) is expected
-
-
-def test_if_all_results_have_a_limit_report_and_diff_suggest_limited(tmp_path: Path) -> None:
-    runs = [trained(tmp_path, name) for name in ("a", "b")]
-    for run in runs:
-        one.evaluate(quick(fakes.captioned(tmp_path / "shots"), checkpoint=str(run), limit=2))
-    report([str(run) for run in runs])
-    assert "Add limited=true" in (runs[0] / "report.md").read_text()
-    with pytest.raises(UserError, match="add limited=true"):
-        report(["diff", *map(str, runs)])
 
 
 @pytest.mark.parametrize(("kind", "count"), [("labelled", 5), ("captioned", 2), ("pairs", 2)])
@@ -176,8 +147,6 @@ def test_held_out_needs_held_out_pairs(tmp_path: Path) -> None:
         UserError, match=r"datasets=held_out:.*: the run holds out no pairs: it has data\.held_out=0\.0"
     ):
         one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "a"))))
-    with pytest.raises(UserError, match="datasets=held_out needs a run"):
-        one.evaluate(quick("held_out", model="open_clip:mini-48/random"))
 
 
 def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
