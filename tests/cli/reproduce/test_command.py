@@ -5,11 +5,12 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from cli.launcher.process_pool import gpus_of_each_job
-from cli.reproduce.command import _can_be_reported, reproduce
+from cli.reproduce.command import reproduce
 from cli.reproduce.plan import make_plan
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
@@ -76,26 +77,15 @@ def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     assert printed[2] == "3/3 runs/gap_mini-slrt/s0 trained"
 
 
-@pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
-def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path) -> None:
-    assert not _can_be_reported(tmp_path)
-    (tmp_path / file).touch()
-    assert _can_be_reported(tmp_path)
-
-
 @pytest.mark.long
-def test_a_failed_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
-    write_recipe(tmp_path, "two", RECIPE.replace("tau=0.5", "tau=0.001"))
-    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path, code=2)
-    assert "1 of 2 runs failed: runs/two-hot/s0 failed: temperature.tau=0.001 is outside" in done.stderr
-    assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
-
-
-@pytest.mark.long
-def test_a_diverged_run_is_recorded_and_the_experiment_continues(tmp_path: Path) -> None:
+def test_a_failed_and_a_diverged_run_are_named_and_the_experiment_continues(tmp_path: Path) -> None:
     hot = "hot: [optimizer.lr=1e30, schedule.warmup_steps=1, train.max_bad_steps=2, train.samples=160]"
-    write_recipe(tmp_path, "two", RECIPE.replace("hot: [temperature.tau=0.5]", hot))
-    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path)
+    write_recipe(
+        tmp_path, "two", RECIPE.replace("hot: [temperature.tau=0.5]", f"cold: [temperature.tau=0.001]\n  {hot}")
+    )
+    done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path, code=2)
+    assert "1 of 3 runs failed: runs/two-cold/s0 failed: temperature.tau=0.001 is outside" in done.stderr
+    assert (tmp_path / "runs" / "two-plain" / "s0" / "results.jsonl").exists()
     assert "runs/two-hot/s0 diverged at step" in done.stderr
     hot_run = tmp_path / "runs" / "two-hot" / "s0"
     assert json.loads((hot_run / "outcome.json").read_text())["bad_steps"] == 2
@@ -103,44 +93,30 @@ def test_a_diverged_run_is_recorded_and_the_experiment_continues(tmp_path: Path)
     assert (tmp_path / "runs" / "two-report" / "report.html").exists()
 
 
-def test_missing_evaluation_sets_are_named_before_the_first_run(tmp_path: Path) -> None:
+def test_evaluation_sets_that_are_missing_or_do_not_fit_are_refused_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"one.*two.*choose other sets: data.evaluation="):
         reproduce(["recipe=gap_mscoco", f"data.root={tmp_path}", "data.evaluation=[cifar10:one,dtd:two]"])
-
-
-def test_evaluation_sets_that_do_not_fit_the_recipe_are_refused_before_the_first_run(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / "evaluation" / "sets")
     with pytest.raises(UserError, match=r"recipe=clip_reg_cc3m: tasks=retrieval needs a captioned data set"):
         reproduce(["recipe=clip_reg_cc3m", f"data.root={tmp_path}", "data.evaluation=[wds:evaluation/sets]"])
 
 
-@pytest.mark.parametrize(
-    ("gpus", "jobs", "processes", "visible", "expected"),
-    [
-        (0, None, 1, None, [""]),
-        (0, 2, 1, None, ["", ""]),
-        (1, None, 1, None, [""]),
-        (4, 1, 1, None, [""]),
-        (4, None, 1, None, ["0", "1", "2", "3"]),
-        (4, 3, 0, None, ["", "", ""]),
-        (5, None, 2, None, ["0,1", "2,3"]),
-        (2, None, 8, None, [""]),
-        (2, 2, 1, "5,7", ["5", "7"]),
-    ],
-)
-def test_each_job_has_its_own_gpus(
-    gpus: int,
-    jobs: int | None,
-    processes: int,
-    visible: str | None,
-    expected: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+def test_each_job_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = MagicMock()
+    monkeypatch.setattr("torch.cuda.device_count", count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus_of_each_job(jobs, processes) == expected
+    for gpus, jobs, processes, expected in (
+        (0, 2, 1, ["", ""]),
+        (4, 1, 1, [""]),
+        (4, None, 1, ["0", "1", "2", "3"]),
+        (4, 3, 0, ["", "", ""]),
+        (5, None, 2, ["0,1", "2,3"]),
+        (2, None, 8, [""]),
+    ):
+        count.return_value = gpus
+        assert gpus_of_each_job(jobs, processes) == expected
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert gpus_of_each_job(2, 1) == ["5", "7"]
 
 
 def test_more_jobs_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
