@@ -52,10 +52,6 @@ def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureF
     assert [finding.label for finding in collect_evidence([], [Path("runs")]).stated["3.6"]] == [row["statement"]]
     out = capsys.readouterr().out
     assert "3.6  undecided" in out and str(folder / "claims.json") in out
-    table = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith(("clip ", "nuclr "))}
-    assert len(table["clip"]) == 1 and len(table["nuclr"]) == 2, (
-        "clip must have its seconds, nuclr its seconds and the ratio"
-    )
     assert "<= 1.03" in out
 
 
@@ -72,11 +68,6 @@ def test_a_comparison_of_the_users_writes_no_claims(tiny: None, capsys: pytest.C
     assert Path("runs/bench/tiny-arms=nuclr-train.batch_size=4/times.csv").exists()
     assert "ratio to clip" in out and "batch of 4, cpu" in out and "expected" not in out
     assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == ["times.csv"]
-
-
-def test_a_long_folder_name_ends_with_a_hash() -> None:
-    first, second = (command._folder_name("tiny", [f"data.root={'x' * 300}{k}"]) for k in range(2))
-    assert first.startswith("tiny-") and first != second and len(first) < 30
 
 
 def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:

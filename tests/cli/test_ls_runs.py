@@ -1,10 +1,9 @@
-"""`clipx ls runs` lists runs with the settings that differ from their recipe; other lists describe recipes and data."""
+"""`clipx ls runs` lists runs with the settings that differ from their recipe."""
 
 from pathlib import Path
 
 import pytest
 
-from cli import ls
 from cli.settings.compose import compose_run
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings
@@ -33,9 +32,3 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     assert "data.scenes" not in next(line for line in printed.splitlines() if line.startswith("runs/photographs"))
     assert "is not here)" in printed
     assert "runs/mine" in clipx_here("ls", "theory", "runs", cwd=tmp_path).stdout
-
-
-def test_a_recipe_is_described_by_the_first_sentence_of_its_comment(own_recipes: Path) -> None:
-    for end in ".?":
-        (own_recipes / "mine.yaml").write_text(f"# What: A or\n# B{end} More.\ndefaults: [demo]\narms: {{a: []}}\n")
-        assert ls.LISTS["recipes"]()["mine"] == f"What: A or B{end} Arms: a"

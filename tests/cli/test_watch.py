@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cli.watch import curve
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx_here
 from tests.helpers.runs import log, prepared, trained
@@ -45,8 +44,3 @@ def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(tmp_path: Path
     rows = [row for row in log(run) if "progress" in row]
     assert rows[-1]["progress"] == 1 and rows[-1]["left_s"] == 0
     assert "finished" in clipx_here("watch", str(run), cwd=tmp_path).stdout
-
-
-def test_the_curve_has_the_means_of_parts() -> None:
-    assert curve([]) == "" and curve([3.0]) == "▁" and curve([0.0, 1.0]) == "▁█"
-    assert len(curve([float(k) for k in range(100)])) == 16

@@ -12,42 +12,21 @@ from cli.report.command import report
 from clipx.errors import UserError
 from clipx.run.folder import TIMING
 from evaluation.claims.evidence import collect_evidence
-from evaluation.claims.types import Finding, Outcome
-from evaluation.claims.verdict import look_reached, open_parts
 from evaluation.runs.reader import read
-from tests.helpers.synthetic import claim, run, write
-
-
-def write_arms(root: Path) -> None:
-    for seed in range(3):
-        for arm, value in (("clip", 0.5), ("clip_reg", 0.6 + 0.001 * seed)):
-            write(root, run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}))
+from tests.helpers.synthetic import run, write
 
 
 def test_verdicts_are_printed_with_effect_interval_and_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_arms(tmp_path)
+    for seed in range(3):
+        for arm, value in (("clip", 0.5), ("clip_reg", 0.6 + 0.001 * seed)):
+            write(tmp_path, run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}))
     report(["claims", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("1.5 holds  CLIP with the positive term beats CLIP"))
     assert lines[at + 1].strip() == "clip_reg − clip, zero-shot; 0.1010 [0.0953, 0.1067], s = 0.005; 3 seeds"
     assert "1.4, 1.6, 1.7, 1.8, 1.9, 1.13, 1.14, 1.17: clipx reproduce recipe=clip_reg_mini" in lines
-
-
-@pytest.mark.parametrize("columns", ["", "60"])
-def test_lines_in_a_pipe_are_not_padded_and_those_of_a_terminal_use_its_width(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    if not columns:
-        monkeypatch.delenv("COLUMNS")
-    write_arms(tmp_path)
-    report(["claims", str(tmp_path)])
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("     clip_reg − clip") for line in lines)
-    assert columns or [line for line in lines if line != line.rstrip()] == []
-    assert len(lines[0]) > (40 if columns else 80)
 
 
 def test_a_run_with_other_settings_does_not_replace_the_run_of_the_recipe(tmp_path: Path) -> None:
@@ -101,14 +80,6 @@ def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys
         file.write_text(corrupt)
         with pytest.raises(UserError, match=r"claims\.json is corrupt"):
             collect_evidence([], [tmp_path])
-
-
-def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:
-    row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
-    (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
-    assert "5.6" in collect_evidence([], [tmp_path]).stated
-    (tmp_path / "claims.json").write_text("[" + row.format('{"M": "8"}') + "]")
-    assert collect_evidence([], [tmp_path]).stated == {}
 
 
 STEPS = [-0.02, 0.02, 0.0]  # their standard deviation, the spread, is 0.02
@@ -211,19 +182,3 @@ def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) 
     assert hours(left, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
     assert hours({("other", "a"): 5}, runs, jobs=1) is None
     assert hours({("other", "a"): 0}, runs, jobs=1) == 0
-
-
-@pytest.mark.parametrize(
-    ("seeds", "needed", "look"), [(2, None, 3), (3, 4, 5), (3, 5, 5), (5, 12, 12), (5, 13, None), (5, None, None)]
-)
-def test_the_look_is_the_first_with_the_seeds_needed(seeds: int, needed: int | None, look: int | None) -> None:
-    assert look_reached(Finding("", "undecided", seeds, seeds_needed=needed), (3, 5, 8, 12)) == look
-
-
-def test_only_undecided_parts_of_undecided_claims_are_open() -> None:
-    tested = claim("4.4")
-    parts = tested.parts("gap_mini")
-    findings = [Finding(part.label, "holds") for part in parts]
-    findings[1] = Finding(parts[1].label, "undecided")
-    assert open_parts(Outcome(tested, "gap_mini", "undecided", findings)) == [(parts[1], findings[1])]
-    assert open_parts(Outcome(tested, "gap_mini", "does not hold", findings)) == []
