@@ -174,10 +174,12 @@ def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
     firsts = {label: group.longest[0] for label, group in groups.items()}
     devices = {str(run.environment.get("device") or "cpu") for run in firsts.values()}
     hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
+    # counting takes seconds, and equal costs are not drawn
+    may_differ = len({(repr(run.config.model), last(run, "samples")) for run in firsts.values()}) > 1
     return {
         "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
         hours: {label: fmean(map(processor_hours, group.longest)) for label, group in groups.items()},
-        "FLOPs": {label: training_flops(run) for label, run in firsts.items()},
+        "FLOPs": {label: training_flops(run) for label, run in firsts.items() if may_differ},
     }
 
 
