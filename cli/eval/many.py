@@ -169,4 +169,6 @@ def _show(rows: dict[str, list[Result]]) -> None:
     for run, mean in means.items():
         table.add_row(Text(run), *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
     stdout_console().print(table)
-    print("%, mean over the data sets. All numbers: results.md in each run. To rank: clipx report compare RUN...")
+    of_retrieval = "; retrieval: R@1, both directions" if "retrieval" in tasks else ""
+    print(f"%, mean over the data sets{of_retrieval}. All numbers: results.md in each run.")
+    print("To rank: clipx report compare RUN...")

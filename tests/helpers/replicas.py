@@ -264,7 +264,7 @@ def sugar_crepe(root: Path, counts: dict[str, int], plus: bool = False) -> Path:
             entries[str(2 * i)] = {
                 "filename": f"{number:012d}.jpg",
                 "caption": f"a {kind} {number} on a table",
-                "negative_caption": f"a table on a {kind} {number}",
+                "negative_caption": f"a table below a {kind} {number}",
             } | ({"id": i, "caption2": f"a table with a {kind} {number}"} if plus else {})
             write(folder / "val2017" / f"{number:012d}.jpg", jpeg(number))
             number += 1
