@@ -50,11 +50,9 @@ def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) 
     [
         ("captions:test", "f8k/test"),
         ("captions:data/f8k/test", "f8k/test"),
-        ("captions:data/f8k/dev", "f8k/dev"),
         ("karpathy:data/dataset_f8k.json", "f8k/test"),
         ("coco:annotations/captions_val2017.json", "coco/val2017"),
         ("cifar10:evaluation", "cifar10"),
-        ("wds:e/wds_x", "wds_x"),
     ],
 )
 def test_each_form_of_an_evaluation_set_is_recognised(spec: str, dataset: str, tmp_path: Path) -> None:
@@ -63,12 +61,11 @@ def test_each_form_of_an_evaluation_set_is_recognised(spec: str, dataset: str, t
     assert names_of(collect_evidence(runs, [tmp_path]).runs[RECIPE]["clip"][0]) == [dataset]
 
 
-@pytest.mark.parametrize(("spec", "other"), [("captions:d/f8k/test", "f8k/dev"), ("captions:d/f8k/dev", "f8k/test")])
-def test_another_split_of_a_set_of_the_design_does_not_count(spec: str, other: str, tmp_path: Path) -> None:
-    store(tmp_path, Design(RECIPE, "hash", ("clip",), (3,), describe_claims(RECIPE), (spec,)))
-    evidence = collect_evidence([run(RECIPE, "clip", 0, {("retrieval", other, "R"): 0.5})], [tmp_path])
+def test_another_split_of_a_set_of_the_design_does_not_count(tmp_path: Path) -> None:
+    store(tmp_path, Design(RECIPE, "hash", ("clip",), (3,), describe_claims(RECIPE), ("captions:d/f8k/dev",)))
+    evidence = collect_evidence([run(RECIPE, "clip", 0, {("retrieval", "f8k/test", "R"): 0.5})], [tmp_path])
     assert names_of(evidence.runs[RECIPE]["clip"][0]) == []
-    assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: {other}"]
+    assert evidence.left_out == [f"left out, recipe={RECIPE}, not an evaluation set of the stored design: f8k/test"]
 
 
 def test_claims_that_only_an_older_version_knew_are_named() -> None:

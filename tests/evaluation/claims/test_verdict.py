@@ -35,6 +35,7 @@ from evaluation.claims.verdict import (
     survives_holm,
 )
 from evaluation.runs.reader import Run
+from tests.helpers.claim_runs import recall
 from tests.helpers.synthetic import changed, claim, evidence, run
 
 EACH = 0.005  # error rate of each of five looks
@@ -300,8 +301,7 @@ def trained_to(losses: list[float], effects: list[float], failed_loss: float | N
     for seed, (loss, effect) in enumerate(zip(losses, effects, strict=True)):
         for arm, value, end in (("clip", 0.5, 1.0), ("clip_reg", 0.5 + effect, loss)):
             log = [{"step": step, "loss": end} for step in range(1, 11)]
-            scores = {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
-            runs.append(run("clip_reg_mini", arm, seed, scores, log))
+            runs.append(run("clip_reg_mini", arm, seed, recall(value), log))
     tested = replace(claim("1.7"), comparisons=(more("clip_reg", "clip", RECALL_1, 0.01),), recipes=("clip_reg_mini",))
     found = evidence(runs)
     found.designs["clip_reg_mini"] = Design("clip_reg_mini", "", ("clip", "clip_reg"), looks, {}, (), failed_loss)
@@ -393,8 +393,7 @@ def test_a_replication_stands_beside_the_verdict_and_does_not_change_it(
     runs = []
     for seed, gain in effects.items():
         for arm, value in (("clip", 0.5), ("clip_reg", 0.5 + gain)):
-            scores = {("retrieval", "s", f"{way}_recall@1"): value for way in ("image_to_text", "text_to_image")}
-            runs.append(run("clip_reg_mini", arm, seed, scores))
+            runs.append(run("clip_reg_mini", arm, seed, recall(value)))
     tested = replace(claim("1.7"), comparisons=(more("clip_reg", "clip", RECALL_1, 0.01),), recipes=("clip_reg_mini",))
     outcome = assess(tested, "clip_reg_mini", evidence(runs))
     assert outcome.verdict == expected and outcome.findings[0].effect == pytest.approx(effect, abs=1e-3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from evaluation.compare.forgetting import FineTuning, fine_tunings, scores_of
+from evaluation.compare.forgetting import FineTuning, fine_tunings
 from evaluation.compare.methods import SeedMean
 from evaluation.runs import reader, results
 from evaluation.runs.groups import group_runs
@@ -125,14 +125,3 @@ def test_interpolated_weights_give_a_curve_and_its_area(tmp_path: Path) -> None:
     net = [gain - loss for gain, loss in zip(gains, losses, strict=True)]
     area = clip.area()
     assert area and area.value == pytest.approx(0.25 * (net[0] + net[1]) / 2 + 0.75 * (net[1] + net[2]) / 2)
-
-
-def test_data_kept_divides_the_scores_of_a_run() -> None:
-    clip = one_run("clip", 0, END["clip"])
-    assert scores_of(clip)[1] == {"zeroshot scenesshape": 0.5, "zeroshot cifar10": 0.7}
-    assert scores_of(clip)[0] == {
-        "zeroshot newshape": 0.7,
-        "zeroshot newcolour": 0.6,
-        "retrieval newcaptions": pytest.approx(0.7),
-    }
-    assert scores_of(one_run("clip", 0, START, kept=[])) == ({}, {})

@@ -8,7 +8,6 @@ import pytest
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import compare
 from evaluation.report import comparison
-from evaluation.report.text import Markdown
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.method_runs import runs_of
@@ -100,13 +99,3 @@ def test_points_scored_on_other_sets_or_conditions_of_two_axes_are_no_ladder() -
     assert ladders_of([*runs_at((640, 10_000)), *others]) == []
     batches = runs_at((2_560,), train={"samples": 2_560, "batch_size": 128})
     assert ladders_of([*runs_at((640, 10_000)), *batches]) == []
-
-
-def test_the_page_starts_with_the_table_and_the_figure_of_the_gains() -> None:
-    comparisons, left_out = compare(group_runs(runs_at()))
-    document = comparison.build_comparison(comparisons, find_ladders(comparisons), left_out)
-    assert document.sections[0].title == "Gain over clip against samples seen: open_clip:a on d"
-    written = Markdown(document, "files")
-    text, files = written.text, written.files
-    assert "| Gain over clip | 640 | 2,560 | 10,000 |" in text
-    assert files["ladder-1.csv"].decode().splitlines()[0] == "curve,seed,samples seen,gain,low,high"

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import torch
 
 from clipx.models import clip
@@ -17,23 +16,19 @@ from tests.helpers import fakes
 from tests.helpers.runs import prepared_point_sets, trained
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+def test_the_artifact_holds_the_models_weights_in_order_and_the_report_draws_them(tmp_path: Path) -> None:
     config = prepared_point_sets(tmp_path)
     config.model.text.name = "open_clip:mini-vit-48"  # with start and end tokens
-    fakes.captioned(tmp_path / "pairs")
+    spec = fakes.captioned(tmp_path / "pairs")
     config.data.evaluation = ["captions:pairs"]
-    return trained(config)
-
-
-def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
+    run = trained(config)
     point_weights.evaluate(run, run)
     examples = json.loads((run / "artifacts" / "weights-test.json").read_text())["shown"]
     assert len(examples) == point_weights.MAX_PAIRS
     model = clip.build_model(RunFolder(run).load_config()).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run))
     encoder, _ = from_checkpoint(run, torch.device("cpu"))
-    data = open_dataset(f"captions:{run.parent.parent.parent / 'pairs'}")
+    data = open_dataset(spec)
     with torch.no_grad():
         image = model.image(encoder.preprocess(data.images(data.splits[0])[0])[None])
         text = model.text(encoder.tokenize(data.texts(data.splits[0], "captions")[:1]))
@@ -44,19 +39,7 @@ def test_the_artifact_holds_the_models_weights_in_order(run: Path) -> None:
     torch.testing.assert_close(values, text.weights[0, 1 : 1 + len(values)])
     caption = "".join(word for word, _ in examples[0]["words"])
     assert caption == data.texts(data.splits[0], "captions")[0].lower().replace(" ", "")
-
-
-def test_the_report_draws_the_weights(run: Path, tmp_path: Path) -> None:
-    point_weights.evaluate(run, run)
     writer.write_report([run], tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("patch weights, largest") >= point_weights.MAX_PAIRS
     assert page.count("word weights") >= point_weights.MAX_PAIRS
-
-
-def test_models_with_a_single_point_have_no_artifact(tmp_path: Path) -> None:
-    config = prepared_point_sets(tmp_path, "none")
-    config.data.evaluation = ["captions:pairs"]
-    plain = trained(config)
-    point_weights.evaluate(plain, plain)
-    assert not (plain / "artifacts").exists()
