@@ -1,6 +1,5 @@
 """Figures: content, colours, special characters, many points."""
 
-import re
 from collections import Counter
 from itertools import combinations
 
@@ -10,14 +9,10 @@ import numpy.typing as npt
 import pytest
 
 from clipx.utils.figures import COLOURS
-from evaluation.claims.types import Estimate, Finding
 from evaluation.compare.forgetting import Change, FineTuned
-from evaluation.report.blocks import Data
-from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, heat_map, line_plot, slug
-from evaluation.report.sections.claims import forest_plot
+from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, line_plot, slug
 from evaluation.report.sections.forgetting import plane
 from evaluation.report.sections.tasks import bar_chart, confusion_matrix
-from evaluation.report.sections.training import paths
 from evaluation.runs.groups import RunGroup
 from tests.helpers.report_pages import texts
 
@@ -78,21 +73,6 @@ def test_curves_name_the_elements_of_each_label_and_seed() -> None:
     assert dict(zip("ab", COLOURS, strict=False)) == figure.colours
 
 
-def test_labels_after_the_eighth_differ_in_dashes() -> None:
-    figure = line_plot("a", "", [Line(f"m{n}", [1, 2], [n, n]) for n in range(16)], "x", "y")
-    styles = set()
-    for name in figure.curves:
-        (style,) = re.findall(rf'<g id="{name}">\s*<path [^>]*style="([^"]*)"', figure.body)
-        styles.add(tuple(re.findall(r"stroke(?:-dasharray)?: ([^;]*)", style)))
-    assert len(figure.curves) == len(styles) == 16
-
-
-@pytest.mark.parametrize(("last", "logarithmic"), [(1.2, False), (80.0, True)])
-def test_the_y_axis_is_logarithmic_only_for_a_wide_range(last: float, logarithmic: bool) -> None:
-    labels = texts(line_plot("a", "", [Line("a", [1, 2, 3], [1, 1.1, last])], "step", "loss"))
-    assert ({"1", "10"} <= set(labels)) == logarithmic
-
-
 def test_long_logs_are_averaged_down() -> None:
     few, many = (
         line_plot("a", "", [Line("a", [float(i) for i in range(n)], [float(i % 7) for i in range(n)])], "x", "y")
@@ -131,50 +111,18 @@ def test_seeds_with_equal_accuracies_have_the_interval_over_the_items() -> None:
 
 
 def test_only_decided_cells_are_coloured() -> None:
-    blue, orange = (tuple(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)) for colour in COLOURS[:2])
-    cells = [Shade("+1", 1.0), Shade("-1", -0.5), Shade("0", 0.5, False), Shade("text")]
-    assert [cell.colour(1.0) for cell in cells] == [
-        pytest.approx((*blue, 0.6)),
-        pytest.approx((*orange, 0.32)),
-        GREY,
-        (0, 0, 0, 0),
-    ]
-    shown = texts(heat_map("h", "", ["r"], ["a", "b", "c", "d"], [cells], Data([], [])))
-    assert {"+1", "-1", "0", "text", "r", "a"} <= set(shown)
-
-
-def test_a_forest_plot_shows_verdict_and_look() -> None:
-    effects = [
-        ("1.1 a", Finding("a", "holds", 5, Estimate(0.3, 0.2, 0.4, 0, 0), 0.1), "5 seeds, look 2 of 5"),
-        (
-            "1.2 b",
-            Finding("b", "undecided", 3, Estimate(0.0, -0.2, 0.2, 0, 0), each=(-0.5, 0.1, 0.4)),
-            "3 seeds, look 1 of 5",
-        ),
-    ]
-    figure = forest_plot("f", "", effects)
-    shown = texts(figure)
-    assert {"1.1 a", "1.2 b", "5 seeds, look 2 of 5", "holds", "undecided", "-0.01", "0.1"} <= set(shown)
-    assert figure.data.rows[1] == ["1.2 b", "undecided", 0.0, -0.2, 0.2, "", "3 seeds, look 1 of 5", "-0.5 0.1 0.4"]
-    curves = [label for label, _ in figure.curves.values()]
-    assert (curves.count("holds"), curves.count("undecided")) == (2, 3), "interval and mean; and a dot for each seed"
-
-
-def test_each_path_ends_in_an_arrow() -> None:
-    figure = paths("p", "", {"a": [(0, 0), (1, 1), (2, 1)], "b": [(0, 1), (1, 0)]}, "gap", "accuracy")
-    assert figure.data.rows == [["a", 0, 0], ["a", 1, 1], ["a", 2, 1], ["b", 0, 1], ["b", 1, 0]]
-    assert [label for label, _ in figure.curves.values()].count("a") == 3  # line, dot, arrow
+    blue = tuple(int(COLOURS[0][at : at + 2], 16) / 255 for at in (1, 3, 5))
+    assert Shade("+1", 1.0).colour(1.0) == pytest.approx((*blue, 0.6))
+    assert Shade("0", 0.5, False).colour(1.0) == GREY
 
 
 def arm(label: str, *points: tuple[float, float], path: tuple[tuple[float, float], ...] = ()) -> FineTuned:
     """Return an arm with a seed for each point (forgetting, gain); all seeds have the same path."""
-    return FineTuned(
-        label,
-        {
-            seed: {k / (len(path) + 1): Change(y, x, {}) for k, (x, y) in enumerate(((0.0, 0.0), *path, point))}
-            for seed, point in enumerate(points)
-        },
-    )
+    curves = {}
+    for seed, point in enumerate(points):
+        places = ((0.0, 0.0), *path, point)
+        curves[seed] = {k / (len(path) + 1): Change(y, x, {}) for k, (x, y) in enumerate(places)}
+    return FineTuned(label, curves)
 
 
 def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
@@ -187,10 +135,3 @@ def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
     first, *others = figure.data.rows
     assert first[1:] == pytest.approx([0.2, 0.2 - half, 0.2 + half, 0.5, 0.5 - half, 0.5 + half])
     assert others == [["a", pytest.approx(0.05), "", "", pytest.approx(0.4), "", ""], ["b", 0.0, "", "", 0.1, "", ""]]
-
-
-def test_a_label_that_would_cover_others_is_left_out() -> None:
-    close, apart = [arm(f"method {k}", (0.2 + k / 1e4, 0.5)) for k in range(12)], arm("apart", (0.0, 0.1))
-    labels = texts(plane("p", "caption", [*close, apart]))
-    in_plot = {name: labels.count(name) - 1 for name in labels if labels.count(name) > 1}  # the legend has each once
-    assert in_plot["apart"] == 1 and 1 < len(in_plot) < len(close)

@@ -16,12 +16,9 @@ from evaluation.claims.measurements import missing_objects
 from evaluation.claims.measurements.missing_objects import MissingObjects
 from evaluation.claims.published import TABLES, printed
 from evaluation.claims.table import CLAIMS
-from evaluation.claims.types import Outcome
-from evaluation.report.blocks import Cell, Details, Table, Text
-from evaluation.report.sections.claims import claims_summary
+from evaluation.report.blocks import Cell, Details, Table
 from evaluation.report.sections.papers import paper_tables
-from evaluation.report.writer import ReportFiles, title, write_report
-from evaluation.runs.groups import group_runs
+from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.reader import Run
 from tests.helpers import synthetic
 from tests.helpers.report_pages import Page
@@ -37,15 +34,6 @@ def cells(report_blocks: list[Any], title: str) -> dict[str, list[Cell]]:
     block = next(b for b in report_blocks if isinstance(b, Details) and title in b.summary)
     (table,) = [inner for inner in block.blocks if isinstance(inner, Table)]
     return {row[0].text: row for row in table.rows}
-
-
-def test_the_summary_names_the_recipe_of_a_claim_with_several_verdicts() -> None:
-    claim = synthetic.claim("1.5")
-    both = [Outcome(claim, "clip_reg_mini", "holds", []), Outcome(claim, "clip_reg_photos", "undecided", [])]
-    other = Outcome(synthetic.claim("1.4"), "clip_reg_mini", "holds", [])
-    assert claims_summary([*both, other]) == (
-        " Claims by verdict: holds 2 (1.5 clip_reg_mini, 1.4); undecided 1 (1.5 clip_reg_photos)."
-    )
 
 
 def test_published_rows_are_as_long_as_their_columns_and_average_to_the_printed_mean() -> None:
@@ -88,14 +76,6 @@ def test_the_mean_needs_all_data_sets() -> None:
     assert [cell.text for cell in incomplete[1:6]] == ["24.00", "46.00", "34.00", "–", "–"]
     assert [cell.text for cell in complete[1:6]] == ["24.00", "46.00", "34.00", "36.00", "35.00"]
     assert complete[5].note == "paper 35.10±0.22, -0.10"
-
-
-def test_arms_and_tables_without_runs_show_the_command() -> None:
-    tables = paper_tables(evidence([run("counting_datacomp", "clip", 0, {})]))
-    assert cells(tables, "CLEVR-Count")["own_log1p_1000"][-1].text == (
-        "clipx train recipe=counting_datacomp arm=own_log1p_1000 seed=0"
-    )
-    assert isinstance(tables[-1], Text) and "clipx reproduce recipe=wpse_cc12m" in tables[-1].text
 
 
 def mini_runs() -> list[Run]:
@@ -169,15 +149,6 @@ def test_the_forest_plot_has_the_numbers_of_the_table(papers: ReportFiles) -> No
     assert (margin["verdict"], margin["look"]) == (cells[1][2:], "3 seeds, look 1 of 5")
 
 
-def test_figures_without_data_show_the_command(tmp_path: Path) -> None:
-    for seed in range(3):
-        for arm in ("tau_07", "tau_01"):
-            margin = {("geometry", "s", "margin_mean"): 0.1 + 0.1 * (arm == "tau_07")}
-            synthetic.write(tmp_path / "runs", run("margin_mini", arm, seed, margin))
-    text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
-    assert "Not drawn: early growth (paper 4, Fig. 4); run clipx reproduce recipe=gap_init_mini" in text
-
-
 def test_margin_densities_have_the_arms_of_the_papers_figures(papers: ReportFiles) -> None:
     by_name = {path.stem: path.read_text() for path in papers.figures if path.suffix == ".svg"}
     assert ">untrained<" in by_name["margins-01-scenes_captions"]
@@ -185,12 +156,13 @@ def test_margin_densities_have_the_arms_of_the_papers_figures(papers: ReportFile
     assert ">tau_01_reg<" in by_name["margins-02-scenes_captions"]
 
 
-def test_a_demo_run_has_no_paper_tables(tmp_path: Path) -> None:
+def test_a_demo_run_has_no_paper_tables_and_no_published_numbers(tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
     report = write_report([tmp_path / "runs"], tmp_path / "out")
     text = report.html.read_text()
     assert f"{len(CLAIMS)} claims that these runs do not test" in text
-    assert "Tables of the papers" not in text and "by verdict" not in text
+    assert "Tables of the papers" not in text and "by verdict" not in text and "Nearest published" not in text
+    assert "published" not in report.csv.read_text()
     assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
 
 
@@ -208,16 +180,3 @@ def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:
     assert f'src="data:image/svg+xml;base64,{base64.b64encode((folder / "closure.svg").read_bytes()).decode()}"' in page
     assert (tmp_path / "out" / "report_files" / "theory-01-own_name-closure.svg").read_text().startswith("<svg")
     assert "report_files/theory-01-own_name-closure.svg" in report.markdown.read_text()
-
-
-def test_a_study_of_the_papers_starts_with_the_claims_and_has_a_row_per_method(papers: ReportFiles) -> None:
-    text = papers.html.read_text()
-    headings = re.findall(r"<h2>(.*?)</h2>", text)
-    assert headings[:3] == ["Claims", "Settings", "Results"]
-    arm_rows = [row for row in Page(text).rows if row and row[0] == "gap_mini-flt_1e-2" and len(row) > 3]
-    assert any(re.match(r"0\.(79|80|81)\d0?", row[1]) for row in arm_rows)  # gap of the lowest tau: 0.8
-
-
-def test_the_title_of_many_recipes_counts_runs_and_arms() -> None:
-    runs = [run(recipe, arm, seed, {}) for recipe in "abcd" for arm in ("one", "other") for seed in range(3)]
-    assert title(group_runs(runs)) == "24 runs: 8 arms of 4 recipes"

@@ -11,10 +11,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_run
-from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table, Text
+from evaluation.report.blocks import Figure, Figures, KeyValues, Table, Text
 from evaluation.report.sections import training
 from evaluation.report.sections.forgetting import forgetting
-from evaluation.report.sections.results import headline_metrics, results
+from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
 from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
 from evaluation.report.writer import write_report
@@ -43,26 +43,6 @@ def test_each_score_is_a_figure_with_one_curve_per_run(tmp_path: Path) -> None:
     assert isinstance(figure, Figure) and figure.name == "evaluation-01-scenes_shape-zeroshot-top1"
     assert sorted(figure.curves.values()) == [("demo", 0), ("demo", 1)]
     assert score_curves([("demo", replace(run, log=log_lines(200))) for _, run in runs]) == []
-
-
-@pytest.mark.parametrize(("count", "block"), [(6, Figures), (7, Details)])
-def test_many_scores_are_folded(count: int, block: type, tmp_path: Path) -> None:
-    log = [{"step": step, "evaluation": {f"set{n} zeroshot top1": 0.5 for n in range(count)}} for step in (1, 2)]
-    run = Run(tmp_path, "a", 0, no_config(), log, [], {}, {})
-    assert [type(one) for one in score_curves([("a", run)])] == [block]
-
-
-def test_each_recipe_has_its_own_curves() -> None:
-    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (1, 2)]
-    arms = [("a_mini", "x"), ("a_mini", "y"), ("b_mini", "x")]
-    *recipes, runs = training.training(group_runs([synthetic.run(*arm, 0, {}, log) for arm in arms]), [])
-    assert [block.summary for block in recipes if isinstance(block, Details)] == ["a_mini", "b_mini"]
-    drawn = [block.blocks[0] for block in recipes if isinstance(block, Details)]
-    assert [[figure.name for figure in of_recipe.figures] for of_recipe in drawn if isinstance(of_recipe, Figures)] == [
-        ["a_mini-loss", "a_mini-temperature"],
-        ["b_mini-loss", "b_mini-temperature"],
-    ]
-    assert isinstance(runs, Table) and len(runs.rows) == len(arms)
 
 
 def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
@@ -180,21 +160,24 @@ def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
     assert rows["scenes_shape"]["published_model"] == ""
 
 
+def first_table(root: Path) -> Table:
+    """Return the first table of the section "Results"."""
+    runs = reader.find([root])
+    groups = group_runs(runs)
+    table, *_ = results(headline_metrics(summarise_metrics(groups)), groups, nearest_models(runs))
+    assert isinstance(table, Table)
+    return table
+
+
 def test_a_result_of_another_protocol_is_named_and_not_compared(tmp_path: Path) -> None:
-    published_run(tmp_path / "runs", "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
-    page = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
-    assert "protocol=paper; published: exact recall" in page and "23.67" not in page
-
-
-def test_a_report_without_comparable_results_names_no_published_model(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", with_artifacts=False)
-    written = write_report([tmp_path / "runs"], tmp_path / "out")
-    assert "published" not in written.csv.read_text() and "Nearest published" not in written.html.read_text()
+    published_run(tmp_path, "nuclr_cc12m", "nuclr", {"split": "test, paper protocol"})
+    shown = [f"{cell.text} {cell.note}" for row in first_table(tmp_path).rows for cell in row]
+    assert any("protocol=paper; published: exact recall" in text for text in shown)
+    assert not any("23.67" in text for text in shown)
 
 
 def test_in_a_table_of_many_methods_published_models_are_rows(tmp_path: Path) -> None:
     for number, recipe in enumerate(["wpse_cc12m", "nuclr_cc12m"] * 3):
-        published_run(tmp_path / "runs" / str(number), recipe, "clip")
-    text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
-    (line,) = [line for line in text.splitlines() if line.startswith("| RN50/cc12m<br>published |")]
-    assert "35.91" in line and "23.67" in line
+        published_run(tmp_path / str(number), recipe, "clip")
+    (published,) = [row for row in first_table(tmp_path).rows if row[0].note == "published"]
+    assert {"RN50/cc12m", "35.91", "23.67"} <= {cell.text for cell in published}

@@ -4,15 +4,10 @@ import csv
 import io
 import json
 import re
-from importlib import resources
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from clipx.errors import UserError
-from evaluation import report as package
-from evaluation.report.blocks import Block
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.results import write_tables
 from evaluation.types import spreadsheet_cell
@@ -173,15 +168,6 @@ def test_a_report_is_passed_on_and_has_no_absolute_path(two_seeds: ReportFiles) 
         assert str(out.parent).encode() not in path.read_bytes(), path.name
 
 
-def test_css_and_script_are_inlined_and_the_template_has_every_block(one_seed: ReportFiles) -> None:
-    folder, html = resources.files(package), one_seed.html.read_text()
-    for file in ("report.css", "report.js"):
-        assert (folder / file).read_text() in html
-    template = (folder / "report.html.j2").read_text()
-    for block in get_args(Block):
-        assert f'type == "{block.__name__}"' in template
-
-
 def test_the_correct_image_is_ticked_at_its_rank(one_seed: ReportFiles) -> None:
     rows = [row for row in Page(one_seed.html.read_text()).rows if len(row) == 7 and row[0].startswith("two large red")]
     assert len(rows) == 8  # queries; the correct answer to query q is at position q % 4, counted from 0
@@ -214,19 +200,6 @@ def test_same_runs_give_the_same_bytes(one_seed: ReportFiles) -> None:
     assert [p.read_bytes() for p in one_seed.figures] == [p.read_bytes() for p in again.figures]
 
 
-@pytest.mark.long
-def test_only_the_first_methods_of_many_have_details_and_examples(tmp_path: Path) -> None:
-    for number in range(14):
-        write_run(tmp_path / "runs", name=f"m{number:02d}")
-    text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
-    details, examples = (
-        text.partition(f"## {title}")[2].partition("\n## ")[0] for title in ("Task details", "Retrieval")
-    )
-    for section in (details, examples):
-        assert "Shown: the first 12 of 14 methods." in section
-        assert "m11" in section and "m12" not in section
-
-
 def test_a_run_without_results_shows_the_command_that_evaluates_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", results=[], with_artifacts=False)
     (folder / "results.jsonl").unlink()
@@ -251,20 +224,6 @@ def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     page = Page(write_report([tmp_path / "runs"], tmp_path / "out").html.read_text())
     assert ["dcl", "learned, from τ = 0.05"] in page.rows
     assert page.row("zero-shot accuracy (%)scenes_shape", "clip")[2] == "90.00"
-
-
-def test_the_error_for_a_folder_without_runs_names_the_path_and_the_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without a folder runs/, of which the newest runs would be named
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UserError) as raised:
-            write_report([path], tmp_path / "out")
-        message = str(raised.value)
-        assert str(path) in message
-        assert "clipx train recipe=demo" in message
-        assert "clipx eval " in message
-        assert "\n" not in message
 
 
 def test_a_cell_of_a_csv_holds_no_control_characters() -> None:
