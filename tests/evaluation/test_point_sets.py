@@ -20,7 +20,7 @@ from evaluation.runner import evaluate as run_tasks
 from evaluation.runs import results
 from evaluation.runs.reader import read
 from evaluation.tasks import TASKS
-from evaluation.tasks.zeroshot import ZeroShot, ZeroShotDraws, classifier
+from evaluation.tasks.zeroshot import ZeroShot, ZeroShotDraws
 from evaluation.types import Features, Settings
 from tests.helpers import fakes
 from tests.helpers.runs import prepared_point_sets, trained
@@ -62,12 +62,6 @@ def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
     assert not {"points", "similarity"} & plain.provenance.keys()  # so that older cached embeddings stay valid
     linear, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
-
-
-def test_prototypes_of_point_sets_are_means_without_normalisation() -> None:
-    prompts = torch.randn(6, 5)
-    expected = torch.stack([prompts[2 * c : 2 * c + 2].mean(dim=0) for c in range(3)])
-    torch.testing.assert_close(classifier(prompts, 3, cosine=False), expected)
 
 
 def test_the_length_of_prototypes_decides_for_point_sets_but_not_for_cosine_similarity(tmp_path: Path) -> None:

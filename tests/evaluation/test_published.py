@@ -28,13 +28,10 @@ def run(data: str, tower: str, samples: float | None = None, model: str = "m") -
     ("data", "tower", "samples", "expected"),
     [
         ("cc12m", "open_clip:ViT-B-16", None, "RN50/cc12m"),  # the only model with the same data
-        ("cc12m", "timm:resnet50", 300e6, "RN50/cc12m"),
         ("datacomp_small", "open_clip:ViT-B-32", 12.8e6, "ViT-B-32/commonpool_s_s13m_b4k"),
-        ("datacomp_m", "open_clip:ViT-B-32", 128e6, "ViT-B-32/datacomp_m_s128m_b4k"),
         ("cc3m", "timm:resnet50.a1_in1k", 80e6, "RN50/cc12m"),  # the same tower; 384e6 samples are nearest to 80e6
         ("mine", "timm:vit_base_patch16_224", 1e9, "ViT-B-16/datacomp_l_s1b_b8k"),
         ("mine", "open_clip:RN101", 20e9, "RN101/openai"),
-        ("yfcc15m", "open_clip:RN101", None, "RN101/yfcc15m"),
         ("mine", "small:conv", 1e6, "ViT-B-32/datacomp_s_s13m_b4k"),  # only the samples are known
     ],
 )
@@ -69,19 +66,15 @@ def test_the_same_protocol_gives_a_difference() -> None:
     ("one", "obstacle"),
     [
         (replace(IMAGENET, hashes={"templates/test": "x"}), "other prompts; published: CLIP-benchmark's"),
-        (replace(IMAGENET, hashes={}), "other prompts; published: CLIP-benchmark's"),
         (replace(IMAGENET, n=10_000), "10,000 items; published: 50,000"),
         (replace(IMAGENET, hashes=IMAGENET.hashes | {"limit": "49900"}, n=49_900), "49,900 items; published: 50,000"),
         (replace(COCO, split="test, paper protocol"), "protocol=paper; published: exact recall"),
-        (replace(COCO, n=5003, split="test, 1000 of 5000 images (seed 0)"), "5,003 items; published: 25,010"),
         (row("zeroshot", "caltech101", "mean_per_class", 6084, **templates("caltech101")), "our own test split"),
-        (row("zeroshot", "sun397", "top1", 21_758, **templates("sun397")), "our own test split"),
         (row("zeroshot", "camelyon17", "top1", 85_054), ""),
         (
             row("zeroshot", "camelyon17", "top1", 85_054, "test, prompts simple"),
             "other prompts; published: the set's own",
         ),
-        (row("zeroshot", "geode", "worst_group_top1", 1_900), ""),
         (row("zeroshot", "geode", "worst_group_top1", 20, limit="100"), "only 20 items"),
         (row("associations", "winogavil", "jaccard/10-12", 1_000), ""),
     ],

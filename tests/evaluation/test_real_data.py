@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.eval.one import evaluate as eval_command
-from clipx.config.evaluation import EvalConfig
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.runner import evaluate
-from evaluation.runs import results
-from tests.helpers import fakes, replicas
+from tests.helpers import fakes
 
 DATA = os.environ.get("CLIPX_DATA", "")
 pytestmark = [
@@ -62,31 +59,3 @@ def test_coco_captions_belong_to_their_images() -> None:
     index = [path.name for path in data.images("train2017").paths].index("000000322517.jpg")  # type: ignore[attr-defined]
     texts = data.texts("train2017", "captions")[5 * index : 5 * index + 5]
     assert "People sitting down to a dinner with candles lit." in texts
-
-
-def test_the_command_scores_sets_of_three_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replicas.mmvp(tmp_path, [f"pattern {i}" for i in range(9)] * 3)
-    config = EvalConfig(
-        model="open_clip:mini-48/random",
-        datasets=[f"clevr:{DATA}/CLEVR_v1.0", f"coco:{DATA}/coco/annotations/captions_train2017.json", "mmvp"],
-        sets=str(tmp_path),
-        out=str(tmp_path / "out"),
-        pools=[20],
-        workers=0,
-        device="cpu",
-    )
-    eval_command(config)
-    rows = results.read(tmp_path / "out" / "results.jsonl")
-    found = {(row.task, row.dataset, row.split) for row in rows}
-    assert found == {
-        ("zeroshot", "clevr_count", "test"),
-        ("retrieval", "coco/train2017", "train2017"),
-        ("retrieval", "coco/train2017", "train2017, 20 of 80 images (seed 0)"),
-        ("geometry", "coco/train2017", "train2017"),
-        ("pairs", "mmvp", "test"),
-    }
-    of_pairs = [row for row in rows if row.task == "pairs"]
-    assert [row.n for row in of_pairs] == [27] + [3] * 9
-    assert all(row.low <= row.value <= row.high for row in rows)
-    assert all(0 <= row.low <= row.high <= 1 for row in rows if row.task != "geometry")
-    assert "clevr_count" in capsys.readouterr().out

@@ -98,20 +98,6 @@ def _add(out: Path, spec: str, number: int) -> None:
     items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder())
 
 
-def test_the_items_of_a_large_evaluation_take_little_space(tmp_path: Path) -> None:
-    """ImageNet and COCO: 80,000 rows with ranks of a model that is often wrong."""
-    dataset = open_dataset(fakes.labelled(tmp_path / "things"))
-    generator = torch.Generator().manual_seed(0)
-    for metric, count, answers in (("top1", 50_000, 1000), ("image", 5_000, 25_000), ("text", 25_000, 5_000)):
-        ranks = torch.empty(count).geometric_(0.15, generator=generator).long()
-        wrong = torch.rand(count, generator=generator) < 0.3
-        ranks = torch.where(wrong, torch.randint(1, answers, (count,), generator=generator), ranks)
-        one = Items("test", metric, torch.arange(count), ranks == 1, ranks, hashes={"checkpoint": metric})
-        items.add(tmp_path, [one], "zeroshot", dataset, fakes.encoder())
-    assert len(items.read(tmp_path)) == 80_000
-    assert (tmp_path / items.FILE).stat().st_size < 200_000
-
-
 def test_the_error_names_a_corrupt_file(tmp_path: Path) -> None:
     path = tmp_path / items.FILE
     path.parent.mkdir()

@@ -1,6 +1,5 @@
 """Run directories: reading, grouping seeds, summaries of metrics with t intervals, descriptions of runs."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
-from clipx.utils.terminal import duration
 from evaluation.runs.description import describe, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find, other_data_note, read
@@ -77,19 +75,10 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
     ("name", "content"),
     [
         ("config.yaml", "a: [1"),
-        ("config.yaml", "- 1\n"),
         ("config.yaml", "seed: abc\n"),
-        ("config.yaml", "seed: [1]\n"),
-        ("config.yaml", "data: 3\n"),
         ("environment.json", "{"),
-        ("environment.json", '{"processes": "two"}'),
-        ("timing.json", '{"evaluation_seconds": "long"}'),
         ("timing.json", '{"evaluation_seconds": null}'),
-        ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": []}'),
-        ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": 3, "text_to_image": []}'),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
-        ("artifacts/confusion-x.json", '{"kind": "confusion", "classnames": ["a"], "matrix": [["x"]]}'),
-        ("artifacts/pairs-x.json", '{"kind": "pairs", "categories": {"colour": {"value": 1.0}}}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
@@ -114,14 +103,6 @@ def test_the_seed_is_that_of_the_config(tmp_path: Path) -> None:
     write_run(tmp_path, seed=0).rename(tmp_path / "demo" / "s5")
     (run,) = find([tmp_path])
     assert run.seed == 0
-
-
-def test_runs_with_the_same_name_in_two_folders_are_two_groups(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write_run(tmp_path / folder, with_artifacts=False)
-    groups = group_runs(find([tmp_path]))
-    assert [len(group.runs) for group in groups] == [1, 1]
-    assert len({group.label for group in groups}) == 2
 
 
 def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
@@ -182,21 +163,6 @@ def test_t_interval_agrees_with_the_formula() -> None:
     mean, low, high = t_interval([0.7, 0.8, 0.9])
     half = 4.302652730 * 0.1 / 3**0.5
     assert (mean, low, high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
-
-
-def test_durations_are_readable() -> None:
-    seconds = [None, 3.24, 59.4, 59.7, 125, 3600 * 3 + 60 * 7 + 3]
-    assert [duration(s) for s in seconds] == ["-", "3.2 s", "59 s", "1 min 0 s", "2 min 5 s", "3 h 7 min"]
-
-
-def test_the_description_shows_the_settings(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    (run,) = find([tmp_path])
-    described = describe(run)
-    assert described["Objective"] == "clip + 0.1 positive"
-    assert described["Temperature"] == "learned, from τ = 0.07"
-    assert described["Samples seen"] == "25,600"
-    assert json.loads((run.path / "environment.json").read_text())["device"] == described["Device"]
 
 
 def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown_towers_have_none(
