@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from scipy.io import savemat
 
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, Labelled
-from evaluation.datasets.labelled import DEVKIT, SYNSETS
+from evaluation.datasets.labelled import SYNSETS
 from evaluation.datasets.opening import open_dataset
 from tests.helpers import replicas
 from tests.helpers.folder import jpeg
@@ -82,22 +81,15 @@ def test_images_with_text_files_are_a_set_with_captions(tmp_path: Path) -> None:
     assert opened.texts("test", "captions") == ["a dog", "a brown dog"] * 2
 
 
-@pytest.mark.parametrize("layout", ["synsets", "devkit"])
-def test_imagenets_validation_images_in_one_folder_have_the_labels_of_the_list(tmp_path: Path, layout: str) -> None:
+def test_imagenets_validation_images_in_one_folder_have_the_labels_of_the_list(tmp_path: Path) -> None:
+    """test_named.py has the same with the list in the devkit."""
     order = [f"n{number:08d}" for number in reversed(range(1000))]
     (tmp_path / "imagenet" / "val").mkdir(parents=True)
     for number in range(len(order)):
         (tmp_path / "imagenet" / "val" / f"ILSVRC2012_val_{number + 1:08d}.JPEG").write_bytes(b"not read")
     with pytest.raises(UserError, match=rf"has no class folders, and its classes are not known: add .*{SYNSETS}"):
         labelled(f"imagenet:{tmp_path}").labels("test")
-    if layout == "synsets":
-        (tmp_path / "imagenet" / SYNSETS).write_text("\n".join(order))
-    else:
-        folder = tmp_path / "imagenet" / DEVKIT
-        folder.mkdir(parents=True)
-        savemat(folder / "meta.mat", {"synsets": [{"ILSVRC2012_ID": n, "WNID": one} for n, one in enumerate(order, 1)]})
-        numbers = "\n".join(str(n) for n in range(1, len(order) + 1))
-        (folder / "ILSVRC2012_validation_ground_truth.txt").write_text(numbers)
+    (tmp_path / "imagenet" / SYNSETS).write_text("\n".join(order))
     assert labelled(f"imagenet:{tmp_path}").labels("test").tolist() == list(range(len(order)))[::-1]
 
 

@@ -57,12 +57,9 @@ def test_the_fingerprint_depends_on_the_content_but_not_on_the_folder(tmp_path: 
     [
         ("cifr10", "did you mean 'cifar10'"),
         ("nothing", "layout:FOLDER"),
-        ("wsd:/tmp", "did you mean 'wds'"),
-        ("wds:/nowhere/at/all", "no folder /nowhere/at/all"),
         ("wds:/nowhere/wds_cars", "`hf download clip-benchmark/wds_cars --repo-type dataset"),
         ("pairs:/nowhere/scenes_pairs", "`clipx train recipe=demo`"),
         ("captions:/nowhere/at/all", ".tar shards"),
-        ("pairs:", "layout:FOLDER"),
     ],
 )
 def test_the_error_for_a_wrong_specification_shows_a_right_one(spec: str, part: str) -> None:
@@ -135,11 +132,9 @@ def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
     ("samples", "part"),
     [
         ([{}, {}], "no sample has a caption"),
-        ([{"txt": b"  "}], "no sample has a caption"),
         ([{"json": b"{broken"}], "s00000: its .json is corrupt"),
         ([{"json": b"[1]"}], "its .json is not an object"),
         ([{"json": b'{"captions": "one"}'}], "not a list of texts"),
-        ([{"json": b'{"captions": ["one", 2]}'}], "not a list of texts"),
     ],
 )
 def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, bytes]], part: str) -> None:
@@ -152,7 +147,6 @@ def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, byt
     [
         ([{"pair": 0, "category": "a"}], "even number"),
         ([{"pair": 0, "category": "a"}, {"pair": 1, "category": "a"}], 'differ in "pair"'),
-        ([{"pair": 0, "category": "a"}, {"pair": 0, "category": "b"}], 'or "category"'),
         ([{"pair": 0}, {"pair": 0}], '"category" in its .json is not a text'),
     ],
 )

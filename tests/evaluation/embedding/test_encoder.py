@@ -92,16 +92,14 @@ def pickled(value: Any) -> bytes:
     ("content", "reason"),
     [
         (b"", r"w.pt cannot be read as weights"),
-        (b"not weights", r"w.pt holds Python objects, such as a whole module"),
         (b"\x80\x04K\x01.", r"w.pt (cannot be read as weights|holds)"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", r"w.pt is a Git LFS pointer.*git lfs pull"),
         (pickled(torch.nn.Linear(2, 2)), r"w.pt holds Python objects, such as a whole module.*state_dict"),
         (pickled({"a": [1, 2]}), r"w.pt holds other values than tensors"),
-        (pickled({"_orig_mod.visual.w": torch.ones(1)}), r"w.pt: all names start with _orig_mod"),
         (pickled({"model.visual.w": torch.ones(1)}), r"w.pt: all names start with model"),
         (pickled({"visual.w": torch.ones(1)}), r"w.pt does not hold weights of mini-48: .{,300}$"),
     ],
-    ids=["empty", "text", "pickle", "lfs", "module", "lists", "compiled", "wrapped", "other_names"],
+    ids=["empty", "pickle", "lfs", "module", "lists", "wrapped", "other_names"],
 )
 def test_a_file_without_weights_is_refused(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, content: bytes, reason: str
@@ -110,16 +108,6 @@ def test_a_file_without_weights_is_refused(
     with pytest.raises(UserError, match=reason):
         from_open_clip(f"open_clip:mini-48/{tmp_path}/w.pt", CPU)
     assert not [one for one in recwarn if "pickle" in str(one.message)]  # one line says all
-
-
-def test_weights_from_a_file_get_a_hint_at_the_sibling_with_quickgelu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch.save({"visual.w": torch.ones(1)}, tmp_path / "w.pt")
-    for name, hint in (("RN50", True), ("mini-48", False)):
-        with pytest.raises(UserError, match="does not hold weights"):
-            from_open_clip(f"open_clip:{name}/{tmp_path}/w.pt", CPU)
-        assert (f"open_clip:{name}-quickgelu" in capsys.readouterr().err) is hint
 
 
 @pytest.mark.parametrize("kind", ["weights", "with a bias", "of the trainer"])
@@ -249,9 +237,6 @@ def test_runs_without_start_weights_on_disk_are_refused(tmp_path: Path) -> None:
     run = untrained(start)
     refused(replace(quick, checkpoint=str(run)), r"start weights on disk, but .* started from a random image tower")
     refused(replace(quick, model="open_clip:mini-48/random"), "interpolate= needs a run with start weights, not model=")
-    half = named(tmp_path, "half")
-    half.model.image.pretrained = "tag"
-    refused(replace(quick, checkpoint=str(untrained(half))), r"random text tower \(model.text.pretrained and")
     end = named(tmp_path, "end")
     end.model.init = str(run)
     changed = untrained(end)

@@ -6,7 +6,6 @@ import json
 import math
 import random
 import re
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,17 +14,16 @@ import pytest
 from evaluation.claims.measurements import missing_objects
 from evaluation.claims.measurements.missing_objects import MissingObjects
 from evaluation.claims.published import TABLES, printed
-from evaluation.claims.table import CLAIMS
 from evaluation.report.blocks import Cell, Details, Table
 from evaluation.report.sections.papers import paper_tables
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.reader import Run
 from tests.helpers import synthetic
 from tests.helpers.report_pages import Page
-from tests.helpers.report_runs import write_run
 from tests.helpers.synthetic import Values, evidence, run, with_geometry
 
 TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1, "flt_3e-1": 0.3}
+TOY_FIGURE = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # printed mean differs from the row's mean
 
 
@@ -108,6 +106,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
     for one in mini_runs():
         synthetic.write(root / "runs", one)
     missing_objects.write(MissingObjects([30, 50, 20], 20, 0.7, 0.6, 0.8, 0.5), root / "runs" / "missing")
+    folder = root / "runs" / "own_name"  # clipx theory gap_flow out=runs/own_name
+    folder.mkdir()
+    (folder / "closure.svg").write_text(TOY_FIGURE)
+    stated = {"claim": "4.8", "statement": "Lemma", "measured": 1.0, "expected": "1", "verdict": "holds"}
+    (folder / "claims.json").write_text(f"[{json.dumps(stated)}]")
     return write_report([root / "runs"], root / "out")
 
 
@@ -156,27 +159,9 @@ def test_margin_densities_have_the_arms_of_the_papers_figures(papers: ReportFile
     assert ">tau_01_reg<" in by_name["margins-02-scenes_captions"]
 
 
-def test_a_demo_run_has_no_paper_tables_and_no_published_numbers(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs")
-    report = write_report([tmp_path / "runs"], tmp_path / "out")
-    text = report.html.read_text()
-    assert f"{len(CLAIMS)} claims that these runs do not test" in text
-    assert "Tables of the papers" not in text and "by verdict" not in text and "Nearest published" not in text
-    assert "published" not in report.csv.read_text()
-    assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in report.figures)
-
-
-def test_toy_problems_have_their_figures_and_verdicts(tmp_path: Path) -> None:
-    for one in mini_runs()[:8]:
-        synthetic.write(tmp_path / "runs", one)
-    folder = tmp_path / "runs" / "own_name"  # clipx theory gap_flow out=runs/own_name
-    folder.mkdir(parents=True)
-    (folder / "closure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    stated = {"claim": "4.8", "statement": "Lemma", "measured": 1.0, "expected": "1", "verdict": "holds"}
-    (folder / "claims.json").write_text(f"[{json.dumps(stated)}]")
-    report = write_report([tmp_path / "runs"], tmp_path / "out")
-    page = report.html.read_text()
+def test_toy_problems_have_their_figures_and_verdicts(papers: ReportFiles) -> None:
+    page, svg = papers.html.read_text(), base64.b64encode(TOY_FIGURE.encode()).decode()
     assert "<summary>own_name: 4.8 holds</summary>" in page
-    assert f'src="data:image/svg+xml;base64,{base64.b64encode((folder / "closure.svg").read_bytes()).decode()}"' in page
-    assert (tmp_path / "out" / "report_files" / "theory-01-own_name-closure.svg").read_text().startswith("<svg")
-    assert "report_files/theory-01-own_name-closure.svg" in report.markdown.read_text()
+    assert f'src="data:image/svg+xml;base64,{svg}"' in page
+    assert (papers.html.parent / "report_files/theory-01-own_name-closure.svg").read_text().startswith("<svg")
+    assert "report_files/theory-01-own_name-closure.svg" in papers.markdown.read_text()

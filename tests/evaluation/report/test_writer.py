@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.claims.table import CLAIMS
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.results import write_tables
 from evaluation.types import spreadsheet_cell
@@ -174,6 +175,14 @@ def test_the_correct_image_is_ticked_at_its_rank(one_seed: ReportFiles) -> None:
     for query, (_, rank, *answers) in enumerate(rows):
         assert rank == f"rank {query % 4 + 1}"
         assert ["✓" in answer for answer in answers] == [place == query % 4 for place in range(5)]
+
+
+def test_a_demo_run_has_no_paper_tables_and_no_published_numbers(one_seed: ReportFiles) -> None:
+    text = one_seed.html.read_text()
+    assert f"{len(CLAIMS)} claims that these runs do not test" in text
+    assert "Tables of the papers" not in text and "by verdict" not in text and "Nearest published" not in text
+    assert "published" not in one_seed.csv.read_text()
+    assert not any(path.stem.startswith(("scatter", "margins", "pca")) for path in one_seed.figures)
 
 
 def test_figures_of_the_markdown_page_exist_and_are_valid_xml(two_seeds: ReportFiles) -> None:

@@ -44,13 +44,6 @@ def features(data: Labelled, signal: float) -> Features:
     return found
 
 
-def test_separable_features_are_classified(tmp_path: Path) -> None:
-    data = dataset(tmp_path)
-    rows = TASK.score(data, features(data, signal=2.0)).results
-    assert [row.metric for row in rows] == ["top1", "mean_per_class"]
-    assert all(row.value > 0.97 and row.n == 400 and row.split == "test" for row in rows)
-
-
 def test_an_official_validation_split_is_used_to_choose_c(tmp_path: Path) -> None:
     data = dataset(tmp_path, train=40)
     samples = [{"cls": str(i % CLASSES).encode(), "png": fakes.picture(i)} for i in range(30)]
@@ -73,7 +66,7 @@ def test_chance_of_unequal_classes_is_the_share_of_the_largest(tmp_path: Path) -
     assert mean_per_class.chance == 1 / CLASSES
 
 
-@pytest.mark.parametrize("C", [1e-3, 1e-2, 1.0, 30.0, 300.0, 1e3])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
 def test_weights_loss_and_accuracy_equal_scikit_learns_at_the_same_c(C: float) -> None:
     from sklearn.linear_model import LogisticRegression
 

@@ -14,12 +14,6 @@ from tests.helpers import fakes, replicas
 TASK = Retrieval()
 
 
-def dataset(folder: Path, counts: tuple[int, ...]) -> Captioned:
-    opened = open_dataset(fakes.captioned(folder, counts))
-    assert isinstance(opened, Captioned)
-    return opened
-
-
 def test_chance_equals_the_hit_rate_of_random_orders() -> None:
     counts = torch.tensor([1, 3, 4])
     owner = torch.arange(3).repeat_interleave(counts)
@@ -33,8 +27,8 @@ def test_chance_equals_the_hit_rate_of_random_orders() -> None:
 
 
 def test_identical_pairs_are_all_found_and_shown_as_correct(tmp_path: Path) -> None:
-    counts = (2,) * 12
-    data = dataset(tmp_path, counts)
+    data = open_dataset(fakes.captioned(tmp_path, (2,) * 12))
+    assert isinstance(data, Captioned)
     images, captions = TASK.requests(data)
     image = fakes.embeddings(12, 0)
     score = TASK.score(data, {images: image, captions: image.repeat_interleave(2, dim=0)})
