@@ -9,7 +9,7 @@ TORCH := 2.14.1# the release that `make constraints` pins
 # one process a core with one thread each: more compete for the cores, and each process takes 2 GB of memory
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadgroup
 
-.PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-table bench-index bench-data chaos clean
+.PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse
 .PHONY: reproduce-mini-finetune reproduce-mini-scaling
 .PHONY: reproduce-clip-reg reproduce-counting reproduce-gap reproduce-nuclr reproduce-wpse bench-rule bench-train tune-mini
@@ -184,22 +184,19 @@ tune-mini: $(READY) ## tune every arm of the miniatures on held-out pairs; a day
 	  $(BIN)/clipx tune recipe=$$recipe jobs=$(JOBS) || exit 1; done
 	$(BIN)/clipx tune recipe=nuclr_mini tau=0.005,0.01,0.03,0.05 jobs=$(JOBS)
 
-bench-table: $(READY) ## cost of per-sample state: memory, time to read and write
-	$(BIN)/python -m tests.bench.table
-
 bench-index: $(READY) ## index of 12.4M samples in shards: start-up time, memory, scan speed
 	$(BIN)/python -m tests.bench.index
 
 bench-data: $(READY) ## data loading against open_clip: images/s per core; needs CLIPX_DATA
 	$(BIN)/python -m tests.bench.data
 
-bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss; time on two processes
+bench-loss: $(READY) ## time and memory of every pairwise term against open_clip's ClipLoss
 	$(BIN)/python -m tests.bench.loss
 
 bench-rule: $(READY) ## error rates and power of the verdicts in simulated experiments; ten minutes
 	$(BIN)/python -m tests.bench.rule
 
-bench-train: $(READY) ## training against open_clip_train: images/s; on a GPU also the share of its bf16 peak
+bench-train: $(READY) ## training steps against open_clip_train: images/s; on a GPU also the share of its bf16 peak
 	$(BIN)/python -m tests.bench.train
 
 chaos: $(READY) ## kill a run on two processes KILLS=20 times and compare its weights bit for bit; SEED=N repeats the kills

@@ -6,8 +6,7 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 - for each term, wall seconds, CPU seconds and memory, each followed by its ratio to ClipLoss (below 1: faster or
   smaller);
 - the times of `sogclr` and `nuclr` divided by that of `clip`;
-- the differences of loss and gradients between `clip` and ClipLoss;
-- the times of a step on one process, and on two processes that share it (including the gather), each with one thread;
+- the differences of loss and gradients between `clip` and ClipLoss.
 
 If there is a GPU, it instead prints the milliseconds and the memory of every term on the GPU, in each loss_precision.
 
@@ -19,7 +18,6 @@ largest resident size during the step minus the size before it, with inputs and 
 import statistics
 import sys
 import time
-from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
@@ -27,13 +25,12 @@ import torch.nn.functional as F
 from open_clip.loss import ClipLoss
 from torch import Tensor
 
-from clipx import distributed, objectives
+from clipx import objectives
 from clipx.config.schema import LOSS_PRECISIONS
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress, TeacherEmbeddings
 from clipx.utils.matmul import loss_precision
 from tests.bench.measure import extra_memory, seconds
-from tests.helpers.gloo import pool
 
 PEER = "open_clip ClipLoss"
 TERMS: dict[str, dict[str, dict[str, object]]] = {name: {name: {}} for name in objectives.TERMS}
@@ -43,7 +40,6 @@ TERMS |= {
     "siglip, groups": {"siglip": {"positives": "group"}},
     "glofnd": {"glofnd": {"start_epoch": 0}},
 }
-SHARED = ("clip", "siglip", "nuclr")  # terms that are compared on one and two processes
 START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
@@ -86,33 +82,6 @@ def peak(name: str, B: int, E: int) -> float:
     step(name, inputs(name, 64, E))  # libraries allocate memory in the first call
     given = inputs(name, B, E)
     return extra_memory(lambda: step(name, given))
-
-
-def shared_seconds(name: str, B: int, E: int, repeats: int) -> tuple[float, float]:
-    """Return the median wall and CPU seconds of this rank in a step that all ranks share, with one thread per rank."""
-    torch.set_num_threads(1)
-    whole = inputs(name, B, E)
-    sizes = [len(rows) for rows in torch.arange(B).tensor_split(distributed.world_size())]
-    part = distributed.part(sizes)
-    image, text = (side.detach()[part.rows].requires_grad_() for side in (whole.image, whole.text))
-    wall, cpu = [], []
-    for _ in range(repeats + 1):
-        distributed.barrier()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        images, texts = distributed.gather(image, sizes), distributed.gather(text, sizes)
-        step(name, replace(whole, image=images, text=texts, part=part))
-        wall.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - cpu_start)
-    return statistics.median(wall[1:]), statistics.median(cpu[1:])  # the first step also allocates memory
-
-
-def compare_processes(B: int, E: int, repeats: int) -> None:
-    """Print one line per term: seconds on one process, seconds of the slower of two processes, and their ratio."""
-    with pool() as gloo:
-        for name in SHARED:
-            one, two = (torch.tensor(gloo.run(w, shared_seconds, name, B, E, repeats)).amax(dim=0) for w in (1, 2))
-            cells = [f"{a:.2f} s -> {b:.2f} s ({b / a:.2f})" for a, b in zip(one.tolist(), two.tolist(), strict=True)]
-            print(f"{name} on one process -> on two: wall {cells[0]}, CPU of one process {cells[1]}")
 
 
 def compare_on_gpu(B: int, E: int, repeats: int) -> None:
@@ -170,7 +139,6 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
     print(
         f"clip - ClipLoss: loss {losses['clip'] - losses[PEER]:.1e}, largest gradient difference {worst:.1e} (relative)"
     )
-    compare_processes(B, E, repeats)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""Seconds and memory of calls, and commands that must succeed."""
+"""Seconds and memory of calls."""
 
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,10 +31,3 @@ def _status(field: str) -> int:
     """Return a field of /proc/self/status in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
-def run(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command; if it fails, end this program and show the end of the command's output."""
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
