@@ -121,9 +121,9 @@ def test_processes_with_parts_agree_with_one_process(
             torch.testing.assert_close(joined, value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
 
 
-def flops_and_largest_tensor(B: int, width: int) -> dict[str, tuple[int, int]]:
+def flops_and_largest_tensor() -> dict[str, tuple[int, int]]:
     """Return for each objective the FLOPs of its products on this process, and the elements of its largest tensor."""
-    world = distributed.world_size()
+    B, width, world = 64, 16, distributed.world_size()
     part = distributed.part([B // world] * world)
     found = {}
     for name, terms in TERMS.items():
@@ -142,27 +142,25 @@ def flops_and_largest_tensor(B: int, width: int) -> dict[str, tuple[int, int]]:
 
 
 @cache
-def alone(B: int, width: int) -> dict[str, tuple[int, int]]:
-    return flops_and_largest_tensor(B, width)
+def alone() -> dict[str, tuple[int, int]]:
+    return flops_and_largest_tensor()
 
 
-@pytest.mark.parametrize(("B", "width"), [pytest.param(256, 16, marks=pytest.mark.long), (64, 16)])
-def test_four_processes_share_the_products(B: int, width: int, gloo: Gloo) -> None:
-    for found in gloo.run(4, flops_and_largest_tensor, B, width):
+def test_four_processes_share_the_products(gloo: Gloo) -> None:
+    for found in gloo.run(4, flops_and_largest_tensor):
         for name, (flops, _) in found.items():
-            whole, _ = alone(B, width)[name]
+            whole, _ = alone()[name]
             assert (whole == 0) == (name in WITHOUT_PRODUCTS), name
             assert flops <= 0.27 * whole, f"{name}: {flops / max(whole, 1):.3f} of one process"
 
 
 def test_terms_with_a_softmax_need_four_products_on_one_process() -> None:
-    B, width = 64, 16
     for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code", "multi_positive", "fastclip_v3"):
-        assert alone(B, width)[name][0] == 4 * 2 * B * B * width, name
+        assert alone()[name][0] == 4 * 2 * 64 * 64 * 16, name
 
 
 def test_no_term_stores_a_matrix_of_all_pairs() -> None:
-    for name, (_, largest) in alone(64, 16).items():
+    for name, (_, largest) in alone().items():
         assert largest <= 3 * 8 * 64, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
 
 

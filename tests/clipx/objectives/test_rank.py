@@ -1,9 +1,6 @@
 """RankCLIP's list-wise loss against a plain double loop, and the schedule of its weight."""
 
-import math
-
 import pytest
-import torch
 from torch import Tensor
 
 from clipx import objectives
@@ -27,11 +24,9 @@ def list_mle(scores: Tensor, ranked_by: Tensor) -> Tensor:
     return total / len(scores)
 
 
-def by_loops(
-    image: Tensor, text: Tensor, scale: float | Tensor, crossmodal: bool = True, inmodal: bool = True
-) -> Tensor:
+def by_loops(image: Tensor, text: Tensor, crossmodal: bool, inmodal: bool) -> Tensor:
     """From rankclip/train.py of the same commit, with rank_weight = 1: both losses divided by 32 and by batch_size."""
-    s, x, y = (scale * a @ b.T for a, b in ((image, text), (image, image), (text, text)))
+    s, x, y = (SCALE * a @ b.T for a, b in ((image, text), (image, image), (text, text)))
     total = image.new_zeros(())
     for one, other, used in ((s, s.T, crossmodal), (x, y, inmodal)):
         if used:
@@ -44,17 +39,7 @@ def by_loops(
 def test_loss_matches_the_double_loop(B: int, crossmodal: bool, inmodal: bool) -> None:
     image, text = random_pairs(B, 4)
     found = loss_of({"rank": {"crossmodal": crossmodal, "inmodal": inmodal}}, embed(image, text, SCALE)).total
-    assert abs(found - by_loops(image, text, SCALE, crossmodal, inmodal)) < 1e-9
-
-
-@pytest.mark.parametrize("scale", [SCALE, 100.0])
-def test_gradients_match_torchs_own(scale: float) -> None:
-    image, text = random_pairs(6, 4)
-    _, found = value_and_gradients({"rank": {}}, embed(image, text, scale))
-    x, y, t = (v.requires_grad_() for v in (image, text, torch.tensor(scale, dtype=torch.float64)))
-    expected = torch.autograd.grad(by_loops(x, y, t), [x, y, t])
-    for name, gradient in zip(("image", "text", "scale"), expected, strict=True):
-        assert (found[name] - gradient).abs().max() < 1e-9, name
+    assert abs(found - by_loops(image, text, crossmodal, inmodal)) < 1e-9
 
 
 def test_opposite_embeddings_at_the_smallest_tau_have_a_finite_loss_in_float32() -> None:
@@ -63,12 +48,6 @@ def test_opposite_embeddings_at_the_smallest_tau_have_a_finite_loss_in_float32()
     exact = loss_of({"rank": {}}, embed(image.double(), text.double(), 100.0)).total
     assert value.item() == pytest.approx(exact.item(), rel=1e-6)
     assert all(gradient.isfinite().all() for gradient in gradients.values())
-
-
-def test_equal_similarities_cost_the_logarithm_of_the_number_of_orders() -> None:
-    same = torch.nn.functional.normalize(torch.ones(4, 3, dtype=torch.float64), dim=1)
-    found = loss_of({"rank": {"inmodal": False}}, embed(same, same, SCALE)).total.item()
-    assert found == pytest.approx(2 * math.log(math.factorial(4)) / 32 / 4, rel=1e-12)
 
 
 def test_the_weight_grows_over_the_epochs_as_in_the_authors_code() -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.objectives import similarity
-from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, logsumexp
 from tests.helpers.pairs import START, Terms, embed, random_pairs, value_and_gradients
 
 PAIRWISE: dict[str, Terms] = {
@@ -52,39 +51,6 @@ def test_the_tile_size_changes_neither_loss_nor_gradients(B: int, rows: int, see
     assert torch.allclose(whole, tiled, rtol=1e-12, atol=1e-13)
     for key, gradient in gradients.items():
         assert torch.allclose(gradient, tiled_gradients[key], rtol=1e-11, atol=1e-12), key
-
-
-@pytest.mark.usefixtures("one_row")
-def test_tiled_sums_and_gradients_match_stored_logits() -> None:
-    image, text = random_pairs(6, 4)
-    reductions = (
-        Reduction(dim=1),
-        Reduction(dim=0),
-        Reduction(dim=1, exclude=EXCLUDE_POSITIVES, offset=torch.arange(6.0, dtype=torch.float64)),
-        Reduction(dim=0, exclude=EXCLUDE_POSITIVES),
-    )
-    factors = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    leaves = [t.clone().requires_grad_() for t in (image, text, torch.tensor(9.0, dtype=torch.float64))]
-    tiled = torch.stack(logsumexp(leaves[0], leaves[1], leaves[2], reductions))
-    z = leaves[2] * leaves[0] @ leaves[1].T
-    negatives = z.masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf)
-    offset = negatives - torch.arange(6)
-    stored = torch.stack([z.logsumexp(1), z.logsumexp(0), offset.logsumexp(1), negatives.logsumexp(0)])
-    assert torch.allclose(tiled, stored, rtol=1e-14)
-    for a, b in zip(
-        torch.autograd.grad((tiled * factors).sum(), leaves),
-        torch.autograd.grad((stored * factors).sum(), leaves),
-        strict=True,
-    ):
-        assert torch.allclose(a, b, rtol=1e-12, atol=1e-13)
-
-
-def test_no_tile_exceeds_the_size_limit() -> None:
-    image, text = random_pairs(10, 4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(similarity.TILE_BYTES, "cpu", 3 * 10 * 8 + 7)
-        shapes = [tuple(z.shape) for _, (z,) in similarity.tiles(image, text, torch.tensor(1.0))]
-    assert shapes == [(3, 10), (3, 10), (3, 10), (1, 10)]
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
