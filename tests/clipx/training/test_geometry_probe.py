@@ -116,14 +116,6 @@ def test_a_probe_of_a_stream_is_refused(tmp_path: Path) -> None:
         fit(config, tmp_path)
 
 
-def test_geometry_on_train_uses_training_pairs(tmp_path: Path) -> None:
-    config = probed_config(tmp_path)
-    config.data.held_out, config.log.geometry_on, config.log.geometry_pairs = 0.0, "train", 5
-    model = clip.build_model(config)
-    tokenize = tokenizer.build_tokenizer(model.inputs)
-    assert len(geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model).images) == 5
-
-
 def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     config.train.epochs, config.train.samples = None, 0

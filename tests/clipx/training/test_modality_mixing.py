@@ -70,26 +70,12 @@ def test_masks_depend_on_seed_and_step_only() -> None:
     assert not torch.equal(a.image, mixed("soft", 1.0, seed=1)[1].image)
 
 
-def test_drawing_masks_does_not_change_the_global_random_state() -> None:
-    torch.manual_seed(5)
-    mixed("hard", 1.0)
-    drawn = torch.rand(1)
-    torch.manual_seed(5)
-    embeddings()
-    assert torch.equal(drawn, torch.rand(1))
-
-
 def test_the_gradient_of_an_entry_flows_to_the_modality_it_came_from() -> None:
     given, out = mixed("hard", 1.0)
     out.image.sum().backward()  # type: ignore[no-untyped-call]
     kept = (out.image == given.image).double()
     assert given.image.grad is not None and given.text.grad is not None
     assert torch.equal(given.image.grad, kept) and torch.equal(given.text.grad, 1 - kept)
-
-
-def test_none_returns_the_embeddings_unchanged() -> None:
-    given, out = mixed("none", 1.0)
-    assert out is given
 
 
 def test_a_kind_without_a_probability_is_refused() -> None:

@@ -51,15 +51,6 @@ def test_learning_rates_and_decay_of_paper_1_reach_their_parameters(tmp_path: Pa
         assert found[name] == pytest.approx((lr, decay)), name
 
 
-def test_frozen_parameters_are_in_no_group(tmp_path: Path) -> None:
-    config = settings(write_distilbert(tmp_path))
-    config.model.image.frozen = True
-    model = clip.build_model(config)
-    found = settings_by_name(model, optim.build_optimizer(model, config))
-    assert not any(name.startswith("image.body.") for name in found)
-    assert "image.projection.weight" in found and any(name.startswith("text.body.") for name in found)
-
-
 def test_a_model_without_trainable_parameters_is_refused() -> None:
     tower = "open_clip:mini-48"
     image, text = ImageTowerConfig(name=tower, frozen=True), TextTowerConfig(name=tower, frozen=True)

@@ -137,20 +137,6 @@ def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path)
         fit(config, second)
 
 
-def test_a_distilled_student_gets_the_similarities_of_its_teacher() -> None:
-    config = tiny.settings({"distill": {}})
-    config.model.teacher, config.optimizer.lr = "tiny", 0.01
-    run, batch = tiny.components(config), next(tiny.batches(config, 1))
-    assert run.teacher is not None
-    for step in range(200):
-        train_step(run, batch, Progress(step, 200, 0, 1))
-    image, text = run.teacher(batch, 8)
-    with torch.no_grad():
-        x, y, scale, _ = run.state.model(batch.image, batch.text, Progress(0, 1, 0, 1))
-    found, expected = (scale * x @ y.T).softmax(1), (run.teacher.scale * image @ text.T).softmax(1)
-    assert (found - expected).abs().max() < 0.05
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
