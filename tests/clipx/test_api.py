@@ -48,15 +48,12 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
     ("call", "message"),
     [
         (lambda: api.train("dmeo"), "recipe=dmeo is not known"),
-        (lambda: api.train("demo", overrides=["train.sample=8"]), "train.sample"),
         (lambda: api.train("demo", overrides="train.samples=8"), "must be a list of texts"),
         (lambda: api.train("demo", seeds=0), "seeds=0 must be a number above 0"),
         (lambda: api.train("demo", seeds=[True]), "seeds="),
         (lambda: api.train("demo", overrides=["launch.slurm=--time=1"]), "works with the command only"),
         (lambda: api.evaluate("nowhere"), "no run at or below nowhere"),
         (lambda: api.evaluate(3), "runs=3 must be the result of train"),  # type: ignore[arg-type]
-        (lambda: api.read("nowhere"), "no run at or below nowhere"),
-        (lambda: api.compare(["nowhere"]), "no run at or below nowhere"),
     ],
 )
 def test_wrong_inputs_are_refused_in_one_line(call: Any, message: str, short: list[str]) -> None:

@@ -106,19 +106,10 @@ def test_ids_out_of_range_or_repeated_are_refused(ids: list[int], message: str) 
         SampleTable(COLUMNS, N).read(torch.tensor(ids))
 
 
-@pytest.mark.parametrize("shape", [[2], [4], [3, 1]])
-def test_columns_of_another_shape_than_their_ids_are_refused(shape: list[int]) -> None:
-    rows = {"a": torch.zeros(shape), "b": torch.zeros(shape)}
-    with pytest.raises(UserError, match=re.escape(f"shape {shape}, its ids [3]")):
+def test_columns_of_another_shape_than_their_ids_are_refused() -> None:
+    rows = {"a": torch.zeros(3, 1), "b": torch.zeros(3, 1)}
+    with pytest.raises(UserError, match=re.escape("shape [3, 1], its ids [3]")):
         SampleTable(COLUMNS, N).write(torch.arange(3), rows)
-
-
-def test_a_table_without_columns_does_not_check_ids() -> None:
-    table = SampleTable({}, 0)
-    ids = torch.tensor([5, 5])
-    assert table.read(ids) == {}
-    table.write(ids, {})
-    assert table.whole() == {} and table.quantiles() == {}
 
 
 def test_a_missing_file_or_one_of_other_columns_or_size_is_refused(tmp_path: Path) -> None:

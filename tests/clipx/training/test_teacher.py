@@ -142,9 +142,7 @@ def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path)
     [
         ("model.teacher", "open_clip:mini-64/random", r"takes images with image_size=64, this run has 48; they must"),
         ("model.text.context_length", 20, r"reads tokens of mini-48, \d+ tokens, .* this run has mini"),
-        ("data.clean", "lower_no_punctuation", r"\d+ tokens, clean=none, .* has .* clean=lower_no_punctuation; they"),
         ("model.teacher", "open_clip:mini-48", r"open_clip:mini-48 names no weights"),
-        ("model.teacher", "open_clip:mini-4/random", r"open_clip:mini-4 is not known; did you mean"),
         ("model.teacher", "nowhere", r"nowhere is missing: give a run directory"),
     ],
 )
