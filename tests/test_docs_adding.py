@@ -1,13 +1,10 @@
-"""Follow docs/add_*.md twice, as each page describes: write a plug-in, or add code and table rows to the package."""
+"""Follow docs/add_*.md: write each page's plug-in and use it; its diffs apply to the files of the package."""
 
 import importlib
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -55,51 +52,11 @@ def write_and_test(page: str) -> int:
     return tests
 
 
-def put_into_the_package(page: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the page's module inside the package, without its plug-in tables, and apply the page's diffs."""
-    files, diffs = blocks(page)
-    text = re.sub(
-        r"^(TERMS|TASKS|SOURCES|DATA) = (.|\n)*", "", files[module.rpartition(".")[2] + ".py"], flags=re.MULTILINE
-    )
-    created = ModuleType(module)
-    monkeypatch.setitem(sys.modules, module, created)
-    exec(compile(text, module, "exec"), vars(created))
-    for lines in diffs:
-        patch(lines, monkeypatch)
-
-
-def patch(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apply a diff (line 0: file) to a module's source, execute the result, add its new rows to the module's tables."""
-    path = lines[0].removeprefix("--- ")
-    source = (ROOT / path).read_text().splitlines()
-    at = 0
-    for line in lines[1:]:
-        if line.startswith("+"):
-            source.insert(at, line[1:])
-            at += 1
-        else:
-            at = source.index(line[1:], at) + 1
-    module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    patched: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile("\n".join(source), path, "exec"), patched)
-    for name, value in patched.items():
-        old = getattr(module, name, None)
-        if isinstance(old, dict):
-            for key in value.keys() - old.keys():
-                monkeypatch.setitem(old, key, value[key])
-
-
 def train(*overrides: str) -> Path:
     """Train for two steps; return the run directory."""
     short = ["train.samples=16", "train.batch_size=8", "schedule.warmup_steps=1", "log.every=1"]
     config = compose_run(["recipe=demo", *short, *overrides])
     return trained(config)
-
-
-def write_zoo() -> None:
-    for number, name in enumerate(("okapi", "red_panda") * 8):
-        Path("zoo", name).mkdir(parents=True, exist_ok=True)
-        Path("zoo", name, f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
 
 
 @pytest.mark.parametrize(
@@ -114,57 +71,36 @@ def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, n
     assert other in filled(kind, name)
 
 
-def plugin(page: str, name: str, tests: int) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return a function that follows a page as a plug-in: write its files, run its `tests` tests, select its module."""
-
-    def follow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        assert write_and_test(page) == tests
-        return [f"plugins=[{name}]"]
-
-    return follow
-
-
-def package(page: str, module: str) -> Callable[[pytest.MonkeyPatch], list[str]]:
-    """Return a function that follows a page by changing the package."""
-
-    def follow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        put_into_the_package(page, module, monkeypatch)
-        return []
-
-    return follow
+@pytest.mark.parametrize("page", ["add_objective.md", "add_data.md", "add_task.md"])
+def test_the_diffs_of_a_page_apply_to_the_files_of_the_package(page: str) -> None:
+    for head, *lines in blocks(page)[1]:
+        source, at = (ROOT / head.removeprefix("--- ")).read_text().splitlines(), 0
+        for line in lines:
+            if not line.startswith("+"):
+                at = source.index(line[1:], at) + 1
 
 
-Follow = Callable[[pytest.MonkeyPatch], list[str]]  # follows a page; returns overrides of `clipx train`
-
-
-@pytest.mark.parametrize(
-    "follow", [plugin("add_objective.md", "uniform", 1), package("add_objective.md", "clipx.objectives.uniform")]
-)
-def test_a_run_trains_with_the_added_objective(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = follow(monkeypatch)
+def test_a_run_trains_with_the_added_objective() -> None:
+    assert write_and_test("add_objective.md") == 1
     write_shards(Path("shards"), samples=16)
     data = ["data=shards", "data.root=shards", "data.name=mine", "data.workers=0"]
-    run = train(*chosen, *data, "objective.uniform.weight=0.5", "objective.uniform.t=3")
+    run = train("plugins=[uniform]", *data, "objective.uniform.weight=0.5", "objective.uniform.t=3")
     assert '"uniform":' in (run / "log.jsonl").read_text()
-    assert "uniform" in objectives.TERMS and compose_run(["recipe=demo", *chosen, "objective=uniform"])
+    assert "uniform" in objectives.TERMS and compose_run(["recipe=demo", "plugins=[uniform]", "objective=uniform"])
 
 
-@pytest.mark.parametrize(
-    "follow", [plugin("add_data.md", "class_folders", 2), package("add_data.md", "clipx.data.sources.class_folders")]
-)
-def test_a_run_trains_on_the_added_data_set(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = follow(monkeypatch)
-    write_zoo()
-    run = train(*chosen, "data=zoo", "data.root=zoo", "data.workers=0")
+def test_a_run_trains_on_the_added_data_set() -> None:
+    assert write_and_test("add_data.md") == 2
+    for number, name in enumerate(("okapi", "red_panda") * 8):
+        Path("zoo", name).mkdir(parents=True, exist_ok=True)
+        Path("zoo", name, f"{number}.jpg").write_bytes(jpeg("red", 48 + number))
+    run = train("plugins=[class_folders]", "data=zoo", "data.root=zoo", "data.workers=0")
     assert (run / "checkpoints" / "step_00000002").is_dir()
 
 
-@pytest.mark.parametrize(
-    "follow",
-    [plugin("add_task.md", "reciprocal_rank", 2), package("add_task.md", "evaluation.tasks.reciprocal_rank")],
-)
-def test_an_evaluation_runs_the_added_task(follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_plugins(name for argument in follow(monkeypatch) for name in re.findall(r"\[(.*)\]", argument))
+def test_an_evaluation_runs_the_added_task(tmp_path: Path) -> None:
+    assert write_and_test("add_task.md") == 2
+    load_plugins(["reciprocal_rank"])
     assert "reciprocal_rank" in TASKS
     spec = fakes.captioned(tmp_path / "data")
     (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")

@@ -54,10 +54,7 @@ def embeddings(sample_id: torch.Tensor | None = None, label: torch.Tensor | None
     ("term", "message"),
     [
         ("siglip", r"objective.siglip needs a learned logit bias: set temperature.bias=-10, .* Embeddings\(bias=...\)"),
-        ("keyword", r"objective.keyword needs keyword labels: .* Embeddings\(label=...\)"),
         ("nuclr", r"objective.nuclr needs the position in the run: .*Progress\(step, "),
-        ("multi_positive", r"objective.multi_positive needs groups of pairs .* Embeddings\(group=...\)"),
-        ("distill", r"objective.distill needs a frozen teacher: .* Embeddings\(teacher=...\)"),
         ("sogclr", r"objective.sogclr keeps numbers of every pair \(sogclr_seen, .* rows=table.read\(ids\)"),
     ],
 )

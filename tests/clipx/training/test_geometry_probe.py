@@ -38,17 +38,14 @@ def rows_and_weights(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str,
     return log(run), weights(run)
 
 
-def test_geometry_is_logged_at_step_0_and_every_n_steps(tmp_path: Path) -> None:
-    rows, _ = rows_and_weights(probed_config(tmp_path, samples=43))  # 32 for training: 4 steps per epoch
+def test_geometry_is_logged_at_step_0_and_every_n_steps_and_does_not_change_the_weights(tmp_path: Path) -> None:
+    rows, weights = rows_and_weights(probed_config(tmp_path, samples=43))  # 32 for training: 4 steps per epoch
     assert [row["step"] for row in rows if "geometry" in row] == [0, 3, 6]
     assert list(rows[0]["geometry"]) == ["gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss"]
     assert rows[0]["geometry"] != rows[1]["geometry"]
-
-
-def test_measuring_does_not_change_the_weights(tmp_path: Path) -> None:
     unprobed = probed_config(tmp_path)
     unprobed.name, unprobed.log.geometry_every = "unprobed", 0
-    (_, weights), (_, expected) = rows_and_weights(probed_config(tmp_path)), rows_and_weights(unprobed)
+    _, expected = rows_and_weights(unprobed)
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
