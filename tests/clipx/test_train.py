@@ -65,10 +65,11 @@ def test_a_run_that_ends_with_the_loss_of_equal_embeddings_says_so(
     assert ("guessing among 8 pairs" in capsys.readouterr().err) is said
 
 
-def test_an_optimizer_of_timm_learns_and_resumes_with_its_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "timm:adamw"])
+def test_timms_optimizers_learn_and_resume_with_their_state(tmp_path: Path, kind: str) -> None:
     config = prepared(tmp_path, samples=48, epochs=4, save_every=16)
     config.model.image.name = "small:conv"
-    config.optimizer.kind, config.optimizer.lr, config.log.every = "timm:muon", 3e-4, 1
+    config.optimizer.kind, config.optimizer.lr, config.log.every = kind, 3e-4, 1
     run = trained(config)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-6:]) < sum(losses[:6])
