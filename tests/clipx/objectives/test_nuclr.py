@@ -237,13 +237,6 @@ def test_only_variant_unbiased_gives_the_gradient_of_the_objective_on_average(va
     assert torch.allclose(mean, zeta.grad, atol=1e-8) == unbiased  # type: ignore[arg-type]
 
 
-def test_eta_of_variant_code_drops_at_half_and_three_quarters_of_the_run() -> None:
-    cosine = [0.5 * (1 + math.cos(math.pi * epoch / 3)) for epoch in range(4)]
-    expected = [1.0, cosine[1], cosine[2] / 10, 0.0]
-    found = [eta_factor(progress(epoch=epoch, epochs=4), 0) for epoch in range(4)]
-    assert found == pytest.approx(expected, abs=1e-15)
-
-
 def test_the_cosine_of_variant_code_starts_after_the_freeze_period_as_in_the_authors_script() -> None:
     """Their models/losses.py has (epoch - start) / (max_epoch - 1 - start) with 30 epochs, of which 5 are frozen."""
     factors = [eta_factor(progress(epoch=epoch, epochs=30), 5) for epoch in (5, 10, 15, 20)]

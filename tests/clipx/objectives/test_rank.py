@@ -6,7 +6,7 @@ from torch import Tensor
 from clipx import objectives
 from clipx.objectives.rank import ramp
 from clipx.types import Progress
-from tests.helpers.pairs import Terms, embed, loss_of, random_pairs, value_and_gradients
+from tests.helpers.pairs import Terms, embed, loss_of, random_pairs
 
 SCALE = 4.0
 
@@ -40,14 +40,6 @@ def test_loss_matches_the_double_loop(B: int, crossmodal: bool, inmodal: bool) -
     image, text = random_pairs(B, 4)
     found = loss_of({"rank": {"crossmodal": crossmodal, "inmodal": inmodal}}, embed(image, text, SCALE)).total
     assert abs(found - by_loops(image, text, crossmodal, inmodal)) < 1e-9
-
-
-def test_opposite_embeddings_at_the_smallest_tau_have_a_finite_loss_in_float32() -> None:
-    image, text = (side.float() for side in random_pairs(8, 1))  # similarities 1, -1: e^score varies by a factor e^200
-    value, gradients = value_and_gradients({"rank": {}}, embed(image, text, 100.0))
-    exact = loss_of({"rank": {}}, embed(image.double(), text.double(), 100.0)).total
-    assert value.item() == pytest.approx(exact.item(), rel=1e-6)
-    assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
 def test_the_weight_grows_over_the_epochs_as_in_the_authors_code() -> None:
