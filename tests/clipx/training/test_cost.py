@@ -187,12 +187,3 @@ def test_the_rate_at_the_peak_counts_the_models_flops_once(monkeypatch: pytest.M
         assert images_at_peak(counted, torch.device("cuda")) == pytest.approx(config.train.batch_size / seconds)
     gpu = "a GPU without a data sheet"
     assert images_at_peak(config, torch.device("cuda")) is images_at_peak(config, torch.device("cpu")) is None
-
-
-@pytest.mark.long
-def test_settings_that_are_not_in_the_table_are_counted() -> None:
-    known = by_key()[next(key for key in by_key() if "RN50" in key)]
-    assert single_process_cost(known).memory == {}
-    small = replace(known, train=replace(known.train, batch_size=4))
-    assert single_process_cost(small) == count_step(small)
-    assert single_process_cost(small).tower_flops < single_process_cost(known).tower_flops
