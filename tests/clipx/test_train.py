@@ -47,6 +47,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
         "step epoch samples loss terms scale tau lr grad_norm images_per_s data_wait step_s bad progress left_s time"
     )
     assert list(rows[1]) == columns.split()
+    assert set(rows[1]["step_s"]) == {"data", "forward", "loss", "backward", "optimizer"}
     assert rows[0].keys() - rows[1].keys() == {"first_batch_s"}
     assert rows[0]["tau"] == pytest.approx(0.07, rel=1e-3)
     assert rows[-1]["tau"] != rows[0]["tau"]

@@ -253,6 +253,21 @@ def test_warm_up_of_gap_mscoco_is_a_fifth_of_the_run() -> None:
     assert rates == pytest.approx([5e-4 / 1600, 2.5e-4, 5e-4, 5e-4, 0.0], abs=1e-9)
 
 
+@pytest.mark.parametrize("name", NUMBERS)
+def test_each_number_of_the_training_sections_has_a_comment_with_its_source(name: str) -> None:
+    """The comment is in the same line or in the one above. margin_mscoco refers to clip_reg_cc3m for two sections."""
+    path = FOLDER / f"{name}.yaml"
+    sections, bare = ("optimizer", "schedule", "train", "temperature"), []
+    section, above = "", ""
+    for line in path.read_text().splitlines():
+        section = line.partition(":")[0] if line and line[0].isalpha() else section
+        numeric = any(c.isdigit() for c in line.partition("#")[0].partition(":")[2])
+        if section in sections and numeric and "#" not in line and "#" not in above:
+            bare.append(line)
+        above = line
+    assert [line for line in bare if name != "margin_mscoco" or not line.startswith(("optimizer", "schedule"))] == []
+
+
 # terms that are newer than these designs
 LATER = {"glofnd", "neuclip", "centroid_uniformity", "counterfactual", "feature_distill"}
 WITHOUT = {  # recipe -> terms that it leaves out, because its data lack their input or its design was fixed before them
