@@ -40,7 +40,7 @@ from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
-from clipx.utils.device import choose_device, loader_processes
+from clipx.utils.device import choose_device, loader_processes, precision_notes
 from clipx.utils.plugins import source_hashes
 
 MOST_WAITING = 0.2  # share of the time that a run may wait for data before a line says so
@@ -169,6 +169,7 @@ def _open_session(
         notes += temperature.notes(config.temperature, sampler.total_epochs, objective.learns_temperature)
         notes += objective.notes(sampler.total_epochs)
     notes += [
+        *precision_notes(config.train.precision, device),
         *teacher.notes(config, objective.needs),
         *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),

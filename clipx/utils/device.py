@@ -43,6 +43,13 @@ def loader_processes(workers: int | str) -> int:
     return max(1, len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1"))) - 1)
 
 
+def precision_notes(precision: str, device: torch.device) -> list[str]:
+    """Return a note for the user if this CPU has no instructions for bf16, so that PyTorch emulates it; else []."""
+    if precision != "bf16" or device.type != "cpu" or "bf16" in (PROC / "cpuinfo").read_text():
+        return []
+    return ["train.precision=bf16 is slow on this CPU, which has no instructions for it; fp32 is faster"]
+
+
 def kind_of_device(name: str, key: str = "train.device") -> str:
     """Return "cpu" or "cuda" for `auto`, `cpu` or `cuda`; `auto` is CUDA if present. It takes no memory of a GPU.
 

@@ -4,11 +4,13 @@ import platform
 import resource
 from contextlib import nullcontext
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 import torch
 
 from clipx.errors import UserError
+from clipx.utils import device as devices
 from clipx.utils.device import check_gpus, choose_device, explain_out_of_memory
 
 SIZE = 40 * 2**20  # bytes of a tensor
@@ -50,3 +52,14 @@ def test_an_out_of_memory_error_becomes_a_user_error_that_names_smaller_settings
     message = "batch_size=8 does not fit into the memory of the GPU; try bf16"
     with pytest.raises(UserError, match=message), explain_out_of_memory("batch_size=8", "bf16"):
         raise torch.OutOfMemoryError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "noted"), [("avx2", "bf16", True), ("amx_bf16", "bf16", False), ("avx2", "fp32", False)]
+)
+def test_a_cpu_that_emulates_bf16_is_noted(
+    flags: str, precision: str, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    monkeypatch.setattr(devices, "PROC", tmp_path)
+    assert bool(devices.precision_notes(precision, torch.device("cpu"))) == noted
