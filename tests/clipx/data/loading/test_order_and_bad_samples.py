@@ -109,14 +109,6 @@ def test_every_kind_of_bad_sample_is_skipped_and_no_good_one(tmp_path: Path) -> 
     assert len(good) + len(bad) == len(source)
 
 
-def test_too_many_bad_samples_end_the_run_with_their_names(tmp_path: Path) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    add_bad_samples(tmp_path / "train")
-    config = DataConfig(name="t", source="shards", root=str(tmp_path), workers=0, max_bad_rate=0.01)
-    with pytest.raises(UserError, match=r"samples are bad, more than data.max_bad_rate=0.01: .*cut.tar"):
-        loaded(config, epochs=1)
-
-
 def test_the_share_of_bad_samples_is_checked_after_enough_samples_even_if_the_last_are_good() -> None:
     bad = BadSampleCounter(limit=0.1, min_seen=20)
     bad.count(10, ["a: torn", "b: torn", "c: torn"])
