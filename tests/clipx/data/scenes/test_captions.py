@@ -1,4 +1,4 @@
-"""Captions without a fault are true; each fault occurs with its share and changes the caption as documented."""
+"""Captions without a fault are true; each fault occurs with its share."""
 
 from functools import cache
 
@@ -8,7 +8,7 @@ from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import CAPTIONS_PER_IMAGE
 from clipx.data.scenes.evaluation_sets import retrieval_samples
 from clipx.data.scenes.samples import Sample, training_sample
-from tests.helpers.scenes import NUMBERS, named, within_binomial
+from tests.helpers.scenes import named, within_binomial
 
 N = 800
 
@@ -51,48 +51,6 @@ def test_the_share_of_faulty_captions_is_the_setting(fault: str) -> None:
     for sample in found:
         for caption, recorded in zip(sample.captions, sample.facts["faults"], strict=True):
             assert recorded == (None if named(caption) == truth(sample) else fault)
-
-
-def test_omit_leaves_out_one_or_two_attributes_and_changes_none() -> None:
-    omitted, two = {"count": 0, "colour": 0, "shape": 0}, 0
-    for sample, caption in faulty(samples(omit=0.3)):
-        different = [
-            (name, values)
-            for name, values, true_values in zip(omitted, named(caption), truth(sample), strict=True)
-            if values != true_values
-        ]
-        assert len(different) in (1, 2), caption
-        assert all(values == [] for _, values in different), caption
-        for name, _ in different:
-            omitted[name] += 1
-        two += len(different) == 2
-    assert min(*omitted.values(), two) > 100
-
-
-def test_mislabelled_captions_differ_only_in_the_count() -> None:
-    for sample, caption in faulty(samples(mislabelled=0.3)):
-        assert named(caption)[1:] == truth(sample)[1:]
-        assert all(n <= 6 for n in named(caption)[0])
-
-
-def test_irrelevant_numbers_are_added_to_a_true_caption() -> None:
-    extra: list[int] = []
-    for sample, caption in faulty(samples(irrelevant_numbers=0.3)):
-        numbers, colours, shapes = named(caption)
-        assert (colours, shapes) == truth(sample)[1:]
-        for n in truth(sample)[0]:
-            numbers.remove(n)
-        extra += numbers
-    assert set(extra) == set(NUMBERS.values())
-
-
-def test_noise_gives_wrong_attributes_and_unrelated_texts() -> None:
-    unrelated = [c for _, c in faulty(samples(noise=0.3)) if named(c)[1:] == ([], [])]
-    wrong = [(s, c) for s, c in faulty(samples(noise=0.3)) if named(c)[1:] != ([], [])]
-    assert within_binomial(len(unrelated), len(unrelated) + len(wrong), 0.5, sigmas=5)
-    for sample, caption in wrong:
-        (_, colours, shapes), (_, true_colours, true_shapes) = named(caption), truth(sample)
-        assert (colours == true_colours) != (shapes == true_shapes), caption
 
 
 def test_every_retrieval_caption_fits_only_one_image() -> None:

@@ -1,6 +1,5 @@
 """The rendered folder has the layout that the evaluation expects; an incomplete folder never gets its final name."""
 
-import hashlib
 import json
 import multiprocessing
 import signal
@@ -13,11 +12,10 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from clipx.config.schema import DataConfig, ScenesConfig
+from clipx.config.schema import ScenesConfig
 from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
-from clipx.data.sources.opening import ensure_root_folder
 from clipx.errors import Fault, UserError
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
@@ -39,17 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("CLIPX_CACHE", str(root.parent / "cache"))
         use_small_sizes(monkeypatch)
+        root.mkdir()  # an empty folder is allowed
         scenes_folder.render_folder(root, CONFIG)
     return root
 
 
 def samples(*shards: Path) -> list[dict[str, bytes]]:
     return list(webdataset.WebDataset([str(s) for s in shards], shardshuffle=False))
-
-
-def digests(root: Path) -> dict[str, str]:
-    files = [p for p in sorted(root.rglob("*")) if p.is_file()]
-    return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
 def test_webdataset_reads_the_training_pairs_in_order(folder: Path) -> None:
@@ -96,13 +90,6 @@ def test_no_class_or_retrieval_image_is_a_training_image_or_in_two_splits(folder
     assert len(set(pictures)) == len(pictures)
 
 
-def test_rendering_again_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_sizes(monkeypatch)
-    (tmp_path / "again").mkdir()  # an empty folder is allowed
-    scenes_folder.render_folder(tmp_path / "again", CONFIG)
-    assert digests(tmp_path / "again") == digests(folder)
-
-
 def test_a_finished_folder_is_not_rendered_again_and_refused_with_the_difference_for_other_scenes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,20 +110,10 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
 
 def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(scenes_folder, "render_folder", lambda root, config: None)
-    roots = {
-        scenes_folder.ensure_rendered(ScenesConfig(seed=seed, omit=omit), None)
-        for seed in (0, 1)
-        for omit in (0.0, 0.1)
-    }
-    assert len(roots) == 4
+    configs = (ScenesConfig(), ScenesConfig(seed=1), ScenesConfig(omit=0.1), ScenesConfig(omit=0.1))
+    roots = [scenes_folder.ensure_rendered(config, None) for config in configs]
+    assert len(set(roots)) == 3 and roots[2] == roots[3]
     assert {r.parent for r in roots} == {tmp_path / "cache" / "scenes"}
-    assert scenes_folder.ensure_rendered(ScenesConfig(omit=0.1), None) in roots
-
-
-def test_a_tilde_stands_for_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenes_folder, "render_folder", lambda root, config: None)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert ensure_root_folder(DataConfig(name="s", source="scenes", root="~/scenes")) == tmp_path / "scenes"
 
 
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

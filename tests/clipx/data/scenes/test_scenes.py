@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.render import INSIDE, OPAQUE, mask, render
+from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import RECURRING, training_sample, validate
 from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial
@@ -32,16 +32,6 @@ def test_the_pixels_show_as_many_objects_of_each_colour_as_the_ground_truth(imag
         for group in scene.content.groups:
             rgb = next(o.rgb for o in scene.objects if o.colour == group.colour)
             assert components(pixels, rgb) == group.count, (index, group)
-
-
-@pytest.mark.parametrize("diameter", [6, 15])  # smallest at image_size=32, largest at 48
-def test_the_masks_of_shapes_and_orientations_differ(diameter: int) -> None:
-    masks = [mask(shape, None, diameter) for shape in INSIDE]
-    masks += [mask("triangle", orientation, diameter) for orientation in ("left", "down", "right")]
-    for i, a in enumerate(masks):
-        assert a.max() >= 0.9 * OPAQUE  # 0.9, because a cross or ring of 6 pixels covers no pixel completely
-        for b in masks[:i]:
-            assert np.abs(a - b).sum() > 0.1 * OPAQUE * diameter**2
 
 
 def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None:
