@@ -54,14 +54,6 @@ def items(values: Sequence[int], bad: Sequence[int] = (), lengths: Callable[[], 
     return Items("numbers", hashes, inputs, lengths)
 
 
-def test_each_item_passes_the_tower_once(tmp_path: Path) -> None:
-    tower = Double(tmp_path / "notes")
-    for _ in range(3):
-        found = open_features(tower, items(range(300)), CPU)
-        assert torch.equal(found.take(np.array([7, 299])), torch.tensor([[7.0, 14.0], [299.0, 598.0]]))
-    assert tower.passes() == list(range(300))
-
-
 def test_a_set_that_has_grown_embeds_only_what_is_new(tmp_path: Path) -> None:
     tower = Double(tmp_path / "notes")
     open_features(tower, items(range(200)), CPU)
@@ -77,14 +69,6 @@ def test_another_tower_has_other_files(tmp_path: Path, key: str) -> None:
     open_features(tower, items(range(3)), CPU)
     open_features(other, items(range(3)), CPU)
     assert tower.passes() == other.passes() == [0, 1, 2]
-
-
-def test_float16_takes_half_of_the_disk(tmp_path: Path) -> None:
-    tower = Double(tmp_path / "notes")
-    tower.precision = "float16"
-    found = open_features(tower, items(range(1, 100)), CPU)
-    assert found.rows.dtype == np.float16
-    assert torch.equal(found.take(np.array([2])), torch.tensor([[3.0, 6.0]]))
 
 
 def test_tokens_are_stored_with_their_lengths(tmp_path: Path) -> None:

@@ -100,16 +100,14 @@ def test_shards_in_sub_folders_are_named(tmp_path: Path) -> None:
 
 def test_a_damaged_member_counts_once(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
-        for i in range(N):
-            if i == 2:
-                link = tarfile.TarInfo(f"this is {i}.jpg")
-                link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-                tar.addfile(link)
-            else:
-                add(tar, f"this is {i}.jpg", jpeg("red"))
-            add(tar, f"this is {i}.txt", b"a red picture")
+        link = tarfile.TarInfo("this is 2.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+        add(tar, "this is 2.txt", b"a red picture")
+        add(tar, "3.jpg", jpeg("red"))
+        add(tar, "3.txt", b"a red picture")
     source = opened(tmp_path)
-    assert (len(source), list(source.problems)) == (N - 1, ["0.tar: this is 2.jpg is a link or device, not followed"])
+    assert (len(source), list(source.problems)) == (1, ["0.tar: this is 2.jpg is a link or device, not followed"])
 
 
 def png(image: Image.Image, **options: object) -> bytes:
@@ -152,15 +150,9 @@ def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(tmp_path: Path, odd: 
     assert [source.captions(i)[0] for i in range(len(source))] == captions
 
 
-def test_open_clips_column_names_are_known_and_an_empty_caption_among_good_ones_is_left_out(tmp_path: Path) -> None:
-    source = table(tmp_path, "pairs.csv", ["filepath,title", "0.jpg,", "0.jpg,one", "0.jpg,two"], captions="random")
-    drawn = {source.caption(0, random.Random(seed)) for seed in range(20)}
-    assert drawn == {"one", "two"}
-
-
 @pytest.mark.parametrize(("captions", "read"), [("each", ["one", "two", ""]), ("first", ["one", ""])])
 def test_an_empty_caption_beside_good_ones_is_no_bad_sample(tmp_path: Path, captions: str, read: list[str]) -> None:
-    lines = ["image,caption", "0.jpg,", "0.jpg,one", "0.jpg,two", "1.jpg,"]
+    lines = ["filepath,title", "0.jpg,", "0.jpg,one", "0.jpg,two", "1.jpg,"]  # open_clip's names of the columns
     source = table(tmp_path, "pairs.csv", lines, captions=captions)
     assert [source.captions(i)[0] for i in range(len(source))] == read  # image 1 has no other: a bad sample
     assert not source.problems  # each would count as a bad sample
@@ -264,18 +256,10 @@ def test_a_byte_order_mark_is_no_part_of_a_caption() -> None:
     assert all_from_member("txt", b"\xef\xbb\xbfa dog") == ["a dog"]
 
 
-def test_an_empty_entry_of_urls_is_not_the_current_folder() -> None:
-    with pytest.raises(UserError, match=r"data\.urls has an empty entry"):
-        open_source(DataConfig(name="t", source="webdataset", urls=["a.tar", " "], num_samples=2))
-
-
 def test_a_stream_takes_the_first_image_of_a_sample(tmp_path: Path) -> None:
-    photographs(tmp_path, ["a.jpg"])
     with tarfile.open(tmp_path / "0.tar", "w") as tar:
         for name, data in (("1.jpg", jpeg("red")), ("1.png", b"a mask"), ("1.txt", b"a dog")):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+            add(tar, name, data)
     urls = [str(tmp_path / "0.tar")]
     stream = open_source(DataConfig(name="t", source="webdataset", urls=urls, num_samples=1))
     assert isinstance(stream, ShardStream)
@@ -462,38 +446,14 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, sign: 
     assert open_dataset(f"csv:{tmp_path}/pairs.csv").texts("all", "captions") == expected
 
 
-def with_pipes(folder: Path) -> Path:
-    """Write four images in two class folders, with texts and a table; one is a pipe (FIFO) that nobody writes to."""
-    for number in range(4):
-        image = folder / "images" / "ab"[number % 2] / f"{number}.jpg"
-        image.parent.mkdir(parents=True, exist_ok=True)
-        os.mkfifo(image) if number == 2 else image.write_bytes(jpeg("red"))
-        image.with_suffix(".txt").write_text(f"number {number}")
-    rows = [f"images/{'ab'[number % 2]}/{number}.jpg,number {number}" for number in range(4)]
-    (folder / "t.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["folder", "csv", "hf"])
-def test_a_pipe_instead_of_an_image_is_a_bad_sample(tmp_path: Path, kind: str) -> None:
-    folder = with_pipes(tmp_path)
-    if kind == "hf":
-        with pytest.raises(BadSample, match="neither a file"):
-            image_bytes({"bytes": None, "path": "images/a/2.jpg"}, folder)
-        return
-    root = folder / "images" if kind == "folder" else folder
-    annotations = "t.csv" if kind == "csv" else None
-    source = open_pair_source(DataConfig(name="t", source=kind, root=str(root), split=".", annotations=annotations))
+def test_a_pipe_instead_of_an_image_is_a_bad_sample_and_ends_an_evaluation_in_one_line(tmp_path: Path) -> None:
+    photographs(tmp_path, ["a/1.jpg", "b/3.jpg"])
+    os.mkfifo(tmp_path / "a" / "2.jpg")  # nobody writes to it
+    source = opened(tmp_path, "folder")
     (at,) = (i for i in range(len(source)) if source.where(i).endswith("2.jpg"))
     with pytest.raises(BadSample, match="neither a file"):
         source.image(at)
-
-
-@pytest.mark.parametrize("spec", ["csv:{}/t.csv", "folder:{}/images", "classes:{}/images"])
-def test_a_pipe_instead_of_an_image_ends_an_evaluation_in_one_line(tmp_path: Path, spec: str) -> None:
-    folder = with_pipes(tmp_path)
-    if spec.startswith("classes"):
-        for text in folder.rglob("*.txt"):
-            text.unlink()
+    with pytest.raises(BadSample, match="neither a file"):
+        image_bytes({"bytes": None, "path": "a/2.jpg"}, tmp_path)
     with pytest.raises(UserError, match=r"2\.jpg is missing, or is no file"):
-        list(open_dataset(spec.format(folder).replace("classes:", "folder:")).images("test"))
+        list(open_dataset(f"folder:{tmp_path}").images("test"))

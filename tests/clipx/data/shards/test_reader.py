@@ -89,26 +89,14 @@ def test_a_negative_size_is_reported_and_gives_no_endless_loop(tmp_path: Path) -
     assert not members and "corrupt header" in damage[0][1]
 
 
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        ("missing", "no folder"),
-        ("empty", "holds no .tar shards"),
-        ("no captions", "1 samples, none with image and txt"),
-        ("not a tar", "corrupt header"),
-    ],
-)
-def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path, problem: str, message: str) -> None:
-    folder = tmp_path / "s"
-    if problem != "missing":
-        folder.mkdir()
-    if problem == "no captions":
-        with tarfile.open(folder / "0.tar", "w") as tar:
-            add(tar, "a.jpg", jpeg("red"))
-    if problem == "not a tar":
-        (folder / "0.tar").write_bytes(b"no tar" * 1000)
-    with pytest.raises(UserError, match=message):
-        Shards.open(folder, ("image", "txt"))
+def test_the_error_of_an_unusable_folder_gives_the_reason(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        add(tar, "a.jpg", jpeg("red"))
+    with pytest.raises(UserError, match="1 samples, none with image and txt"):
+        Shards.open(tmp_path, ("image", "txt"))
+    (tmp_path / "0.tar").write_bytes(b"no tar" * 1000)
+    with pytest.raises(UserError, match="corrupt header"):
+        Shards.open(tmp_path, ("image", "txt"))
 
 
 def descriptors(folder: Path) -> int:
@@ -166,13 +154,6 @@ def test_prefetch_includes_all_members_of_a_block_and_treats_each_shard_separate
     assert [begin for begin, _ in asked] == [shards.offset(0, "image"), shards.offset(2, "image")]
     ends = [begin + size for begin, size in asked]
     assert ends[0] > shards.offset(1, "txt") and ends[1] > shards.offset(3, "txt")
-
-
-@pytest.mark.real_data
-def test_flickr8k_has_its_official_split(real_data: Path) -> None:
-    splits = ("train", "dev", "test")
-    sizes = {s: len(Shards.open(real_data / "flickr8k" / s, ("image", "txt", "json"))) for s in splits}
-    assert sizes == {"train": 6000, "dev": 1000, "test": 1000}
 
 
 def test_threads_keep_one_descriptor_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

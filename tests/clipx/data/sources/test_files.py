@@ -107,22 +107,13 @@ def test_a_failing_network_drive_is_no_bad_sample(
         image_bytes({"bytes": None, "path": "a.jpg"}, tmp_path)
 
 
-def test_with_captions_first_the_rows_of_one_image_are_one_sample(tmp_path: Path) -> None:
-    source = table(tmp_path, "filepath,title\nb,1\na,2\nb,3\n", captions="first")
-    assert [source.where(i) for i in range(len(source))] == ["b", "a"]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("filepath,titel\na,b\n", "data.caption_column=title is not a column of list; did you mean 'titel'"),
-        ("", "data.image_column=filepath is not a column"),
         ("filepath,title\n", "holds no pairs"),
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
-        (
-            'filepath,title\na,b\na,"Let it snow\nb,c\n',
-            "line 3 or later: unexpected end of data; a field",
-        ),
+        ('filepath,title\na,b\na,"Let it snow\nb,c\n', "line 3 or later: unexpected end of data; a field"),
     ],
 )
 def test_the_error_of_an_unusable_table_gives_the_reason(tmp_path: Path, text: str, message: str) -> None:
@@ -130,12 +121,11 @@ def test_the_error_of_an_unusable_table_gives_the_reason(tmp_path: Path, text: s
         table(tmp_path, text)
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"images": [], "annotations": [{"image_id": 3}]}'])
-def test_the_error_of_a_missing_or_unusable_annotation_file_names_the_file(tmp_path: Path, content: str) -> None:
+def test_the_error_of_a_missing_or_unusable_annotation_file_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     with pytest.raises(UserError, match="no file"):
         coco(tmp_path, "each")
-    (tmp_path / "annotations" / "captions_train2014.json").write_text(content)
+    (tmp_path / "annotations" / "captions_train2014.json").write_text("{")
     with pytest.raises(UserError, match=r"captions_train2014\.json"):
         coco(tmp_path, "each")
 
@@ -169,25 +159,3 @@ def test_karpathys_training_splits_are_read_and_no_other(tmp_path: Path) -> None
     ]
     assert source.image(1) == jpeg("red")
     assert source.problems == [f"dataset_x.json: ../out.jpg is outside {tmp_path}, not read"]
-    (tmp_path / "dataset_x.json").write_text(json.dumps({"annotations": []}))
-    with pytest.raises(
-        UserError,
-        match=r"data\.annotations: .*dataset_x\.json has no list \"images\"; it should hold Karpathy's splits",
-    ):
-        open_pair_source(config)
-
-
-@pytest.mark.real_data
-def test_the_downloaded_part_of_coco_has_80_images_with_five_captions(real_data: Path) -> None:
-    annotations = "annotations/captions_train2017.json"
-    config = DataConfig(
-        name="c", source="coco", root=str(real_data / "coco"), split="train2017", annotations=annotations
-    )
-    sizes = {}
-    for captions in ("random", "each"):
-        config.captions = captions
-        source = open_pair_source(config)
-        sizes[captions] = len(source)
-        assert not source.problems
-    assert sizes == {"random": 80, "each": 400}
-    assert all(decode(source.pair(i, random.Random(0))[0]).width > 100 for i in range(0, 400, 40))

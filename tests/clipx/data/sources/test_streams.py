@@ -139,7 +139,7 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
     ("key", "value", "message"),
     [
         ("urls", [], "data.urls is needed"),
-        ("url_weights", [1.0], "one number above 0 for each of the 2 urls"),
+        ("urls", ["a.tar", " "], "data.urls has an empty entry"),  # not the current folder
         ("url_weights", [1.0, float("inf")], "one number above 0 for each of the 2 urls"),
         ("num_samples", None, "data.num_samples is needed"),
         ("held_out", 0.1, r"data.held_out=0.1 holds out samples by id, but data.source=webdataset has no ids"),
