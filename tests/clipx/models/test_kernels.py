@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clipx.errors import UserError
 from clipx.models import kernels
 from clipx.models.kernels import REDUCTIONS, embed, sample_frequencies
 from clipx.types import PointSet
@@ -113,10 +112,3 @@ def test_blocks_of_tokens_and_features_stay_within_the_chunk_size(monkeypatch: p
     torch.autograd.grad(embedded.sum(), sets.points)
     assert max(sizes) == 2 * 50 * 64
     assert sum(sizes) == 2 * 9 * 50 * 64  # forward and backward
-
-
-def test_unknown_kernels_and_reductions_are_refused() -> None:
-    with pytest.raises(UserError, match=r"model\.points\.kernel=gausian.*gaussian"):
-        sample_frequencies("gausian", 1.0, 2, 2, rng.generator(0))
-    with pytest.raises(UserError, match=r"model\.points\.reduce=max"):
-        embed(random_set(1, 1, 2, 0), ALPHA, torch.empty(0, 2), torch.empty(0), "max")

@@ -74,7 +74,7 @@ def test_only_the_last_blocks_and_what_follows_get_a_gradient(name: str) -> None
     assert all(not parameter.requires_grad for module in modules for parameter in module.parameters())
 
 
-def run(folder: Path, image: str, features: bool = True) -> RunConfig:
+def run(image: str, features: bool = True) -> RunConfig:
     config = RunConfig(
         model=ModelConfig(
             image=ImageTowerConfig(name=image, frozen=True, trainable_blocks=1),
@@ -87,8 +87,8 @@ def run(folder: Path, image: str, features: bool = True) -> RunConfig:
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_frozen_modules_stay_in_evaluation_mode(tmp_path: Path, new: bool) -> None:
-    model: Any = clip.build_model(run(tmp_path, "timm:test_efficientnet", features=False))
+def test_frozen_modules_stay_in_evaluation_mode(new: bool) -> None:
+    model: Any = clip.build_model(run("timm:test_efficientnet", features=False))
     body = (model if new else model.train()).image.body
     assert not body.bn1.training
     assert not body.blocks[0].training
@@ -108,10 +108,10 @@ def test_frozen_batch_norms_stay_in_evaluation_mode_if_they_are_synchronised() -
         assert module.training == any(parameter.requires_grad for parameter in module.parameters())
 
 
-def test_learning_rates_by_layer_are_those_of_a_run_without_features(tmp_path: Path) -> None:
+def test_learning_rates_by_layer_are_those_of_a_run_without_features() -> None:
     found = []
     for features in (True, False):
-        config = run(tmp_path, "small:vit", features)
+        config = run("small:vit", features)
         config.model.image.layer_decay = 0.5
         groups = build_optimizer(clip.build_model(config), config).param_groups
         found.append({group["name"].partition(" layer")[0] + str(group["lr_factor"]) for group in groups})
@@ -127,8 +127,8 @@ def test_learning_rates_by_layer_are_those_of_a_run_without_features(tmp_path: P
         ("timm:eva02_tiny_patch14_224", 1, "this tower cannot be divided before a block"),
     ],
 )
-def test_a_tower_without_such_blocks_is_refused(tmp_path: Path, image: str, n: int, message: str) -> None:
-    config = run(tmp_path, image)
+def test_a_tower_without_such_blocks_is_refused(image: str, n: int, message: str) -> None:
+    config = run(image)
     config.model.image.trainable_blocks = n
     with pytest.raises(UserError, match=message):
         frozen_towers(config)

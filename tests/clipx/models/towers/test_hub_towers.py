@@ -1,12 +1,10 @@
-"""Runs with towers of timm and Hugging Face: train, resume, check and evaluate."""
+"""Runs with towers of timm and Hugging Face: train, resume and evaluate."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from cli.main import main
 from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import checkpoint
@@ -61,21 +59,3 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
         checkpoint.load_weights(model, checkpoint.resolve(run))
         weights.append(model.state_dict())
     assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
-
-
-@pytest.mark.long
-def test_check_builds_the_papers_towers_without_a_network(
-    no_hub: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    towers = ["model.image.name='timm:resnet50'", "model.text.name='hf:distilbert-base-uncased'", "model.embed_dim=256"]
-    arguments = ["check", "recipe=demo", *towers, "model.image.size=64", "train.batch_size=2", "data=shards"]
-    monkeypatch.setattr(sys, "argv", ["clipx", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    captured = capsys.readouterr()
-    assert end.value.code == 2, "neither data nor tokenizer is present"
-    assert "image tower   24.03 M parameters, timm:resnet50" in captured.out
-    assert "text tower   66.56 M parameters, hf:distilbert-base-uncased" in captured.out
-    assert len(captured.err.splitlines()) == 1
-    assert "cannot use tokenizer and data: " in captured.err
-    assert "run `hf download distilbert-base-uncased`" in captured.err and "data.root is needed" in captured.err

@@ -172,8 +172,8 @@ def test_runs_continue_bit_for_bit_and_start_from_each_other_with_or_without_ada
     torch.testing.assert_close(found, embed(start.eval(), *batch), rtol=0, atol=1e-5)
 
 
-def test_an_exported_run_and_a_mean_of_runs_load_in_open_clip(tmp_path: Path) -> None:
-    towers = "open_clip:mini-vit-48"
+def test_an_exported_run_and_a_mean_of_runs_load_in_open_clip(tmp_path: Path, light_tower: None) -> None:
+    towers = "open_clip:light-48"
     configs = [replace(run(towers, towers, text_rank=2 + i), name=f"{i}", seed=i, runs=str(tmp_path)) for i in (0, 1)]
     folders = [saved(config) for config in configs]
     batch = pairs(with_adapters(configs[0]))
@@ -183,7 +183,7 @@ def test_an_exported_run_and_a_mean_of_runs_load_in_open_clip(tmp_path: Path) ->
     for place, values in ((str(folders[0]), first), (f"soup=[{folders[0]},{folders[1]}]", mean)):
         expected.load_state_dict(values)
         export([place, f"out={tmp_path}/mine.safetensors"])
-        theirs: Any = open_clip.create_model("mini-vit-48", pretrained=f"{tmp_path}/mine.safetensors").eval()
+        theirs: Any = open_clip.create_model("light-48", pretrained=f"{tmp_path}/mine.safetensors").eval()
         with torch.no_grad():
             found = [theirs.encode_image(batch[0], normalize=True), theirs.encode_text(batch[1], normalize=True)]
         torch.testing.assert_close(torch.cat(found), embed(expected, *batch), rtol=0, atol=1e-5)

@@ -83,15 +83,6 @@ def test_published_weights_that_cannot_be_downloaded_are_refused_with_both_alter
     assert "\n" not in str(error.value)
 
 
-def test_published_weights_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*arguments: object, **settings: object) -> None:
-        torch.nn.Linear(2, 3).load_state_dict(torch.nn.Linear(2, 2).state_dict())
-
-    monkeypatch.setattr(timm, "create_model", load)
-    with pytest.raises(UserError, match=r"pretrained=a1_in1k does not fit model.image.size=192: .*size mismatch"):
-        timm_towers._load_published("levit_128.a1_in1k", {"img_size": 192})
-
-
 @pytest.mark.parametrize(
     ("name", "pretrained", "embed_dim", "message"),
     [
