@@ -19,24 +19,13 @@ from clipx.utils.device import PRECISIONS
 from evaluation.datasets.opening import PROTOCOLS
 
 BAD = {
-    "seed": -1,
-    "data.workers": -1,
     "data.max_bad_rate": 1.5,
-    "data.scenes.image_size": 16,
-    "data.scenes.contents": 0,
-    "data.scenes.count_share": 1.5,
     "data.scenes.popularity_skew": float("nan"),
     "data.crop_scale": [0.9],
     "model.points.alpha": [0.0, 0.0],
-    "temperature.tau": float("nan"),
     "temperature.max_scale": 0.0,
-    "optimizer.lr": -1.0,
     "optimizer.betas": [1.5, 0.9],
-    "schedule.warmup_steps": -5,
-    "train.grad_clip": 0.0,
-    "train.save_every": 0,
     "train.keep": 0,
-    "train.processes": 0,
     "train.samples": 2**64,
 }
 TABLES: dict[str, Collection[str]] = {  # setting -> the table in which code looks up its value
@@ -73,17 +62,9 @@ def test_a_value_out_of_range_is_refused_with_its_key(key: str) -> None:
         check(with_value(key, BAD[key]))
 
 
-def refused(config: object) -> str:
-    """Return the message of `check`, or "" if it accepts the config."""
-    try:
-        check(config)
-    except UserError as error:
-        return str(error)
-    return ""
-
-
 def test_the_defaults_are_allowed() -> None:
-    assert refused(run()) == refused(EvalConfig()) == ""
+    check(run())
+    check(EvalConfig())
 
 
 @pytest.mark.parametrize("key", TABLES)

@@ -3,16 +3,19 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from clipx.config.schema import RunConfig, TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
+from clipx.models.temperature import published_note
 from clipx.models.towers import open_clip_towers
 from clipx.models.towers.positions import stretch
 from clipx.run.checkpoint import WEIGHTS, checkpoints, verify
@@ -24,7 +27,22 @@ from clipx.training.setup import build_components
 from clipx.types import Progress
 from tests.helpers import hub
 from tests.helpers.folder import settings, write_shards
-from tests.helpers.runs import prepared, trained, weights
+from tests.helpers.runs import trained, weights
+
+TOWER = "open_clip:light-48"
+pytestmark = pytest.mark.usefixtures("light_tower")
+
+
+def published() -> dict[str, Tensor]:
+    """Return random weights in the form in which open_clip saves them."""
+    model = open_clip_towers.create_model("light-48", None, "model.image", custom_text=False)
+    return dict(model.state_dict())
+
+
+def with_towers(root: Path, name: str, context_length: int | None = None) -> RunConfig:
+    config = settings(root, text=TOWER)
+    config.name, config.model.image.name, config.model.text.context_length = name, TOWER, context_length
+    return config
 
 
 def saved(config: RunConfig) -> Path:
@@ -38,11 +56,10 @@ def saved(config: RunConfig) -> Path:
 def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     write_shards(tmp_path / "train", samples=16)
     file = tmp_path / "published.pt"
-    name = open_clip_towers.parse_name("open_clip:mini-48", "model.image.name")
-    torch.save(open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict(), file)
-    config = settings(tmp_path, epochs=2, save_every=2, text="open_clip:mini-48")
+    torch.save(published(), file)
+    config = with_towers(tmp_path, "run")
     config.model.image.pretrained = config.model.text.pretrained = str(file)
-    config.train.keep = 2
+    config.train.save_every = config.train.keep = 2
     run = trained(config)
     whole = weights(run)
     shutil.rmtree(checkpoints(run)[-1])
@@ -51,30 +68,29 @@ def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("tau", "head", "said"), [(0.07, "tower", True), (0.01, "tower", False), (0.07, "mlp", False)])
 def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
-    tmp_path: Path, tau: float, head: str, said: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_shards(tmp_path / "train", samples=16)
-    name = open_clip_towers.parse_name("open_clip:mini-vit-48", "model.image.name")
-    published = open_clip_towers.create_model(name, None, "model.image", custom_text=True).state_dict()
-    published["logit_scale"].fill_(math.log(100))
-    torch.save(published, tmp_path / "published.pt")
-    config = settings(tmp_path, text="open_clip:mini-vit-48")
-    config.model.image.name, config.temperature.tau = "open_clip:mini-vit-48", tau
+    start = published()
+    start["logit_scale"].fill_(math.log(100))
+    torch.save(start, tmp_path / "published.pt")
+    config = with_towers(tmp_path, "run")
     config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "published.pt")
-    config.model.image.head = config.model.text.head = head
     trained(config)
-    assert ("temperature.tau=0.01" in capsys.readouterr().err) is said
+    assert "temperature.tau=0.01" in capsys.readouterr().err
+    assert published_note(replace(config.temperature, tau=0.01), clip.build_model(config).published_tau) == []
+    config.model.image.head = config.model.text.head = "mlp"  # trained at a tau of their own
+    assert clip.build_model(config).published_tau is None
 
 
 @pytest.mark.parametrize("from_run_directory", [True, False])
 def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
-    first = prepared(tmp_path)
-    first.model.text.name = "open_clip:mini-48"
+    write_shards(tmp_path / "train", samples=16)
+    first = with_towers(tmp_path, "first")
     checkpoint = saved(first)
-    config = settings(tmp_path, epochs=1, text="open_clip:mini-48")
-    config.name, config.model.init, config.train.ema = "second", str(checkpoint), 0.5
+    config = with_towers(tmp_path, "second")
+    config.model.init, config.train.ema = str(checkpoint), 0.5
     if from_run_directory:
         config.model.init = str(RunFolder.of(first).path)
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
@@ -109,17 +125,23 @@ def test_initial_weights_that_are_missing_corrupt_or_of_another_model_are_refuse
 
 
 @pytest.mark.parametrize(
-    ("kind", "parameterisation", "bias", "tau"),
-    [("fixed", "exp", None, 0.5), ("learned", "softplus", None, 0.5), ("learned", "exp", -10.0, math.exp(-1.5))],
+    ("kind", "parameterisation", "bias", "most", "tau"),
+    [
+        ("fixed", "exp", None, 100.0, 0.5),
+        ("learned", "softplus", None, 100.0, 0.5),
+        ("learned", "exp", -10.0, 100.0, math.exp(-1.5)),
+        ("learned", "exp", None, 3.0, 1 / 3),  # stays within this run's bounds
+    ],
 )
 def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others(
-    kind: str, parameterisation: str, bias: float | None, tau: float, tmp_path: Path
+    kind: str, parameterisation: str, bias: float | None, most: float, tau: float, tmp_path: Path
 ) -> None:
     first = settings(tmp_path)
     checkpoint = saved(first)
     config = settings(tmp_path)
     config.name, config.model.init = "second", str(checkpoint)
     config.temperature = TemperatureConfig(kind=kind, parameterisation=parameterisation, tau=0.5, bias=bias)
+    config.temperature.max_scale = most
     model = build_initial_model(config)
     assert 1 / float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(tau)
     assert (model.bias is None) == (bias is None)
@@ -129,40 +151,17 @@ def test_temperature_and_bias_follow_the_settings_where_the_start_run_has_others
             assert torch.equal(model.state_dict()[name], value), name
 
 
-def test_a_temperature_that_continues_stays_within_this_runs_bounds(tmp_path: Path) -> None:
-    checkpoint = saved(settings(tmp_path))  # 1/tau = exp(1.5)
-    config = settings(tmp_path)
-    config.name, config.model.init = "second", str(checkpoint)
-    config.temperature = TemperatureConfig(kind="learned", tau=0.5, max_scale=3.0)
-    model = build_initial_model(config)
-    assert float(model.temperature(Progress(0, 1, 0, 1)).detach()) == pytest.approx(3)
-
-
-def start_file(root: Path, tower: str) -> str:
-    """Save random weights as open_clip does."""
-    file = root / f"{tower}.pt"
-    torch.save(open_clip_towers.create_model(tower, None, "model.image", custom_text=False).state_dict(), file)
-    return str(file)
-
-
-def with_towers(root: Path, name: str, tower: str, **text: int) -> RunConfig:
-    config = settings(root)
-    config.name, config.model.image.name, config.model.text.name = name, tower, tower
-    config.model.text.context_length = text.get("context_length")
-    return config
-
-
 @pytest.mark.parametrize("from_run", [True, False])
 def test_another_image_size_than_that_of_the_start_weights_is_refused_unless_forced(
     tmp_path: Path, from_run: bool
 ) -> None:
-    config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
+    config = with_towers(tmp_path, "second")
     if from_run:
-        config.model.init = str(saved(with_towers(tmp_path, "first", "open_clip:mini-vit-48")))
+        config.model.init = str(saved(with_towers(tmp_path, "first")))
     else:
-        open_clip_towers.tower_names()
-        config.model.image.pretrained = config.model.text.pretrained = start_file(tmp_path, "mini-vit-48")
-    start = build_initial_model(config).state_dict()["image.positional_embedding"]
+        torch.save(published(), tmp_path / "start.pt")
+        config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "start.pt")
+    positions = build_initial_model(config).state_dict()["image.positional_embedding"]
     config.model.image.size = 48
     build_initial_model(config)
     config.model.image.size = 64
@@ -170,8 +169,8 @@ def test_another_image_size_than_that_of_the_start_weights_is_refused_unless_for
         build_initial_model(config)
     config.model.force_inputs = True
     resized = build_initial_model(config).state_dict()["image.positional_embedding"]
-    expected = {"visual.positional_embedding": start}
-    open_clip.model.resize_pos_embed(expected, open_clip.create_model("mini-vit-48", force_image_size=64))
+    expected = {"visual.positional_embedding": positions}
+    open_clip.model.resize_pos_embed(expected, open_clip.create_model("light-48", force_image_size=64))
     torch.testing.assert_close(resized, expected["visual.positional_embedding"])
 
 
@@ -179,18 +178,18 @@ def test_another_image_size_than_that_of_the_start_weights_is_refused_unless_for
     ("tag", "message"),
     [
         ({"mean": (0.1, 0.2, 0.3)}, r"takes images with mean=\(0.1, 0.2, 0.3\), this run has .*force_inputs=true"),
-        ({"quick_gelu": True}, r"other layers: model.image is open_clip:mini-vit-48 with pretrained=some_tag there"),
+        ({"quick_gelu": True}, r"other layers: model.image is open_clip:light-48 with pretrained=some_tag there"),
     ],
 )
 def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_refused(
     tag: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("open_clip.get_pretrained_cfg", lambda model, name: tag if name == "some_tag" else {})
-    first = with_towers(tmp_path, "first", "open_clip:mini-vit-48")
+    first = with_towers(tmp_path, "first")
     first.model.image.pretrained = first.model.text.pretrained = "some_tag"
     RunFolder.create(first)
     state = TrainState(clip.build_model(first, pretrained=False), torch.optim.SGD([torch.zeros(1)]), "x")
-    config = with_towers(tmp_path, "second", "open_clip:mini-vit-48")
+    config = with_towers(tmp_path, "second")
     config.model.init = str(state.save(RunFolder.of(first).path))
     with pytest.raises(UserError, match=f"model.init=.*{message}"):
         build_initial_model(config)
@@ -217,10 +216,10 @@ def test_another_tokenizer_than_that_of_the_start_weights_is_refused(tmp_path: P
 
 
 def test_text_positions_of_another_run_are_stretched_or_cut(tmp_path: Path) -> None:
-    checkpoint = saved(with_towers(tmp_path, "first", "open_clip:mini-vit-48"))
+    checkpoint = saved(with_towers(tmp_path, "first"))
     start = load_file(checkpoint / WEIGHTS)["text.positional_embedding"]
     for length in (24, 40):
-        config = with_towers(tmp_path, "second", "open_clip:mini-vit-48", context_length=length)
+        config = with_towers(tmp_path, "second", context_length=length)
         config.model.init = str(checkpoint)
         model = build_initial_model(config)
         assert model.inputs.context_length == length
@@ -229,8 +228,8 @@ def test_text_positions_of_another_run_are_stretched_or_cut(tmp_path: Path) -> N
 
 def test_a_text_tower_without_positions_is_not_stretched(tmp_path: Path) -> None:
     def bag(name: str, length: int) -> RunConfig:
-        config = with_towers(tmp_path, name, "small:conv", context_length=length)
-        config.model.text.name = "small:bag"
+        config = settings(tmp_path)
+        config.name, config.model.text.context_length = name, length
         return config
 
     checkpoint = saved(bag("first", 20))

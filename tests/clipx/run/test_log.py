@@ -134,7 +134,6 @@ def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 NETRC = "machine {} login user password x"
 KEYS: list[tuple[str, str, str, bool]] = [  # mode, place of a key, its content, whether this is enough
-    ("off", "", "", True),
     ("offline", "", "", True),
     ("online", "", "", False),
     ("online", "WANDB_API_KEY", "x" * 40, True),

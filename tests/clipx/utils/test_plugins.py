@@ -8,11 +8,8 @@ from typing import cast
 import pytest
 
 from clipx import objectives
-from clipx.config.schema import MixingConfig
-from clipx.config.setting import check
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
-from clipx.training.modality_mixing import MASKS, build_mixing
 from clipx.utils import plugins
 from clipx.utils.plugins import load_plugins
 from evaluation.datasets.opening import open_dataset
@@ -36,40 +33,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
-def test_a_module_in_this_folder_adds_its_rows_once(here: Path) -> None:
-    (here / "mine.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
-    load_plugins(["mine"])
-    load_plugins(["mine"])
-    assert objectives.build({"mine": {"weight": 2.0}}, 4).weights == {"mine": 2.0}
-
-
-def test_a_row_of_a_plugin_becomes_a_choice_of_its_setting(here: Path) -> None:
-    config = MixingConfig(kind="whole", probability=0.5)
-    with pytest.raises(UserError, match=r"mixing.kind=whole is not known"):
-        check(config, "mixing.")
-    (here / "masks.py").write_text('import torch\nMASKS = {"whole": lambda B, E, generator: torch.ones(B, 1)}\n')
-    load_plugins(["masks"])
-    check(config, "mixing.")
-    build_mixing(config, seed=0)
-    assert "whole" in MASKS
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (None, r"plugins=wrong: there is no module wrong; install it, or add its folder to PYTHONPATH"),
         ("x = 1", r"plugins=wrong adds nothing; a plug-in has one or more of TERMS, "),
         ("TERMS = [1]", r'plugins=wrong: TERMS must be a dict, \{"name": row\}'),
-        ("import no_such", r"plugins=wrong cannot be imported: ModuleNotFoundError: .*no_such.*wrong\.py:1"),
         ("\n1 / 0", r"plugins=wrong cannot be imported: ZeroDivisionError: division by zero, .*wrong\.py:2"),
         ("def f(:", r"plugins=wrong cannot be imported: SyntaxError: .*wrong\.py:1"),
         ('DATA = {"shards": {}, "new": {}}', r"plugins=wrong: DATA has a 'shards' already; choose another name"),
         ("import sys\nsys.exit(5)", r"plugins=wrong cannot be imported: SystemExit: 5, .*wrong\.py:2"),
         ('TERMS = {"new": int}', r"plugins=wrong: TERMS has the row 'new': <class 'int'>; .* the row a Term class"),
-        ('TASKS = {"new": int}', r"plugins=wrong: TASKS has the row 'new': .* the row a task, not its class"),
         ("DATA = {3: {}}", r"plugins=wrong: DATA has the row 3: \{\}; the name must be a string"),
-        ("OBJECTIVES = {'new': ['clip']}", r"the row a dict \{TERM: \{PARAMETER: VALUE\}\}"),
-        ("LAYOUTS = {'new': 3}", r"plugins=wrong: LAYOUTS has the row 'new': 3; .* the row a function"),
         ("RECIPES = 3", r"plugins=wrong: RECIPES=3 is not a folder"),
     ],
 )

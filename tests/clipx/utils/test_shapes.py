@@ -31,19 +31,15 @@ CALLS: dict[str, Callable[[], object]] = {
     "Embeddings.text has the shape [4, 5]; expected: [B, E] with B=4 as in Embeddings.image, E=3": lambda: clip()(
         Embeddings(X, WIDE, SCALE)
     ),
-    "Embeddings.text has the shape [5, 3]": lambda: clip()(Embeddings(X, LONG, SCALE)),
-    "Embeddings.scale must be a torch.Tensor, not float": lambda: clip()(Embeddings(X, X, 10.0)),  # type: ignore[arg-type]
     "Embeddings.scale has the shape [4]; expected: []": lambda: clip()(Embeddings(X, X, torch.ones(4))),
     "Embeddings.image must hold floating-point numbers, not int64": lambda: clip()(Embeddings(X.long(), X, SCALE)),
     "Embeddings.label must hold whole numbers (int64), not float32": lambda: clip()(
         Embeddings(X, X, SCALE, label=torch.zeros(4))
     ),
-    "Embeddings.label has the shape [3]": lambda: clip()(Embeddings(X, X, SCALE, label=FOUR[:3])),
     "text has the shape [4, 5]; expected: [T, E]": lambda: metrics.recall_at_k(X, WIDE, FOUR, 1),
     "label has the shape [3]; expected: [n] with n=4 as in scores": lambda: metrics.accuracy(X, FOUR[:3]),
     "similarity has the shape [4, 3]; expected: [P, 2, 2]": lambda: metrics.pair_accuracy(X),
     "image must be a torch.Tensor": lambda: geometry.modality_gap(ARRAY, X),
-    "image has the shape [3]; expected: [n, E]": lambda: geometry.modality_gap(X[0], X[0]),
     "text has the shape [5, 3]; expected: [n, E] with n=4 as in image": lambda: geometry.alignment(X, LONG),
 }
 

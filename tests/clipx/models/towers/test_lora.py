@@ -96,7 +96,7 @@ def test_only_adapters_are_trained_all_of_them_and_merged_they_embed_alike(
     plain = clip.build_model(lora.without(config))
     plain.load_state_dict(lora.merged(model.state_dict()))
     batch = pairs(model)
-    torch.testing.assert_close(embed(model.eval(), *batch), embed(plain.eval(), *batch), rtol=0, atol=0)
+    torch.testing.assert_close(embed(model.eval(), *batch), embed(plain.eval(), *batch), rtol=0, atol=1e-6)
 
     before = {name: value.clone() for name, value in model.train().state_dict().items()}
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
