@@ -87,8 +87,9 @@ SMALL = {
     "test_images: 1000": "test_images: 20",
     "num_train: 30000": "num_train: 300",
     "save_every: 200": "save_every: 1",
-    "small:conv": "open_clip:mini-48",  # which can be exported
-    "small:clip_bag": "open_clip:mini-48",
+    "test_pairs: 60": "test_pairs: 2",
+    "small:conv": "open_clip:light-48",  # which can be exported
+    "small:clip_bag": "open_clip:light-48",
 }
 NOTE = "config.yaml: train.copy_to was removed and has no effect: copy the run directory by another program"
 
@@ -126,6 +127,7 @@ def test_a_refused_folder_of_data_does_not_get_into_the_settings_of_a_run(
     assert RunFolder(run).config.data.root == root, "clipx eval reads it"
 
 
+@pytest.mark.usefixtures("light_tower")
 def test_a_run_of_an_earlier_version_is_resumed_evaluated_and_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
