@@ -268,17 +268,12 @@ def _downsample(values: list[float], most: int) -> list[float]:
     return values if size <= 1 else [fmean(values[at : at + size]) for at in range(0, len(values), size)]
 
 
-def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: str, log: bool = False) -> Figure:
-    """Draw labelled points; `x` and `y` name the axes. `log`: both axes are logarithmic."""
+def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: str) -> Figure:
+    """Draw labelled points; `x` and `y` name the axes."""
     with drawing(name, COLUMN, 260) as (plot, axes):
         for label, point in points.items():
             axes.plot(*point, "o", alpha=0.8, **plot.curve(label))
-        if log:
-            axes.set(xscale="log", yscale="log")
-            plain_ticks(axes.xaxis)
-            plain_ticks(axes.yaxis)
-        else:
-            axes.locator_params(nbins=MAX_TICKS)
+        axes.locator_params(nbins=MAX_TICKS)
         axes.margins(0.12)
         if len(points) <= MAX_LABELS:
             add_labels(plot, points)

@@ -94,7 +94,7 @@ SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
     "Training conditions": lambda c: conditions(c.runs),
     "Figures of the papers": lambda c: paper_figures(c.groups, c.evidence, list_missing=c.has_paper_runs),
     "Settings": lambda c: settings(c.groups),
-    "Training": lambda c: training(c.groups, c.headline),
+    "Training": lambda c: training(c.groups),
     "Task details": lambda c: _detailed(c.groups, task_details(c.groups[:MAX_DETAILED], c.metrics)),
     "Learned popularity": lambda c: popularity(c.groups),
     "Point weights": lambda c: point_weights(c.groups),

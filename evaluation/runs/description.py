@@ -71,11 +71,6 @@ def training_seconds(run: Run) -> float | None:
     return seconds or None
 
 
-def processor_hours(run: Run) -> float:
-    """Return the hours spent in training steps, times the number of processes; 0 if unknown."""
-    return (training_seconds(run) or 0.0) * float(run.environment.get("processes") or 1) / 3600
-
-
 def training_flops(run: Run) -> float:
     """Return the FLOPs of the towers in the whole training; 0 if the run's towers cannot be built here."""
     train = run.config.train

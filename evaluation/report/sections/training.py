@@ -1,4 +1,4 @@
-"""Section "Training": loss, temperature, scores and geometry during training, error against cost, last values."""
+"""Section "Training": loss, temperature, scores and geometry during training, last values."""
 
 from dataclasses import replace
 from statistics import fmean, median
@@ -6,17 +6,9 @@ from typing import Any
 
 from clipx.utils.terminal import duration
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
-from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, scatter_plot, shared_limits, slug
-from evaluation.runs.description import (
-    MISSING,
-    digits,
-    last,
-    number,
-    processor_hours,
-    training_flops,
-    training_seconds,
-)
-from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, shared_limits, slug
+from evaluation.runs.description import MISSING, digits, last, number, training_seconds
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 MAX_ROWS = 12  # of a table that is not folded
@@ -26,8 +18,8 @@ PATHS = ("gap", "uniformity", "alignment")  # geometry measures drawn against th
 LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
 
-def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Block]:
-    """Return the curves of each recipe, the error against cost, then one table row per run; [] without logs."""
+def training(groups: list[RunGroup]) -> list[Block]:
+    """Return the curves of each recipe, then one table row per run; [] without logs."""
     runs = [(group.label, run) for group in groups for run in group.runs if run.log]
     if not runs:
         return []
@@ -42,7 +34,7 @@ def training(groups: list[RunGroup], headline: list[MetricSummary]) -> list[Bloc
         blocks = curves(runs)
     table = _last_values(runs)
     last_block = Details(f"All {len(runs)} runs", [table]) if len(runs) > MAX_ROWS else table
-    return [*blocks, *figures(error_against_cost(headline)), last_block]
+    return [*blocks, last_block]
 
 
 def curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
@@ -140,47 +132,6 @@ def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float,
 def _by_step(run: Run, key: str, within: str) -> dict[float, float]:
     line = _line("", run, key, within)
     return dict(zip(line.x, line.y, strict=True))
-
-
-def error_against_cost(headline: list[MetricSummary]) -> list[Figure]:
-    """Draw each group's error against samples seen, hours and FLOPs of training, if the groups' costs differ.
-
-    The error is 1 - mean score, over the main metrics that all evaluated groups have. Metrics without a chance level,
-    or whose lower values are better, do not count.
-    """
-    scores: dict[str, dict[tuple[str, ...], float]] = {}
-    groups: dict[str, RunGroup] = {}
-    for metric in headline:
-        row = metric.row
-        if row.chance is not None and row.higher_is_better and last(metric.group.longest[0], "samples"):
-            groups[metric.group.label] = metric.group
-            scores.setdefault(metric.group.label, {})[row.key] = row.value
-    shared = set.intersection(*map(set, scores.values())) if scores else set()
-    if not shared:
-        return []
-    errors = {label: 1 - fmean(of_group[key] for key in shared) for label, of_group in scores.items()}
-    drawn = []
-    y = f"1 - mean of {len(shared)} scores"
-    for name, costs in _costs(groups).items():
-        points = {label: (cost, errors[label]) for label, cost in costs.items() if cost and errors[label] > 0}
-        if len({cost for cost, _ in points.values()}) > 1:
-            caption = f"Error against {name} of training, one point per method (mean of its seeds)"
-            drawn.append(scatter_plot(f"cost-{slug(name)}", caption, points, name, y, log=True))
-    return drawn
-
-
-def _costs(groups: dict[str, RunGroup]) -> dict[str, dict[str, float]]:
-    """Return name of the cost -> label -> cost of one of the group's longest runs; hours are the mean of these runs."""
-    firsts = {label: group.longest[0] for label, group in groups.items()}
-    devices = {str(run.environment.get("device") or "cpu") for run in firsts.values()}
-    hours = "CPU-hours" if "cpu" in devices else "GPU-hours"
-    # counting takes seconds, and equal costs are not drawn
-    may_differ = len({(repr(run.config.model), last(run, "samples")) for run in firsts.values()}) > 1
-    return {
-        "samples": {label: last(run, "samples") or 0.0 for label, run in firsts.items()},
-        hours: {label: fmean(map(processor_hours, group.longest)) for label, group in groups.items()},
-        "FLOPs": {label: training_flops(run) for label, run in firsts.items() if may_differ},
-    }
 
 
 def _last_values(runs: LabelledRuns) -> Table:

@@ -12,11 +12,10 @@ from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_run
 from evaluation.report.blocks import Figure, Figures, KeyValues, Table, Text
-from evaluation.report.sections import training
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
-from evaluation.report.sections.training import error_against_cost, geometry_paths, score_curves
+from evaluation.report.sections.training import geometry_paths, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs, summarise_metrics
@@ -59,25 +58,6 @@ def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> N
     assert geometry_paths([("m", seed(0, (1,)))]) == []
 
 
-def test_error_against_cost_uses_the_scores_that_all_methods_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "training_flops", lambda run: 2e9 * run.log[-1]["samples"])
-    runs = []
-    for arm, samples, scores in (("a", 100.0, {"x": 0.5, "y": 0.7, "z": 0.9}), ("b", 400.0, {"x": 0.6, "y": 0.8})):
-        log = [{"step": 1, "samples": samples, "images_per_s": 10.0}]
-        rows = {("zeroshot", name, "top1"): value for name, value in scores.items()}
-        one = synthetic.run("r", arm, 0, rows, log)
-        runs.append(replace(one, environment={"device": "NVIDIA H100", "processes": 8}))
-    drawn = error_against_cost(headline_metrics(summarise_metrics(group_runs(runs))))
-    assert {figure.name: figure.data.rows for figure in drawn} == {
-        "cost-samples": [["a", 100.0, pytest.approx(0.4)], ["b", 400.0, pytest.approx(0.3)]],
-        "cost-GPU-hours": [
-            ["a", pytest.approx(80 / 3600), pytest.approx(0.4)],
-            ["b", pytest.approx(320 / 3600), pytest.approx(0.3)],
-        ],
-        "cost-FLOPs": [["a", 200e9, pytest.approx(0.4)], ["b", 800e9, pytest.approx(0.3)]],
-    }
-
-
 def lost_and_finished() -> list[Run]:
     """Return a diverged seed 0 of ten steps and a finished seed 1 of a hundred."""
     log = [{"step": step, "samples": 64 * step, "images_per_s": 64.0} for step in range(10, 101, 10)]
@@ -85,14 +65,12 @@ def lost_and_finished() -> list[Run]:
     return [lost, synthetic.run("r", "a", 1, {("zeroshot", "x", "top1"): 0.5}, log)]
 
 
-def test_steps_and_cost_are_not_those_of_a_diverged_first_seed() -> None:
+def test_steps_and_time_are_not_those_of_a_diverged_first_seed() -> None:
     groups = group_runs(lost_and_finished())
     (listed,) = settings(groups)
     assert isinstance(listed, KeyValues)
     shown = dict(listed.pairs)
     assert (shown["Steps"], shown["Samples seen"], shown["Training time"]) == ("100", "6,400", "1 min 40 s")
-    costs = training._costs({groups[0].label: groups[0]})
-    assert costs["samples"] == {"r-a": 6400.0} and costs["CPU-hours"] == {"r-a": pytest.approx(100 / 3600)}
 
 
 def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
