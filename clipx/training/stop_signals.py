@@ -10,7 +10,7 @@ from typing import Any
 from clipx import distributed
 from clipx.utils.interrupts import handled_signals
 
-BETWEEN = 0.1  # seconds between two exchanges of signals, at least one step
+EXCHANGE_SECONDS = 0.1  # several ranks exchange signals once in this time, and at most once in a step
 TIME_LIMIT = 0.5  # stands for train.max_minutes beside the numbers of signals, which start at 1
 
 
@@ -22,8 +22,8 @@ class StopMonitor:
         self.max_minutes = max_minutes
         self.started = started
         self.received: signal.Signals | None = None
-        self._asked: tuple[float, int] | None = None  # time and step at which the ranks last agreed
-        self._next = 0  # first step at which they do so again
+        self._last_exchange: tuple[float, int] | None = None  # time and step
+        self._next_exchange = 0  # step
         self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopMonitor":
@@ -38,18 +38,19 @@ class StopMonitor:
     def reason(self, step: int) -> str:
         """Return why all ranks must stop after this step, or "" to continue.
 
-        A signal may reach only one rank, and clocks differ. Several ranks therefore take the maximum of two numbers: a
-        code for the reason, and the seconds of a step, from which follows when they ask again.
+        A signal may reach only one rank, and clocks differ. Several ranks therefore exchange a code for the reason, and
+        the seconds of a step, so that all choose the same step for the next exchange. The maximum counts.
         """
         now = time.monotonic()
         late = self.max_minutes is not None and now - self.started >= 60 * self.max_minutes
-        code = float(self.received or TIME_LIMIT * late)
+        code = float(self.received) if self.received else TIME_LIMIT * late
         if distributed.world_size() > 1:
-            if step < self._next:
+            if step < self._next_exchange:
                 return ""
-            before, first = self._asked or (now - BETWEEN, step - 1)  # not known yet: ask again after the next step
-            code, of_a_step = distributed.max_over_ranks(code, (now - before) / (step - first))
-            self._asked, self._next = (now, step), step + max(1, int(BETWEEN / of_a_step))
+            last_time, last_step = self._last_exchange or (now - EXCHANGE_SECONDS, step - 1)  # repeat the first soon
+            code, of_a_step = distributed.max_over_ranks(code, (now - last_time) / (step - last_step))
+            self._last_exchange = now, step
+            self._next_exchange = step + max(1, int(EXCHANGE_SECONDS / of_a_step))
         if code > TIME_LIMIT:
             return signal.Signals(int(code)).name
         return f"train.max_minutes={self.max_minutes:g}" if code and self.max_minutes else ""
@@ -63,4 +64,5 @@ class StopMonitor:
                 raise KeyboardInterrupt
             if distributed.rank() == 0:  # os.write, because the signal may have interrupted a print
                 os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
-        self.received = signal.Signals(number)
+        if self.received != signal.SIGINT:  # another signal must not make the next Ctrl-C the first one again
+            self.received = signal.Signals(number)

@@ -60,12 +60,15 @@ def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("between", [[], [signal.SIGTERM]])
+def test_a_second_ctrl_c_ends_at_once(
+    between: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
 
     def interrupted(*arguments: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        for number in [signal.SIGINT, *between, signal.SIGINT]:
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(train, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
