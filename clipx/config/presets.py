@@ -1,4 +1,4 @@
-"""Presets `data=NAME` and `objective=NAME`, sizes of published data sets, and settings that depend on each other.
+"""Presets `data=NAME` and `objective=NAME`, sizes of published data sets, and checks of combined settings.
 
 No import of torch, so the command line reports contradicting settings at once.
 """
@@ -118,12 +118,12 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "cyclip_reg": {"clip": {}, **CYCLIC, "positive": {"weight": 0.1}},
     # best arm of paper 2: weight eta = 1000, with log1p
     "counting": {"clip": {}, "keyword": {"weight": 1000.0, "g": "log1p", "denominator": "own"}},
-    # open_clip's DistillClipLoss; RankCLIP; AlignCLIP, whose code sums both directions of clip (alpha 1, beta 0.5)
-    "clip_distill": {"clip": {}, "distill": {}},
+    "clip_distill": {"clip": {}, "distill": {}},  # open_clip's DistillClipLoss
     "clip_feature_distill": {"clip": {}, "feature_distill": {}},  # our weight
-    "clip_rank": {"clip": {}, "rank": {"ramp": True}},
+    "clip_rank": {"clip": {}, "rank": {"ramp": True}},  # RankCLIP
+    # AlignCLIP with alpha = 1 and beta = 0.5; its code sums both directions of clip
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
-    # Grassucci et al. 2026: clip, the pairs' mean squared distance (2 + 2 positive) and their centroids' uniformity
+    # Grassucci et al. 2026: clip, the pairs' mean squared distance, 2 + 2 x positive, and their centroids' uniformity
     "clip_centroid": {"clip": {}, "positive": {"weight": 2.0}, "centroid_uniformity": {}},
     "clip_counterfactual": {"clip": {}, "counterfactual": {}},  # Paiss et al. 2023: weight lambda = 1
     # terms of 2023 to 2026 with the authors' settings as defaults; clip_refine and drrho need model.teacher
@@ -175,14 +175,14 @@ def check_combinations(config: RunConfig) -> None:
 
 def _check_frozen(config: RunConfig) -> None:
     """Raise UserError for settings that train a part of a tower and contradict `frozen`."""
-    is_tower = config.data.source != "embeddings" and config.model.points.kernel == "none"
+    divisible = config.data.source != "embeddings" and config.model.points.kernel == "none"
     for key, tower in (("image", config.model.image), ("text", config.model.text)):
         blocks, adapters = f"model.{key}.trainable_blocks={tower.trainable_blocks}", f"model.{key}.lora={tower.lora}"
         if tower.lora and tower.trainable_blocks:
             raise UserError(f"{adapters} and {blocks} are both set; allowed: one of them")
         if tower.trainable_blocks and not tower.frozen:
             raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
-        if tower.trainable_blocks and config.data.features and not is_tower:
+        if tower.trainable_blocks and config.data.features and not divisible:
             raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
         if tower.lora and tower.frozen:
             raise UserError(f"{adapters} trains adapters, so the tower is not frozen: set model.{key}.frozen=false")
@@ -201,24 +201,21 @@ def _check_features(config: RunConfig) -> None:
             )
         if config.model.points.kernel != "none" or data.views is not None:
             raise UserError("data=embeddings has one vector a sample: set model.points.kernel=none data.views=null")
+    needing = (
+        (f"data.views={data.views}", data.views is not None, "image", image),
+        ("model.image.standardise=true", image.standardise, "image", image),
+        ("model.text.standardise=true", text.standardise, "text", text),
+    )
+    for setting, given, key, tower in needing:
+        if given and not (data.features and tower.frozen):
+            raise UserError(f"{setting} needs data.features=true and model.{key}.frozen=true")
     if not data.features:
-        needing = {
-            f"data.views={data.views}": data.views is not None,
-            "model.image.standardise=true": image.standardise,
-            "model.text.standardise=true": text.standardise,
-        }
-        for setting, given in needing.items():
-            if given:
-                raise UserError(f"{setting} needs data.features=true, and that tower frozen")
         return
     if not (image.frozen or text.frozen):
         raise UserError(
             "data.features=true stores the outputs of frozen towers, but both towers are trained: set "
             "model.image.frozen=true or model.text.frozen=true"
         )
-    for key, tower in (("image", image), ("text", text)):
-        if tower.standardise and not tower.frozen:
-            raise UserError(f"model.{key}.standardise=true needs model.{key}.frozen=true")
     if not image.frozen and data.cache != "memory":
         raise UserError(
             f"data.features=true with a trained image tower needs its pixels in memory, not data.cache={data.cache}; "
@@ -240,8 +237,6 @@ def _check_features(config: RunConfig) -> None:
                 f"{setting} changes images, but data.features=true stores one view of each; allowed: data.views=K, the "
                 "number of views to store, or data.crop_scale=[1,1] data.flip=false data.rand_augment=null"
             )
-    if data.views is not None and not image.frozen:
-        raise UserError(f"data.views={data.views} needs model.image.frozen=true")
 
 
 def check_parallel(config: RunConfig) -> None:
