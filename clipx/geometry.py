@@ -8,8 +8,8 @@ from torch import Tensor
 
 from clipx.utils.shapes import Shapes
 
-# measures that the geometry probe logs during training; margin_positive: share of the margins above 0, loss: InfoNCE
-METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")
+# what the geometry probe logs during training; margin_positive: share of the margins above 0, loss: InfoNCE
+PROBE_METRICS = ("gap", "uniformity", "alignment", "margin_mean", "margin_positive", "loss")
 
 
 def check_sides(image: Tensor, text: Tensor, paired: bool = True) -> None:
@@ -30,10 +30,10 @@ def distribution_gap(image: Tensor, text: Tensor) -> float:
 
         2 E|x_i - y_j| - E|x_i - x_j| - E|y_i - y_j|   over i != j
 
-    The modality gap measures the distance of the means; this measures how the distributions differ besides. If they are
-    equal, it is below 0, by about the mean distance divided by n, because each side loses the mean of its own sample:
-    compare values of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not
-    read their formula, and use the energy distance. 0 for one pair.
+    The modality gap measures the distance of the means; this measures what else differs. If nothing does, it is
+    below 0, by about the mean distance divided by n, because each side loses the mean of its own sample: compare values
+    of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not read their
+    formula, and use the energy distance. 0 for one pair.
     """
     check_sides(image, text)
     n = len(image)
@@ -48,8 +48,8 @@ def uniformity(image: Tensor, text: Tensor) -> float:
 
         W2^2 = ||mu||^2 + 1 + tr(Sigma) - (2 / sqrt(m)) tr(Sigma^(1/2))
 
-    mu and Sigma are the mean and the covariance (divided by 2n) of all 2n features, and m is their dimension. Larger is
-    more uniform; the largest value is 0. NaN if a feature is not finite.
+    mu and Sigma are the mean and the covariance of all features of both modalities (divided by their number), and m is
+    their dimension. Larger is more uniform; the largest value is 0. NaN if a feature is not finite.
     """
     check_sides(image, text, paired=False)
     features = torch.cat([image, text]).double()
@@ -86,11 +86,12 @@ def margins(image: Tensor, text: Tensor) -> Tensor:
 def alpha_hat(image: Tensor, text: Tensor, gamma: float) -> float:
     """Return P(f_ii - f_ij <= gamma) + P(f_ii - f_ji <= gamma), in 0..2 (paper 1, equation A.3).
 
-    These are the shares of margins of at most gamma in the two directions; f_ij is defined in `margins`.
+    The shares of margins of at most gamma in the two directions; `margins` defines f_ij. NaN for one pair.
     """
     return 2.0 * float((margins(image, text) <= gamma).double().mean())  # both halves have the same length
 
 
 def min_margin(image: Tensor, text: Tensor) -> float:
-    """Return the smallest margin; above 0, retrieval is correct in both directions."""
-    return float(margins(image, text).min())
+    """Return the smallest margin, NaN for one pair; above 0, retrieval is correct in both directions."""
+    values = margins(image, text)
+    return float(values.min()) if len(values) else float("nan")

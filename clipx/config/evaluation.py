@@ -23,10 +23,10 @@ class EvalConfig:
     datasets: list[str] = setting([], "NAME or LAYOUT:PLACE (`clipx ls data`); empty: those of the run's config")
     suite: str = setting(
         "none",
-        "also evaluate the data sets of this group that are in sets; their mean is printed only if all are there",
+        "also evaluate the data sets of this group that exist in sets=; their mean is printed only if all are there",
         choices=("none", "datacomp38", "vtab", "clip13", "composition"),
     )
-    sets: str | None = setting(None, "folder of the data sets given by NAME; null: that of the run, or data")
+    sets: str | None = setting(None, "folder of the data sets given by NAME; null: sets= of the run, else ./data")
     prompts: str = setting("ensemble", "ensemble | simple | a prompt with {c} for the class name")
     protocol: str = setting(
         "corrected",
@@ -54,7 +54,7 @@ class EvalConfig:
     jobs: int = setting(1, "runs evaluated at the same time", AT_LEAST_1)
     features_eval: int | None = setting(
         None,
-        "D, random Fourier features of models that have them; null: the run's model.points.features_eval",
+        "D, number of random Fourier features, for models that use them; null: the run's model.points.features_eval",
         AT_LEAST_1,
     )
     ema: bool = setting(False, "use the averaged weights of train.ema")

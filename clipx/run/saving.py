@@ -23,7 +23,7 @@ from torch import Tensor
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError, one_line
-from clipx.geometry import METRICS
+from clipx.geometry import PROBE_METRICS
 from clipx.models.clip import ClipModel
 from clipx.models.parallel import gather_shards, shard_like
 from clipx.objectives.base import Objective
@@ -202,8 +202,8 @@ class RetentionPolicy:
         self.best_sign = SIGNS.get(direction, 1.0)
         if config.train.keep_best is None:
             return
-        if direction not in SIGNS or self.best_metric not in METRICS:
-            allowed = f"min:METRIC or max:METRIC; metrics: {', '.join(sorted(METRICS))}"
+        if direction not in SIGNS or self.best_metric not in PROBE_METRICS:
+            allowed = f"min:METRIC or max:METRIC; metrics: {', '.join(sorted(PROBE_METRICS))}"
             raise UserError(f"train.keep_best={config.train.keep_best} must be {allowed}")
         if not config.log.geometry_every:
             raise UserError(f"train.keep_best={config.train.keep_best} must be measured: set log.geometry_every")

@@ -31,6 +31,12 @@ def test_margins_equal_a_plain_double_loop() -> None:
     assert margins(IMAGE, TEXT).tolist() == pytest.approx(other_image + other_text, abs=1e-12)
 
 
+def test_one_pair_has_no_margin() -> None:
+    one = embeddings(1, 0)
+    assert math.isnan(min_margin(one, one)) and math.isnan(alpha_hat(one, one, 0.0))
+    assert len(margins(one, one)) == 0 and distribution_gap(one, one) == 0.0
+
+
 def test_more_uniform_features_have_a_larger_uniformity() -> None:
     uniform = embeddings(4000, 0, dim=8)
     narrow = torch.nn.functional.normalize(uniform + torch.eye(8)[0] * 3, dim=1)
