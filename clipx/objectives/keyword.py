@@ -42,12 +42,13 @@ class KeywordTerm(Term):
         # training has the labels in CPU memory, so that no step waits here
         labelled, device = on_host(embeddings.label).numpy() != 0, embeddings.image.device
         where = torch.from_numpy(np.flatnonzero(labelled)).to(device, non_blocking=True)
-        label = embeddings.label.to(device, non_blocking=True)[where]
-        x, y = embeddings.image[where], embeddings.text[where]
-        reductions = [Reduction(1, Exclude(label))]
-        if self.sum_same_label:
-            reductions.append(Reduction(1, Exclude(label, equal=False)))
+        label = embeddings.label.to(device, non_blocking=True)[where]  # [n], of the n labelled pairs
+        x, y = embeddings.image[where], embeddings.text[where]  # [n, E]
         part = embeddings.part.select(torch.from_numpy(labelled))
-        log_negatives, *log_same = logsumexp(x, y, embeddings.scale, reductions, part)
-        log_D = log_same[0] if log_same else positive_logits(x, y, embeddings.scale)
+        negatives, same = Reduction(1, Exclude(label)), Reduction(1, Exclude(label, equal=False))
+        if self.sum_same_label:
+            log_negatives, log_D = logsumexp(x, y, embeddings.scale, [negatives, same], part)  # [n]
+        else:
+            (log_negatives,) = logsumexp(x, y, embeddings.scale, [negatives], part)
+            log_D = positive_logits(x, y, embeddings.scale)
         return self.g(log_negatives - log_D).sum() / len(embeddings.label), {}
