@@ -1,8 +1,8 @@
 """Frozen towers whose outputs are stored (data.features=true): what identifies them, and how they embed a batch.
 
-The outputs are features: those of the tower's body, before a projection of clipx, its tokens for point sets, or the
-input of its last blocks, if these are trained (model.SIDE.trainable_blocks). They are identified by a digest of
-weights, preprocessing, tokenizer and pooling, and by the versions of the libraries. A small file below
+Features are one of three outputs of a tower: the vector of its body, before a projection of clipx; its tokens, for
+point sets; or the input of its last blocks, if these are trained (model.SIDE.trainable_blocks). They are identified by
+a digest of weights, preprocessing, tokenizer and pooling, and by the versions of the libraries. A small file below
 CLIPX_CACHE/frozen/towers keeps the digest: a frozen tower is not loaded if all its features are stored.
 """
 
@@ -32,7 +32,7 @@ from clipx.utils.files import cache_home, content_hash, write_text
 LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes the outputs
 SIDES = ("image", "text")
 GIVEN = "embeddings"  # kind of tower of embeddings made elsewhere
-MOST_WIDTH = 100_000
+MAX_WIDTH = 100_000
 FORMAT = 3  # to be increased when the files that keep digests change, or a correction changes what a tower computes
 # settings of a tower that change its outputs
 IDENTITY = ("name", "pretrained", "size", "context_length", "pooling", "trainable_blocks")
@@ -64,15 +64,14 @@ class FrozenTower(Generic[InputsT]):
         """Load the tower. Raises UserError: its weights have changed since the digest was computed."""
         body, _, _ = _load(self.model, self.side)
         if weights_digest(body) != self.weights:
-            _memory(self.model, self.side).unlink(missing_ok=True)
+            _digest_file(self.model, self.side).unlink(missing_ok=True)
             raise UserError(f"{self.name}: its weights have just changed; run the same command again to use them")
         return body
 
     def __call__(self, batch: Tensor, device: torch.device) -> Tensor:
         """Map images [b, 3, H, W] or token ids [b, L] to float32 [b, *shape] on the CPU; padding tokens are zeros.
 
-        Columns that are padding in all texts are left out: most texts are far shorter than the context. So [b, K,
-        width] may have fewer tokens than `shape`.
+        Columns that are padding in all texts are left out: most texts are short. [b, K, width] may have fewer tokens.
         """
         if self.padding is not None:
             batch = batch[:, : max(1, int(batch.ne(self.padding).sum(dim=1).max()))]
@@ -108,9 +107,9 @@ def frozen_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
 
 
 def whole_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
-    """Return side -> tower up to its end, where model.SIDE.standardise scales the outputs of trainable blocks.
+    """Return side -> tower with all its blocks, for each side with both trainable blocks and model.SIDE.standardise.
 
-    The outputs at the start of training are those of the whole tower.
+    The statistics of its outputs are those of the trained blocks at the start of training.
     """
     model = config.model
     image, text = replace(model.image, trainable_blocks=0), replace(model.text, trainable_blocks=0)
@@ -121,9 +120,7 @@ def whole_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
 
 
 def build_towers(model: ModelConfig, load: bool, frozen: dict[str, FrozenTower[Any]]) -> tuple[ImageTower, TextTower]:
-    """Build both towers of a run; of those in `frozen` only what is trained: the head, or the last blocks and the head.
-
-    It takes features instead of pixels or tokens.
+    """Build both towers of a run; of those in `frozen` only what takes features: the head, or last blocks and the head.
 
     `load=False` skips published weights, for loading a checkpoint afterwards. Raises UserError like
     `clipx.models.towers.build.build_towers`.
@@ -150,7 +147,7 @@ def weights_digest(module: nn.Module) -> str:
 
 
 def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tower[Any]:
-    """Return a tower without layers before its projection, if it has one, or with its last blocks only."""
+    """Return what takes a tower's features: its last blocks, if they are trained, and its projection, if it has one."""
     if n := getattr(model, tower.side).trainable_blocks:
         with _seed_0():
             whole = _build(model, tower.side, load)
@@ -162,12 +159,12 @@ def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tow
     body, width = nn.Identity(), tower.shape[-1]
     if len(tower.shape) == 1 and not tower.projected:
         return Tower(body, body, width, tower.inputs)
-    published = _load(model, tower.side)[1] if load and not tower.projected else None  # projection of a point set
-    embed_dim = tower.embed_dim if published is None else published.shape[1]
-    module = Projected(body, width, embed_dim)
-    if published is not None:
+    module = Projected(body, width, tower.embed_dim)
+    if load and not tower.projected:  # tokens have lost the projection of the published tower
+        _, published, _ = _load(model, tower.side)
+        assert published is not None
         module.projection.weight.data = published.T.contiguous()
-    return Tower(module, body, embed_dim, tower.inputs)
+    return Tower(module, body, tower.embed_dim, tower.inputs)
 
 
 def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
@@ -175,7 +172,7 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
     kind, _, width = getattr(config.model, side).name.partition(":")
     if kind == GIVEN:
         return _given(config, side, width)
-    model, file = config.model, _memory(config.model, side)
+    model, file = config.model, _digest_file(config.model, side)
     try:
         known = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
@@ -199,11 +196,11 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
         inputs = Pixels(**pixels | {"mean": tuple(pixels["mean"]), "std": tuple(pixels["std"])})
     else:
         inputs = Tokens(**known["inputs"] | {"clean": config.data.clean})
-    what = [known[key] for key in ("weights", "architecture", "shape", "tokenizer")]
+    parts = [known[key] for key in ("weights", "architecture", "shape", "tokenizer")]
     return FrozenTower(
         model=model,
         side=side,
-        digest=content_hash([*what, asdict(inputs)]),
+        digest=content_hash([*parts, asdict(inputs)]),
         versions=_versions(),
         weights=known["weights"],
         shape=tuple(known["shape"]),
@@ -216,8 +213,8 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
 
 
 def _given(config: RunConfig, side: str, width: str) -> FrozenTower[Any]:
-    if not width.isdecimal() or not 1 <= int(width[:9]) <= MOST_WIDTH:
-        raise UserError(f"model.{side}.name={GIVEN}:{width}: expected {GIVEN}:WIDTH with 1..{MOST_WIDTH}")
+    if not width.isdecimal() or not 1 <= int(width[:9]) <= MAX_WIDTH:  # int() refuses thousands of digits
+        raise UserError(f"model.{side}.name={GIVEN}:{width}: expected {GIVEN}:WIDTH with 1..{MAX_WIDTH}")
     # of no use, because nothing is embedded, but every tower has them
     pixels = Pixels(1, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "bicubic", "shortest")
     inputs: Any = pixels if side == "image" else Tokens("ViT-B-32", 77, config.data.clean)
@@ -237,8 +234,8 @@ def _given(config: RunConfig, side: str, width: str) -> FrozenTower[Any]:
     )
 
 
-def _memory(model: ModelConfig, side: str) -> Path:
-    """Return the file that keeps the digest of a tower; other settings, files or libraries have another file."""
+def _digest_file(model: ModelConfig, side: str) -> Path:
+    """Return the file that keeps a tower's digest under these settings, files and versions of libraries."""
     tower = getattr(model, side)
     settings = [getattr(tower, key, None) for key in IDENTITY]
     # an empty path would be the current folder
@@ -261,9 +258,9 @@ def _versions() -> str:
 
 
 def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Tower[Any]]:
-    """Load a tower; return its body, the projection [width, E] that a point set removes, and the tower.
+    """Load a tower; return its frozen part, the projection [width, E] that a point set removes, and the tower.
 
-    Of trainable blocks, the body is what comes before them.
+    The frozen part is the body, or what comes before trainable blocks.
     """
     with _seed_0():
         tower = _build(model, side, load=True)
@@ -316,7 +313,7 @@ def _tokenizer_digest(inputs: Pixels | Tokens) -> str:
     if isinstance(inputs, Pixels):
         return ""
     folder = Path(inputs.tokenizer.removeprefix("hf:"))
-    files = sorted(file for kind in ("*.json", "*.txt", "*.model") for file in folder.glob(kind) if folder.is_dir())
+    files = sorted(file for kind in ("*.json", "*.txt", "*.model") for file in folder.glob(kind))
     sha = hashlib.sha256(inputs.tokenizer.encode() if not files else b"")
     for file in files:
         sha.update(file.name.encode() + file.read_bytes())

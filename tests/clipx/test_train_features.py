@@ -218,9 +218,9 @@ def test_standardised_features_have_mean_0_and_deviation_1(tmp_path: Path) -> No
 def test_files_of_the_current_folder_belong_to_no_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_on_features(tmp_path)
     monkeypatch.chdir(tmp_path)
-    before = frozen._memory(config.model, "image")
+    before = frozen._digest_file(config.model, "image")
     (tmp_path / "notes.txt").write_text("of the user")
-    assert frozen._memory(config.model, "image") == before
+    assert frozen._digest_file(config.model, "image") == before
 
 
 def views_of(config: RunConfig) -> dict[int, set[bytes]]:
