@@ -21,7 +21,7 @@ Embed = Callable[[Any], Tensor]  # output of a tower -> [b, E] float32
 
 
 class SinglePointHead:
-    """CLIP: one point per sample; `normalise` says when it is scaled to unit length: always, in evaluation or never."""
+    """CLIP: one point per sample; `normalise` says when it gets unit length: "always", in "evaluation" or "never"."""
 
     draws = 1  # number of embedding functions that an evaluation compares
 

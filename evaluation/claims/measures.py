@@ -1,4 +1,4 @@
-"""Measures: the numbers of a run that claims compare; and those of the papers, under the names that the papers use."""
+"""Measures: the numbers of a run that claims compare; and the measures and data sets of the papers."""
 
 import math
 import re
@@ -20,8 +20,8 @@ class MetricReader(Measure):
 
     task: str
     metrics: tuple[str, ...]
-    datasets: tuple[str, ...] = ()  # data sets to include; empty: all but the pairs held out of training
-    without: tuple[str, ...] = ()  # data sets to leave out
+    datasets: tuple[str, ...] = ()  # NAME or NAME/SPLIT to include; empty: all but held-out pairs
+    without: tuple[str, ...] = ()  # data sets to leave out if `datasets` is empty
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read only the rows under protocol=paper; False: only the others
     pool: int | None = None  # retrieval: read only rows of a pool of this many images; None: only rows of all images
@@ -67,7 +67,7 @@ class _SplitParts:
     """The parts of a row's split, such as `test, 1000 of 5000 images (seed 0), limit 20`."""
 
     split: str
-    choices: str  # prompts= and limit=, if they are not the defaults
+    choices: str  # prompts=, limit= and protocol=centred, if given
     paper_protocol: bool
     pool: int | None
 
@@ -94,8 +94,8 @@ def _parse_split(split: str) -> _SplitParts:
 def value_name(row: Result) -> str:
     """Return the name of a row's value: "zeroshot cifar10", "zeroshot cifar10, prompts simple".
 
-    The name contains the split, unless it is `test`, and other prompts and limits: "retrieval flickr8k/dev". So values
-    that cannot be compared have different names. Pool and protocol are left out: a reader reads only one of each.
+    The name contains the split, unless it is `test`, other prompts, limit, centred protocol: "retrieval flickr8k/dev".
+    So values that cannot be compared have different names. Pool and protocol=paper are left out: a reader has one each.
     """
     return _parse_split(row.split).name(row.task, canonical_name(row.dataset))
 
@@ -248,12 +248,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "Flowers": ("flowers", "flowers102"),
     "Pets": ("pets", "oxfordiiitpet"),
     "Cars": ("cars", "stanfordcars"),
-    "MSCOCO": ("mscoco", "mscococaptions", "coco"),
+    "MSCOCO": ("mscoco", "mscococaptions", "coco"),  # the papers' 5,000 test images, so not coco/val2014
     "CLEVR-Count": ("clevr", "clevrv10", "clevrcount", "clevrcounts", "clevrcountall"),
     "MMVP": ("mmvp", "mmvpvlm"),
 }
-ONE_NAME = "ImageNetV2 Caltech-101 CIFAR-10 CIFAR-100 STL-10 Food-101 EuroSAT DTD SUN397 Flickr30k"
-ALIASES |= {name: (name.lower().replace("-", ""),) for name in ONE_NAME.split()}
+WITHOUT_ALIAS = "ImageNetV2 Caltech-101 CIFAR-10 CIFAR-100 STL-10 Food-101 EuroSAT DTD SUN397 Flickr30k"
+ALIASES |= {name: (name.lower().replace("-", ""),) for name in WITHOUT_ALIAS.split()}
 
 
 def aliases(*names: str) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ RECALL_1_AND_ZEROSHOT = CombinedReader((RECALL_1, ZEROSHOT), by_task=True)
 COUNT = FirstReader(
     (MetricReader("zeroshot", ("top1",), datasets=COUNTING), MetricReader("choices", ("accuracy/numbers",)))
 )
-OTHERS = CombinedReader((MetricReader("zeroshot", ("top1",), without=COUNTING), RECALL_1))
+ALL_BUT_COUNT = CombinedReader((MetricReader("zeroshot", ("top1",), without=COUNTING), RECALL_1))
 PER_CLASS_ZEROSHOT = MetricReader("zeroshot", ("top1",), per_class=PER_CLASS)
 PER_CLASS_PROBE = MetricReader("linear_probe", ("top1",), per_class=PER_CLASS)
 PER_CLASS_BEFORE = MetricReader("linear_probe_before_projection", ("top1_before_projection",), per_class=PER_CLASS)
