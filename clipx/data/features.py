@@ -34,7 +34,7 @@ from clipx.utils.files import cache_home, content_hash, lock, new_folder
 from clipx.utils.terminal import ProgressBar
 
 BLOCK = 128  # items that a tower embeds together
-STATISTICS = 1_000_000  # number of items whose mean and deviation are computed
+STATISTICS = 1_000_000  # mean and deviation are those of all items, or of at least so many
 POLL = 0.1  # seconds between looks at the blocks of other processes
 MISSING, EMBEDDED, UNUSABLE = 0, 1, 2  # states
 ITEMS, STARTS, ROWS, STATE = "items.npy", "starts.npy", "rows.npy", "state"
@@ -46,7 +46,7 @@ class Tower(Protocol):
 
     digest: str  # of weights and preprocessing
     versions: str  # of the libraries that compute the features
-    shape: tuple[int, ...]  # (width,), or (K, width) for tokens
+    shape: tuple[int, ...]  # (width,), (K, width) for tokens, or (C, H, W)
     precision: str  # of the stored features: float32 | float16
 
     @property
@@ -89,7 +89,7 @@ class Features:
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation over all items (and tokens), float32 [width] each.
 
-        Of more than `STATISTICS` items, only about that many are read, in evenly spaced blocks.
+        Of many items, fewer than 2 x STATISTICS are read, in evenly spaced blocks.
 
         Raises UserError: a value is not finite, which would make the mean useless.
         """
@@ -105,7 +105,7 @@ class Features:
             total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
         mean = total / max(count, 1)
         deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
-        deviation[deviation < 1e-6 * deviation.max(initial=1e-6)] = 1  # a feature that never changes stays as it is
+        deviation[deviation < 1e-6 * deviation.max(initial=1e-6)] = 1  # a feature that never changes becomes 0
         return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
 
 
@@ -130,7 +130,7 @@ def open_features(tower: Tower, items: Items, device: torch.device, variant: str
         _embed_missing(folder, tower, items, device)
     except OSError as error:
         kept = "embedded blocks are kept; run the same command again to go on"
-        raise UserError(f"data.features=true: {folder} cannot be written: {error.strerror}; {kept}") from error
+        raise UserError(f"data.features=true: {error.filename or folder}: {error.strerror}; {kept}") from error
     return _open(folder, tower.shape)
 
 
@@ -147,14 +147,14 @@ def _create(folder: Path, tower: Tower, items: Items, dtype: np.dtype[Any]) -> N
     size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     folder.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.parent).free
-    needs = f"features of {items.what} by {tower.name}: {size / 2**20:,.0f} MiB in {folder.parent}"
+    size_of_set = f"features of {items.what} by {tower.name}: {size / 2**20:,.0f} MiB in {folder.parent}"
     if size > free:
         raise UserError(
-            f"data.features=true: {needs}, where only {free / 2**20:,.0f} MiB are free; the environment variable "
+            f"data.features=true: {size_of_set}, where only {free / 2**20:,.0f} MiB are free; the environment variable "
             "CLIPX_CACHE names another folder, data.feature_precision=float16 takes half of it"
         )
     if distributed.rank() == 0:
-        print(needs, flush=True)
+        print(size_of_set, flush=True)
     with new_folder(folder) as temporary:
         np.save(temporary / ITEMS, items.hashes)
         if starts is not None:
@@ -164,9 +164,12 @@ def _create(folder: Path, tower: Tower, items: Items, dtype: np.dtype[Any]) -> N
             os.posix_fallocate(file.fileno(), 0, rows.offset + size)
         state = np.memmap(temporary / STATE, np.uint8, "w+", shape=(n,))
         new = Features(rows, state, tower.shape, starts)
-        for other in folder.parent.iterdir():
-            if (other / STATE).is_file() and not other.name.startswith("."):
-                _copy(_open(other, tower.shape), np.load(other / ITEMS), new, items)
+        for other in folder.parent.glob("[!.]*"):
+            try:
+                old, hashes = _open(other, tower.shape), np.load(other / ITEMS)
+            except (OSError, ValueError, EOFError):  # no set, or a damaged one: its items are embedded again
+                continue
+            _copy(old, hashes, new, items)
         rows.flush()
         state.flush()
 
@@ -178,7 +181,7 @@ def _copy(old: Features, hashes: Array, new: Features, items: Items) -> None:
     ours, theirs = ours[found], theirs[found]
     for first in range(0, len(ours), BLOCK):
         here, there = ours[first : first + BLOCK], theirs[first : first + BLOCK]
-        if new.starts is None or old.starts is None:
+        if new.starts is None or old.starts is None:  # both: the tower decides
             new.rows[here] = old.rows[there]
         else:
             for i, j in zip(here.tolist(), there.tolist(), strict=True):
@@ -198,7 +201,7 @@ def _embed_missing(folder: Path, tower: Tower, items: Items, device: torch.devic
         progress.start(f"{tower.name} embeds {items.what}", n, done)
         while blocks:
             for block in list(blocks):
-                if not _locked(state.fileno(), block):
+                if not _lock(state.fileno(), block):
                     continue
                 states = os.pread(state.fileno(), len(block), block.start)  # not from the map, which NFS caches
                 numbers = [number for number, found in zip(block, states, strict=True) if found == MISSING]
@@ -211,7 +214,7 @@ def _embed_missing(folder: Path, tower: Tower, items: Items, device: torch.devic
                 time.sleep(POLL)
 
 
-def _locked(file: int, block: range) -> bool:
+def _lock(file: int, block: range) -> bool:
     """Lock the states of a block for this process; return False if another process has them."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(block), block.start)

@@ -62,6 +62,19 @@ def test_a_set_that_has_grown_embeds_only_what_is_new(tmp_path: Path) -> None:
     assert torch.equal(grown.take(np.arange(300))[:, 0], torch.arange(100.0, 400.0))
 
 
+@pytest.mark.parametrize("name", [features.ITEMS, features.ROWS])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_damaged_set_does_not_hinder_another_one(tmp_path: Path, empty_cache: Path, name: str, empty: bool) -> None:
+    tower = Double(tmp_path / "notes")
+    open_features(tower, items(range(200)), CPU)
+    (file,) = empty_cache.rglob(name)
+    file.unlink()
+    if empty:
+        file.touch()
+    grown = open_features(tower, items(range(100, 400)), CPU)
+    assert torch.equal(grown.take(np.arange(300))[:, 0], torch.arange(100.0, 400.0))
+
+
 @pytest.mark.parametrize("key", ["digest", "versions", "precision"])
 def test_another_tower_has_other_files(tmp_path: Path, key: str) -> None:
     tower, other = Double(tmp_path / "notes"), Double(tmp_path / "other")
