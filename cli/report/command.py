@@ -1,4 +1,4 @@
-"""`clipx report`: write a report on run directories; `clipx report missing-objects`: test claim 1.12 on COCO."""
+"""`clipx report`: write a report on run directories, or run one of its other commands (COMMANDS)."""
 
 import gc
 import shlex
@@ -53,11 +53,12 @@ def _print_next(runs: list[Path], given: list[str]) -> None:
     if len(runs) != 1 or not (folder := RunFolder(runs[0])).has_config:
         return
     config = folder.config
-    other = "arm=NAME" if config.arm else "objective=clip" if config.objective != {"clip": {}} else "objective=clip_reg"
-    # another name than the recipe's stands for settings that the second run needs too, and so does a folder of data
+    objective = "clip_reg" if config.objective == {"clip": {}} else "clip"
+    other = "arm=NAME" if config.arm else f"objective={objective}"
+    # a user who sets name= or data.root= has chosen settings that the second run needs too
     is_plain = config.name == config.recipe and not config.data.root
     command = f"clipx train recipe={config.recipe}" if is_plain else "the same clipx train command with"
-    after = f"then clipx eval, and clipx report compare {folder.path.parent.parent}"
+    after = f"then clipx eval, and clipx report compare {shlex.quote(str(folder.path.parent.parent))}"
     print(f"to compare: {command} {other} seed={config.seed}, {after}", file=sys.stderr)
 
 
