@@ -40,7 +40,7 @@ class TrainComponents:
     timer: StepTimer
     teacher: Teacher | None = None
     bad_steps: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
-    """Number [] of consecutive skipped steps so far (loss or gradient not finite), on the device: reading it waits."""
+    """Number [] of consecutive skipped steps so far (loss or gradient not finite). Reading it waits for the device."""
     all_bad_steps: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
     """Number [] of all skipped steps since the start of the process."""
 
@@ -55,7 +55,7 @@ def build_components(
 ) -> TrainComponents:
     """Build model, objective, optimizer and sample table on the device, and the teacher if the objective needs it.
 
-    Raises UserError if a setting is unknown or out of range, or weights are missing.
+    Raises UserError: an unknown or wrong setting, weights or a compiler are missing, or the teacher has other inputs.
     """
     check(config)
     torch.manual_seed(config.seed)
@@ -68,7 +68,7 @@ def build_components(
     mix = modality_mixing.build_mixing(config.mixing, config.seed)
     steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
-    model = build_model(config).to(device).to(memory_format=torch.channels_last)
+    model = build_model(config).to(device).to(memory_format=torch.channels_last)  # faster convolutions
     ema = None
     if config.train.ema is not None:  # this copies the model, so it must precede the sharding
         ema = ModelEmaV3(model, config.train.ema)
