@@ -1,4 +1,4 @@
-"""Layouts of images with captions, which are also those of training data.
+"""Layouts of images with captions.
 
 coco:FILE             COCO's annotations/captions_SPLIT.json; the image folder SPLIT is next to annotations/
 karpathy:FILE         the test split of Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k
@@ -16,7 +16,7 @@ The named set `eccv_caption` is COCO's test split with all right answers.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses 
 def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     """Open COCO's caption JSON at `path`; its images are in ../SPLIT.
 
-    Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image file is missing.
+    Raises UserError: the JSON is missing or corrupt, a caption has no image, or an image is missing or not in ../SPLIT.
     """
     names, pairs = read_coco(path)
     captions: dict[int, list[str]] = {image_id: [] for image_id in names}
@@ -70,7 +70,7 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = path.parent.parent / split
     if not folder.is_dir():
         raise UserError(f"no image folder {folder}; the images of {path.name} belong there")
-    images = FileImages(folder, [folder / name for name in names.values()])
+    images = _images_below(folder, names.values())
     return Captioned(spec, f"coco/{split}", split, images, list(captions.values()), settings)
 
 
@@ -89,19 +89,19 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
 def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
     """Open COCO's test split with all right answers: ECCV Caption (Chun et al. 2022) and CxC (Parekh et al. 2021).
 
-    `folder` has the files of eccv-caption, COCO lies next to it. As in eccv-caption, five captions of each image count.
-    ECCV also counts two captions as right that are not in this list, so no model can retrieve them.
+    `folder` has the files of eccv-caption, COCO lies next to it. As in eccv-caption, only the captions of
+    original_image_to_caption.json are kept: two right answers of ECCV are not among them, so no model can find these.
 
     Raises UserError: a file is missing or corrupt, or a query is not in COCO's test split.
     """
     path = folder.parent / COCO
     _, chosen = read_karpathy(path, (TEST,), ids=True)
     images = _karpathy_images(path, chosen)
-    counted = {one for of_image in _ids(folder / "original_image_to_caption.json").values() for one in of_image}
-    pairs = [[(i, c) for i, c in zip(one.caption_ids, one.captions, strict=True) if i in counted] for one in chosen]
+    known = {i for of_image in _ids(folder / "original_image_to_caption.json").values() for i in of_image}
+    pairs = [[(i, c) for i, c in zip(image.caption_ids, image.captions, strict=True) if i in known] for image in chosen]
     kept = draw(len(chosen), settings.limit)
-    image_at = {chosen[i].id: at for at, i in enumerate(kept)}
-    caption_at = {one: at for at, one in enumerate(one for i in kept for one, _ in pairs[i])}
+    image_at = {chosen[index].id: at for at, index in enumerate(kept)}
+    caption_at = {i: at for at, (i, _) in enumerate(pair for index in kept for pair in pairs[index])}
     sides = {"image_to_text": (image_at, caption_at), "text_to_image": (caption_at, image_at)}
     positives = {
         source: {
@@ -119,7 +119,8 @@ def json_lines(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     entries = []
     for number, line in enumerate(read_text(path, what).split("\n"), 1):
         try:
-            entries += [(f"{path}: line {number}", load_json(line))] if line.strip() else []
+            if line.strip():
+                entries.append((f"{path}: line {number}", load_json(line)))
         except ValueError:
             raise UserError(f"{path}: line {number} is not JSON") from None
     if not entries:
@@ -137,7 +138,7 @@ def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = path.parent.parent
     names, captions = _line_by_line(folder / "XTD10" / "test_image_names.txt", [path], "XTD10's")
     coco = folder.parent / COCO.parent
-    images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
+    images = _images_below(coco, [f"{'train2014' if 'train2014' in name else 'val2014'}/{name}" for name in names])
     name = f"xtd10_{path.stem.rpartition('_')[2]}"
     return Captioned(spec, name, TEST, images, captions, settings)
 
@@ -159,21 +160,24 @@ def open_multi30k(spec: str, place: Path, settings: Settings) -> Captioned:
         paths = [folder / "task1" / "raw" / f"test_2016_flickr.{language}"]
     listed, captions = _line_by_line(names, paths, "Multi30k's")
     flickr = files.find_images(place.parent.parent / "flickr30k", listed[0])
-    images = FileImages(flickr, [flickr / name for name in listed])
+    images = _images_below(flickr, listed)
     return Captioned(spec, f"multi30k_{language}", TEST, images, captions, settings)
 
 
 def _line_by_line(names: Path, paths: list[Path], whose: str) -> tuple[list[str], list[list[str]]]:
     """Return the names of the images and the captions of each; a line of each of `paths` belongs to a line of `names`.
 
-    Raises UserError: a file is missing or empty, or the numbers of captions and images differ.
+    Raises UserError: a file is missing or empty, the numbers of captions and images differ, or an image has no caption.
     """
     listed = read_text(names, f"{whose} names of images").split()
     columns = [read_text(path, f"{whose} captions").strip().split("\n") for path in paths]
     for path, column in zip(paths, columns, strict=True):
         if len(column) != len(listed):
             raise UserError(f"{path} has {len(column)} captions, {names.name} has {len(listed)} images")
-    return listed, [[text.strip() for text in of_image] for of_image in zip(*columns, strict=True)]
+    captions = [[text.strip() for text in of_image if text.strip()] for of_image in zip(*columns, strict=True)]
+    if [] in captions:
+        raise UserError(f"{paths[0]} has no caption of {listed[captions.index([])]}")
+    return listed, captions
 
 
 def open_xm3600(spec: str, place: Path, settings: Settings) -> Captioned:
@@ -189,10 +193,10 @@ def open_xm3600(spec: str, place: Path, settings: Settings) -> Captioned:
         keys += text_fields(where, entry, ("image/key",))
         of_language = entry.get(language)
         listed = of_language.get("caption") if isinstance(of_language, dict) else None
-        if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed)):
+        if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed) and "".join(listed).strip()):
             raise UserError(f"{where} has no captions in {language!r}")
         captions.append([text.strip() for text in listed if text.strip()])
-    images = FileImages(folder, [folder / "images" / f"{key}.jpg" for key in keys])
+    images = _images_below(folder, [f"images/{key}.jpg" for key in keys])
     return Captioned(spec, f"xm3600_{language}", TEST, images, captions, settings)
 
 
@@ -218,8 +222,11 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
     Raises UserError: the repository is neither reachable nor cached (the message has the download command); the folder
     is not a data set, the split or a column is missing, or a row has no caption.
     """
-    name, _, split = str(place).partition("@")
-    folder, short = Path(name) if Path(name).is_dir() else _download(name), Path(name).name
+    name, split = str(place), ""
+    if "@" in place.name and not place.is_dir():
+        name, _, split = name.rpartition("@")
+    folder = Path(name) if Path(name).is_dir() else _download(name)
+    short = Path(name).name
     if any(folder.glob("*/nshards.txt")):
         opened = open_wds(spec, folder, settings)
         opened.short = short  # the cache's folders are named by commit
@@ -233,7 +240,7 @@ def open_hub(spec: str, place: Path, settings: Settings) -> Labelled | Captioned
 def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     """Open the held-out pairs of a run, see `held_out_pairs`."""
     folder = RunFolder(run)
-    trained_on = folder.environment.get("data") if folder.checkpoints else None  # without one, training starts anew
+    trained_on = folder.environment.get("data") if folder.checkpoints else None  # None: nothing was trained yet
     return held_out_pairs(spec, folder.load_config().data, settings, trained_on)
 
 
@@ -288,7 +295,7 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
         source=source,
         root=root,
         split=split,
-        captions="random",  # keeps all captions
+        captions="random",  # the only value that keeps all captions
         image_column=settings.image_column,
         caption_column=settings.caption_column,
     )
@@ -296,7 +303,15 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
 
 def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
     folder = files.find_images(path.parent, chosen[0].name)
-    return FileImages(folder, [folder / image.name for image in chosen])
+    return _images_below(folder, [image.name for image in chosen])
+
+
+def _images_below(folder: Path, names: Collection[str]) -> FileImages:
+    """Open the images that a downloaded file names. Raises UserError: one is missing, or is not below the folder."""
+    outside = [name for name in names if files.leaves_folder(name)]
+    if outside:
+        raise UserError(f"{outside[0]} is outside {folder}, not read")
+    return FileImages(folder, [folder / name for name in names])
 
 
 def _positives(path: Path, queries: dict[int, int], answers: dict[int, int], limited: bool) -> dict[int, list[int]]:

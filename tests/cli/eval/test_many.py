@@ -222,12 +222,13 @@ def test_odd_splits_of_a_saved_hugging_face_data_set_are_no_traceback(tmp_path: 
 
 
 def test_a_saved_hugging_face_data_set_is_opened(tmp_path: Path) -> None:
+    place = tmp_path / "me@lab" / "saved"
     content = {
         "image": [{"bytes": fakes.picture(i), "path": None} for i in range(4)],
         "caption": [[f"caption {c} of image {i}" for c in range(2)] for i in range(4)],
     }
     rows = datasets.Dataset.from_dict(content).cast_column("image", datasets.Image())
-    datasets.DatasetDict({"train": rows, "test": rows.select(range(3))}).save_to_disk(str(tmp_path / "saved"))
-    data = open_dataset(f"hf:{tmp_path / 'saved'}")
+    datasets.DatasetDict({"train": rows, "test": rows.select(range(3))}).save_to_disk(str(place))
+    data = open_dataset(f"hf:{place}")
     assert (data.splits, len(data.images("test")), len(data.texts("test", "captions"))) == (("test",), 3, 6)
-    assert len(open_dataset(f"hf:{tmp_path / 'saved'}@train").images("train")) == 4
+    assert len(open_dataset(f"hf:{place}@train").images("train")) == 4

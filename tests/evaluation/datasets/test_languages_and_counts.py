@@ -48,6 +48,9 @@ def test_xtd10_with_a_missing_line_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "xtd10" / "XTD10" / "test_1kcaptions_ko.txt").write_text("개\n")
     with pytest.raises(UserError, match=r"has 1 captions, test_image_names.txt has 2 images"):
         open_dataset(f"xtd10:{tmp_path}/xtd10/XTD10/test_1kcaptions_ko.txt")
+    replicas.xtd10(tmp_path, {"XTD10/test_1kcaptions_ko.txt": ["개", " ", "고양이"]})
+    with pytest.raises(UserError, match=r"test_1kcaptions_ko.txt has no caption of COCO_train2014_000000000001.jpg"):
+        open_dataset(f"xtd10:{tmp_path}/xtd10/XTD10/test_1kcaptions_ko.txt")
 
 
 def test_multi30k_has_five_captions_in_german_and_a_translation_in_french(tmp_path: Path) -> None:
@@ -73,3 +76,6 @@ def test_xm3600_has_all_captions_of_the_language(tmp_path: Path) -> None:
     assert data.image_of_caption("test").tolist() == [0, 0, 1]
     with pytest.raises(UserError, match=r"line 1 has no captions in 'zh'"):
         open_dataset(f"xm3600:{tmp_path}/xm3600/zh")
+    replicas.xm3600(tmp_path, [{"fil": ["isa"]}, {"fil": [" "]}])
+    with pytest.raises(UserError, match=r"line 2 has no captions in 'fil'"):
+        open_dataset(f"xm3600:{tmp_path}/xm3600/fil")
