@@ -72,7 +72,7 @@ class Completions(TypedDict):
 
 def script(arguments: list[str]) -> None:
     """Run `clipx completion SHELL`: print the script; start to write the table if it is missing or outdated."""
-    (shell,) = arguments if len(arguments) == 1 else ("",)
+    shell = arguments[0] if len(arguments) == 1 else ""
     print(lookup(SCRIPTS, shell, "clipx completion"), end="")
     if not _table_file().is_file():
         _write_table_in_background()
@@ -105,15 +105,17 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
     if "recipe" in values:
         values = values | {"recipe": list(arms)}
     if "=" not in word:
-        return _starting(word, [*table["positional"].get(command, []), "--help"]) + _keys(word, values)
+        is_first = all("=" in argument for argument in before[1:])
+        names = table["positional"].get(command, []) if is_first else []
+        return _starting(word, [*names, "--help"]) + _keys(word, values)
     key, _, value = word.partition("=")
     choices = values.get(key.lstrip("+~"), [])
     if key in ARM_SETTINGS:
         recipes = [other.removeprefix("recipe=") for other in before if other.startswith("recipe=")]
         choices = [arm for names in recipes for recipe in names.split(",") for arm in arms.get(recipe, [])]
     at = max(value.rfind("["), value.rfind(",")) + 1  # complete the last entry of a list
-    space = "" if "[" in value else " "
-    return [f"{key}={value[:at]}{choice}{space}" for choice in choices if choice.startswith(value[at:])]
+    found = [f"{key}={value[:at]}{choice}" for choice in choices if choice.startswith(value[at:])]
+    return [one if "[" in value or one.endswith(":") else f"{one} " for one in found]
 
 
 def _starting(word: str, names: list[str]) -> list[str]:

@@ -34,6 +34,7 @@ def table() -> completion.Completions:
         ("clipx train objective.nuclr.zeta", ["objective.nuclr.zeta0="]),
         ("clipx eval tasks=[zeroshot,retr", ["tasks=[zeroshot,retrieval"]),
         ("clipx eval datasets=[held", ["datasets=[held_out"]),
+        ("clipx eval datasets=wd", ["datasets=wds:"]),
         ("clipx eval runs/demo/s0 prec", ["precision="]),
         ("clipx report co", ["compare "]),
         ("clipx report compare by=z", ["by=zeroshot "]),
@@ -48,7 +49,10 @@ def test_every_command_completes_its_words(line: str, expected: list[str], table
     assert all(word.startswith(line.split(" ")[-1]) for word in found)
 
 
-@pytest.mark.parametrize("line", ["clipx eval runs/", "clipx train data.root=/da", "clipx nonsense x"])
+@pytest.mark.parametrize(
+    "line",
+    ["clipx eval runs/", "clipx train data.root=/da", "clipx nonsense x", "clipx report compare c", "clipx cp demo "],
+)
 def test_paths_are_left_to_the_shell(line: str, table: completion.Completions) -> None:
     assert completion.complete(line, list(COMMANDS), table) == []
 
