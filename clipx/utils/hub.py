@@ -10,7 +10,7 @@ from functools import cache
 
 @cache
 def reachable() -> bool:
-    """Return True if the hub answers within 5 seconds, through the proxies of the environment."""
+    """Return True if the hub answered within 5 seconds, through the environment's proxies; ask once per process."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -26,17 +26,17 @@ def reachable() -> bool:
 
 @contextmanager
 def quiet_hub(fetching: bool) -> Iterator[None]:
-    """Suppress logging in the block; hub clients use only the local cache if the hub cannot be reached.
+    """Disable logging up to ERROR in the block; hub clients use only the cache if the hub cannot be reached.
 
     `fetching`: True if a download may be needed; only then check if the hub can be reached.
     """
     from huggingface_hub import constants
 
-    offline = constants.HF_HUB_OFFLINE
+    offline, disabled = constants.HF_HUB_OFFLINE, logging.root.manager.disable
     constants.HF_HUB_OFFLINE = offline or (fetching and not reachable())
-    logging.disable(logging.ERROR)
+    logging.disable(max(disabled, logging.ERROR))
     try:
         yield
     finally:
         constants.HF_HUB_OFFLINE = offline
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)

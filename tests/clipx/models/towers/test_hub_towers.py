@@ -1,5 +1,6 @@
 """Runs with towers of timm and Hugging Face: train, resume and evaluate."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from clipx.models import clip
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder
 from clipx.train import fit
+from clipx.utils.hub import quiet_hub
 from evaluation.embedding.encoder import from_checkpoint
 from tests.helpers import folder, hub
 from tests.helpers.runs import trained
@@ -59,3 +61,13 @@ def test_a_resumed_run_with_a_frozen_tower_equals_an_uninterrupted_one(root: Pat
         checkpoint.load_weights(model, checkpoint.resolve(run))
         weights.append(model.state_dict())
     assert all(torch.equal(weights[0][key], value) for key, value in weights[1].items())
+
+
+def test_logging_stays_as_the_user_disabled_it() -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        with quiet_hub(fetching=False):
+            assert logging.root.manager.disable == logging.CRITICAL
+        assert logging.root.manager.disable == logging.CRITICAL
+    finally:
+        logging.disable(logging.NOTSET)
