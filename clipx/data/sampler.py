@@ -40,11 +40,11 @@ class EpochOrder:
 
     def ids(self, begin: int, end: int) -> Ids:
         """Return the ids at positions begin..end-1 of the epoch."""
-        first, last = np.searchsorted(self.starts, [begin, end - 1], side="right").tolist()
-        self._cached = {k: self._cached[k] if k in self._cached else self._shuffled(k) for k in range(first - 1, last)}
+        first, last = (np.searchsorted(self.starts, [begin, end - 1], side="right") - 1).tolist()
+        chunks = range(first, last + 1)
+        self._cached = {k: self._cached[k] if k in self._cached else self._shuffled(k) for k in chunks}
         joined = next(iter(self._cached.values())) if last == first else np.concatenate(list(self._cached.values()))
-        offset = self.starts[first - 1]
-        return joined[begin - offset : end - offset]
+        return joined[begin - self.starts[first] : end - self.starts[first]]
 
     def _shuffled(self, chunk: int) -> Ids:
         ids = self._unshuffled(chunk)
@@ -67,7 +67,7 @@ def _chunks_of_samples(num_samples: int, generator: np.random.Generator) -> Chun
 def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generator) -> Chunks:
     blocks = generator.permutation(-(-num_samples // block))
     lengths = np.minimum(num_samples - blocks * block, block)  # the last block may be shorter
-    starts = np.concatenate([[0], np.cumsum(lengths)[CHUNK_BLOCKS - 1 : -1 : CHUNK_BLOCKS]])
+    starts = np.concatenate([[0], np.cumsum(lengths)[CHUNK_BLOCKS - 1 : -1 : CHUNK_BLOCKS]])  # the last end starts none
 
     def unshuffled(chunk: int) -> Ids:
         begins = (blocks[chunk * CHUNK_BLOCKS : (chunk + 1) * CHUNK_BLOCKS] * block).tolist()
@@ -79,7 +79,7 @@ def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generat
 def pairs_of(fingerprint: object) -> int | None:
     """Read the number of pairs from the fingerprint PAIRS:DIGEST of a data set. None: a stream, or no fingerprint."""
     pairs = str(fingerprint).partition(":")[0]
-    return int(pairs) if pairs.isdigit() and len(pairs) < 20 else None
+    return int(pairs) if pairs.isdecimal() and len(pairs) < 20 else None
 
 
 def num_train(num_samples: int, held_out: float) -> int:
@@ -104,7 +104,7 @@ def split_held_out(
     rank_of_image = generator.permutation(int(image_of.max()) + 1)
     by_image = order[np.argsort(rank_of_image[image_of[order]], kind="stable")]
     train, rest = by_image[:first], by_image[first:]
-    rest = rest[~np.isin(image_of[rest], image_of[train[-1:]])]
+    rest = rest[~np.isin(image_of[rest], image_of[train[-1:]])]  # only the last image of `train` goes on in `rest`
     return np.sort(train), rest[np.argsort(_index_in_run(image_of[rest]), kind="stable")]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clipx.config.schema import TrainConfig
 from clipx.data import sampler
-from clipx.data.sampler import CHUNK_BLOCKS, EpochOrder, Sampler, num_train, split_held_out
+from clipx.data.sampler import CHUNK_BLOCKS, EpochOrder, Sampler, num_train, pairs_of, split_held_out
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 3), st.integers(0, 3))
@@ -59,6 +59,11 @@ def test_ranks_partition_each_batch_also_after_a_resume() -> None:
     whole = list(Sampler(3000, train, 0, 0, 1, block=2).batches(0))
     parts = [list(Sampler(3000, train, 0, rank, 4, block=2).batches(37)) for rank in range(4)]
     assert [[index for part in parts for index in part[i]] for i in range(len(parts[0]))] == whole[37:]
+
+
+def test_a_fingerprint_starts_with_the_number_of_pairs_or_has_none() -> None:
+    fingerprints = ("12:abc", "generated", None, "²:abc", f"{10**20}:abc")
+    assert [pairs_of(fingerprint) for fingerprint in fingerprints] == [12, None, None, None, None]
 
 
 def test_pairs_held_out_by_earlier_versions_stay_held_out() -> None:
