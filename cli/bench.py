@@ -66,7 +66,7 @@ def parameters(configs: Configs) -> CheckedClaim:
 def added_state(configs: Configs) -> CheckedClaim:
     """Compute the MB that nuclr stores for TABLE_PAIRS pairs and sogclr does not (paper 3, appendix G).
 
-    sogclr is nuclr with zeta = 0.
+    These are nuclr's additional columns: sogclr is nuclr without zeta.
     """
     from clipx import objectives
     from clipx.training.cost import FLOAT32_BYTES
@@ -148,10 +148,10 @@ def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
         if options.arms or options.reference:
             raise UserError(f"clipx bench {names[0]} has its own arms; {USAGE}")
         return names[0], found
-    own = str(options.recipe)
-    known = list(recipe(own).arms)
+    name = str(options.recipe)
+    known = list(recipe(name).arms)
     if not known:
-        raise UserError(f"recipe={own} has no arms to compare; clipx ls recipes lists recipes and their arms")
+        raise UserError(f"recipe={name} has no arms to compare; clipx ls recipes lists recipes and their arms")
     reference = options.reference or known[0]
     chosen = [arm for arm in options.arms if arm] or known
     arms = tuple(dict.fromkeys(one_of(arm, known, "arms") for arm in chosen if arm != reference))
@@ -159,7 +159,7 @@ def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
         raise UserError(
             f"arms={reference} is the reference; allowed: {', '.join(arm for arm in known if arm != reference)}"
         )
-    return own, Benchmark(own, one_of(reference, known, "reference"), arms)
+    return name, Benchmark(name, one_of(reference, known, "reference"), arms)
 
 
 def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
@@ -173,6 +173,8 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
     changed = replace(train, **changes)  # type: ignore[arg-type]
     size = changed.batch_size
+    if "batch_size" in changes:
+        size += -size % train.accumulation  # a multiple of the micro-batches
     while (steps := _warm_steps(configs, changes | {"batch_size": size}, device)) is None:
         size //= 2
         gc.collect()  # frees the models that did not fit

@@ -55,6 +55,12 @@ def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureF
     assert "<= 1.03" in out
 
 
+def test_a_batch_on_a_cpu_is_a_multiple_of_the_users_micro_batches(tiny: None) -> None:
+    bench(["nuclr", "steps=1", "train.accumulation=32"])
+    (timed, _) = json.loads(Path("runs/bench/nuclr-train.accumulation=32/claims.json").read_text())
+    assert "batch of 32 instead of 64, cpu" in timed["statement"]
+
+
 def test_with_the_users_batch_and_device_no_claim_is_decided(tiny: None) -> None:
     bench(["nuclr", "steps=1", "train.batch_size=8", "train.device=cpu", "out=own"])
     for row in json.loads(Path("own/claims.json").read_text()):
