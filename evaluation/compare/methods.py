@@ -46,7 +46,7 @@ from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method
 from evaluation.runs.reader import Run
 from evaluation.statistics import are_equal, t_interval
 from evaluation.tasks.rows import HEADLINE, PAPER_NOTE
-from evaluation.types import first_names
+from evaluation.types import Result, first_names
 
 SCORES: dict[str, MetricReader] = {
     "zeroshot": ZEROSHOT,
@@ -207,11 +207,15 @@ class MethodComparison:
         if (reader := SCORES.get(self.by)) is None or difference is None:
             return None
         of_a, of_b = ({r.seed: r.path for r in one.runs if r.seed in one.values[self.by]} for one in (a, b))
-        rows = [row for run in a.runs for row in run.results if row.task == self.by and value_title(row) in self.scored]
-        sets = {(r.dataset, r.split) for r in rows if PAPER_NOTE not in r.split and "pool" not in r.hashes}
+        sets = {(row.dataset, row.split) for row in self.scored_rows(a) if row.task == self.by}
         if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics, sets)) is None:
             return None
         return min(found[0], difference.span[0]), max(found[1], difference.span[1])
+
+    def scored_rows(self, method: Method) -> list[Result]:
+        """Return the result rows on the scored data sets, without those of a pool or under protocol=paper."""
+        rows = [row for run in method.runs for row in run.results if value_title(row) in self.scored]
+        return [row for row in rows if PAPER_NOTE not in row.split and "pool" not in row.hashes]
 
     def ranks(self, method: Method) -> tuple[int, int]:
         """Return the best and the worst rank that the paired differences allow.

@@ -56,7 +56,7 @@ NAMES = {  # score or geometry measure -> its name on the page
     "alignment": "alignment",
     "margin": "mean margin",
 }
-FEW = 200  # test items, each worth more than half a point
+FEW_ITEMS = 200  # test items, each worth more than half a point
 MAX_NAMES = 4  # tied methods named in the document's lead
 MAX_IN_HEADER = 24  # longest name in a column's header, in characters
 RULE = (
@@ -74,7 +74,7 @@ FOOTER = (
 )
 MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
 COUNTS = ("wins", "ties", "losses")
-DIFFERENCES = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
+RANKING_COLUMNS = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
 
 
 def write_comparison(
@@ -144,18 +144,11 @@ def notes(comparison: MethodComparison) -> list[str]:
 
 def lead(comparison: MethodComparison, title: str) -> str:
     """Return a sentence with the first method and those that it is not ahead of; `title`: see `names`."""
-    name = _name(comparison.by)
     if not comparison.ranked:
-        if sum(bool(method.sets) for method in comparison.unranked) > 1:
-            return _nothing_shared(comparison)
-        runs = [run for method in comparison.unranked for run in method.runs]
-        datasets = {canonical_name(row.dataset) for run in runs for row in run.results}
-        held_out = CANONICAL_HELD_OUT in datasets
-        instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
-        return f"{title}: no run has a value of {name}: run clipx eval RUN..., or rank {instead}."
+        return _nothing_ranked(comparison, title)
     best, *others = comparison.ranked
     tied = [method.label for method in comparison.not_beaten(best)]
-    first = f"{title}: {best.label} is first of {len(comparison.ranked)} by {name}"
+    first = f"{title}: {best.label} is first of {len(comparison.ranked)} by {_name(comparison.by)}"
     if not others:
         return f"{first}; no other method is evaluated."
     differences = [comparison.difference(best, other) for other in others]
@@ -203,9 +196,9 @@ def _few_items(comparison: MethodComparison) -> str:
     scored = _scored(comparison)
     if len(scored) != 1 or not comparison.is_share():
         return ""
-    runs = [run for method in comparison.ranked for run in method.runs]
-    items = min(row.n for run in runs for row in run.results if value_title(row) in scored)
-    if items >= FEW:
+    rows = [row for method in comparison.ranked for row in comparison.scored_rows(method)]
+    items = min(row.n for row in rows if value_title(row) in scored)
+    if items >= FEW_ITEMS:
         return ""
     return f"There are {items} test items: one of them changes a score by up to {100 / items:.1f} points."
 
@@ -222,19 +215,25 @@ def chance(comparison: MethodComparison) -> str:
     return f"{level}; not significantly above it: {first_names(below, MAX_NAMES)}." if below else f"{level}."
 
 
-def _nothing_shared(comparison: MethodComparison) -> str:
-    """Return a sentence for methods with scores but without a common data set; it names the sets of two of them."""
-    sets = {method.label: method.sets for method in comparison.unranked if method.sets}
-    shown = "; ".join(f"{label}: {first_names([*sets[label]])}" for label in [*sets][:2])
+def _nothing_ranked(comparison: MethodComparison, title: str) -> str:
+    """Return a sentence that says why no method is ranked; without a common data set, it names those of two methods."""
     name = _name(comparison.by)
-    return f"No data set gives every run a value of {name} ({shown}): evaluate all runs on the same sets."
+    sets = {method.label: method.sets for method in comparison.unranked if method.sets}
+    if len(sets) > 1:
+        shown = "; ".join(f"{label}: {first_names([*sets[label]])}" for label in [*sets][:2])
+        return f"No data set gives every run a value of {name} ({shown}): evaluate all runs on the same sets."
+    runs = [run for method in comparison.unranked for run in method.runs]
+    held_out = CANONICAL_HELD_OUT in {canonical_name(row.dataset) for run in runs for row in run.results}
+    instead = "on the held-out pairs with on=held_out" if held_out else "by another score with by=NAME"
+    return f"{title}: no run has a value of {name}: run clipx eval RUN..., or rank {instead}."
 
 
 def _conditions(comparison: MethodComparison) -> str:
     """Return the conditions in short: `open_clip:tiny on scenes, 25,600 samples`."""
     values = comparison.conditions
-    lengths = [f"{values[key]} {unit}" for unit in ("epochs", "samples") if values[key := f"train.{unit}"] != MISSING]
-    return f"{_towers_and_data(values)}, {', '.join(lengths)}"
+    lengths = {unit: values[f"train.{unit}"] for unit in ("epochs", "samples")}
+    known = [f"{length} {unit}" for unit, length in lengths.items() if length != MISSING]
+    return f"{_towers_and_data(values)}, {', '.join(known)}"
 
 
 def _towers_and_data(conditions: dict[str, str]) -> str:
@@ -362,22 +361,22 @@ def method_figures(comparison: MethodComparison, prefix: str) -> list[Figure]:
 
 
 def _matrix(comparison: MethodComparison, prefix: str) -> Figure:
-    methods, text = comparison.ranked, comparison.text()
+    methods, text, unit = comparison.ranked, comparison.text(), comparison.unit
     cells: list[list[Shade]] = []
     rows: list[list[str | float]] = []
     for a in methods:
         found = [None if a is b else comparison.difference(a, b) for b in methods]
-        signs = [one.sign for one in found if one]
+        signs = [one.sign for one in found if one and one.seeds >= MIN_SEEDS]
         counts = [signs.count(1), signs.count(0), signs.count(-1)]
         shades = [Shade(text(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
         if len(methods) > MAX_WITH_TEXT:
             shades = [Shade("", shade.value, shade.decided) for shade in shades]
         cells.append([*shades, *(Shade(str(count)) for count in counts)])
-        rows.append([a.label, *("" if one is None else one.value for one in found), *counts])
+        rows.append([a.label, *("" if one is None else unit * one.value for one in found), *counts])
     labels = [method.label for method in methods]
     caption = (
-        f"{with_unit(comparison)}: row minus column, paired by seed. Grey: the 95% interval contains 0, or there are "
-        f"fewer than {MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
+        f"{with_unit(comparison)}: row minus column, paired by seed. Grey: the 95% interval contains 0 (a tie), or "
+        f"there are fewer than {MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
     )
     data = Data(["row minus column", *labels, *COUNTS], rows)
     return heat_map(f"{prefix}matrix", caption, labels, [*labels, *COUNTS], cells, data)
@@ -390,7 +389,7 @@ def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
     for name in names:
         cells.append([_against(comparison, method, name) for method in methods])
         means = [comparison.mean(method, method.sets.get(name, {})) for method in methods]
-        rows.append([name, *("" if mean is None else mean.value for mean in means)])
+        rows.append([name, *("" if mean is None else comparison.unit * mean.value for mean in means)])
     caption = (
         f"Score{' (%)' if comparison.is_share() else ''} by data set. Blue: better than {reference.label}, orange: "
         f"worse, grey: the 95% interval of the paired difference contains 0, or there are fewer than {MIN_SEEDS} "
@@ -459,7 +458,7 @@ def ladder_table(ladder: Ladder) -> Table:
 
 def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
     """Return a header and one row per method and metric, with rank and paired difference for the ranking metric."""
-    header = ["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *DIFFERENCES]
+    header = ["comparison", "method", "settings", "measure", "seeds", "value", "low", "high", *RANKING_COLUMNS]
     table: list[list[object]] = [[*header]]
     for number, comparison in enumerate(comparisons, 1):
         for method in (*comparison.ranked, *comparison.unranked):
@@ -467,7 +466,7 @@ def comparison_table(comparisons: list[MethodComparison]) -> list[list[object]]:
                 score = comparison.mean(method, values)
                 assert score is not None  # `Method.values` holds no empty entry
                 row = [number, method.name, method.settings, name, score.seeds, score.value, score.low, score.high]
-                by_rank: list[object] = [""] * len(DIFFERENCES)
+                by_rank: list[object] = [""] * len(RANKING_COLUMNS)
                 if name == comparison.by:
                     difference = comparison.difference(method, comparison.reference)
                     numbers = (difference.value, difference.low, difference.high) if difference else ("", "", "")
