@@ -94,6 +94,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "train recipe=demo launch.nodes=2 data.root=scenes": "launch.rendezvous=None must be HOST:PORT, one of the 2",
     "train recipe=choice": "objective=foo is not known; allowed: align_clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the data set as distributed, or",
+    "train recipe=demo data=mscoco data.split=.": "the folder that holds the folder of images, ./, and data.",
     "train recipe=demo +objective.clipp.weight=1": "objective.clipp is not known; did you mean 'clip'",
     "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
     "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",

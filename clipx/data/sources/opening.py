@@ -37,13 +37,13 @@ def _annotations(config: DataConfig) -> Path:
     path = _root(config) / config.annotations
     if not path.is_file():
         raise UserError(f"data.annotations: no file {path}")
-    if path.resolve().is_relative_to("/proc"):  # a message with its columns would show environment variables
+    if path.resolve().is_relative_to("/proc"):  # an error message could quote environment variables
         raise UserError(f"data.annotations: {path} belongs to the system")
     return path
 
 
 def _extensions(config: DataConfig) -> list[tuple[str, str]]:
-    """Return the extensions of shards that data.image_column and data.caption_column name, and their columns."""
+    """Return (extension, column) for each extension of shards that the user named in data.*_column."""
     named = ((config.image_column, "image"), (config.caption_column, texts.MEMBERS.get(config.captions, "txt")))
     return [(name.lower().lstrip("."), column) for name, column in named if name not in ("image", "caption")]
 
@@ -79,6 +79,7 @@ class ScenePairs(ShardPairs):
         self.scenes = config.scenes
 
     def group_of(self) -> NDArray[np.int32] | None:
+        # other splits, and a training split with damaged samples, have other lengths
         return content_of(self.scenes) if len(self) == self.scenes.num_train else None
 
     def negative(self, sample_id: int, caption: str) -> str:
@@ -98,7 +99,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "webdataset": streams.ShardStream,
     "hf_stream": lambda config: streams.HFStream(config, _root(config)),
 }
-# the meaning of data.root for each source, or for a data set whose root may be more; {} stands for data.split
+# the meaning of data.root by source, or by data set where that says more; {} stands for data.split
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",
@@ -115,7 +116,7 @@ OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
 
 def meaning_of_root(name: str, source: str, split: str) -> str:
     """Return what data.root is for data=NAME, in words."""
-    return ROOTS.get(name, ROOTS.get(source, OTHER_ROOT)).format(split).replace("./", "")
+    return ROOTS.get(name, ROOTS.get(source, OTHER_ROOT)).format(split).replace("./*", "*")
 
 
 def ensure_root_folder(config: DataConfig) -> Path:
