@@ -1,11 +1,11 @@
 """Train low-rank adapters instead of the weights of a tower (LoRA, Hu et al. 2021): model.SIDE.lora=RANK.
 
 A weight W [m, n] becomes W + 2 B A with B [m, RANK] and A [RANK, n]; only A and B are trained, and B starts at zero.
-All weight matrices of the numbered blocks have adapters, those of attention and of the MLP, and alpha is 2 RANK, as
-Biderman et al. 2024 (arXiv 2405.09673) recommend.
+All weight matrices of the blocks (blocks.BLOCK) have adapters, those of attention and of the MLP, and alpha is 2 RANK,
+as Biderman et al. 2024 (arXiv 2405.09673) recommend.
 
-The adapters are torch's parametrizations, so whatever reads `weight` gets the sum. (peft 0.21 adds the adapter of the
-output layer of nn.MultiheadAttention twice.)
+The adapters are torch's parametrizations, so whatever reads `weight` gets the sum. Do not use peft: version 0.21 adds
+the adapter of the output layer of nn.MultiheadAttention twice.
 """
 
 import math
@@ -50,7 +50,7 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
     """
     body.requires_grad_(False)
     found = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
-    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]
+    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]  # `merged` reads the first one only
     if not layers:
         allowed = "0, or a tower that is a transformer"
         raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: {allowed}")
@@ -63,7 +63,7 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a model with adapters as those of the same model without: W + 2 B A under W's name.
 
-    Raises UserError: an adapter has another shape than its weight.
+    Raises UserError: an adapter has another shape or type than its weight, or only one half.
     """
     found = dict(weights)
     for name in adapted(weights):
