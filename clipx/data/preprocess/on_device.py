@@ -66,7 +66,7 @@ class Resize:
         )
 
     def cut(self, pixels: Tensor, box: Box) -> tuple[Tensor, Crops]:
-        """Return the part [h, w, 3] of an image [H, W, 3] that is read to resize its `box`, and the box; b = 1."""
+        """Return the pixels [h, w, 3] of an image [H, W, 3] that the resize of `box` reads, and its Crops (b = 1)."""
         height, width = pixels.shape[:2]
         turned = TURNS and height - self.size > max(0, 2 * (width - self.size))
         if turned:
@@ -94,7 +94,8 @@ class Resize:
         step = max(1, CHUNK // (3 * width * height))
         chunks = zip(*(torch.split(of_all, step) for of_all in (crops.box, crops.part, starts)), strict=True)
         images = torch.cat([self._chunk(pixels, box, part, at, (width, height), taps) for box, part, at in chunks])
-        return torch.where(crops.flags[:, 0, None, None, None].logical_not(), images, images.mT)
+        kept = crops.flags[:, 0, None, None, None].logical_not()
+        return torch.where(kept, images, images.mT)  # in the layout of the first, which is contiguous
 
     def _chunk(
         self, pixels: Tensor, box: Tensor, part: Tensor, starts: Tensor, size: tuple[int, int], taps: int
@@ -138,7 +139,7 @@ def _rounded(sums: Tensor) -> Tensor:
 
 
 class Operations:
-    """RandAugment (Cubuk et al. 2020) with magnitudes in 0..10, as in the paper: drawing apart from applying."""
+    """RandAugment (Cubuk et al. 2020), magnitudes in 0..10 as in the paper: loaders draw, the device applies."""
 
     def __init__(self, rand_augment: list[int], size: int) -> None:
         """Prepare data.rand_augment for images of `size` x `size` pixels."""
@@ -151,12 +152,14 @@ class Operations:
 
     def draw(self, generator: random.Random) -> list[int]:
         """Return the places in the table of an image's operations, plus len(table) where the magnitude is negative."""
-        draws = torch.Generator().manual_seed(generator.getrandbits(62))
+        of_image = torch.Generator().manual_seed(generator.getrandbits(62))
         drawn = []
         for _ in range(self.number):
-            place = int(torch.randint(len(self.table), (1,), generator=draws))
-            negative = self.table[place][2] and int(torch.randint(2, (1,), generator=draws))
-            drawn.append(place + len(self.table) * negative)
+            place = int(torch.randint(len(self.table), (1,), generator=of_image))
+            _, _, signed = self.table[place]
+            if signed and int(torch.randint(2, (1,), generator=of_image)):
+                place += len(self.table)
+            drawn.append(place)
         return drawn
 
     def apply(self, images: Tensor, operation: int) -> Tensor:
