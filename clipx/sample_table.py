@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from clipx import distributed
@@ -60,7 +60,7 @@ class SampleTable:
         if not self.columns:
             return {}
         numbers = on_host(ids).numpy()
-        self._check(numbers)
+        self._check_ids(numbers)
         device = device or ids.device
         positions, index = self._own(numbers)
         rows = torch.zeros(len(self.columns), len(ids), dtype=self.values.dtype, device=device)
@@ -110,7 +110,7 @@ class SampleTable:
     def whole(self, copy: Callable[[Tensor], Tensor] = _copy_to_host) -> dict[str, Tensor]:
         """Return column -> [n] on rank 0, in CPU memory, and {} on the others; every rank must call it.
 
-        `copy` copies a column to CPU memory.
+        `copy` copies a column to CPU memory; saving reuses buffers for it.
         """
         if self.world == 1:
             return {column: copy(own) for column, own in zip(self.columns, self.values, strict=True)}
@@ -133,7 +133,7 @@ class SampleTable:
             with safe_open(path, "pt") as file:
                 names = set(file.keys())
                 whole = {c: file.get_tensor(c) for c in self.columns if c in names}
-        except Exception as error:  # safetensors' own error type
+        except (SafetensorError, OSError) as error:
             raise UserError(f"{path} holds no sample table: {one_line(error)}") from error
         if names != set(self.columns):
             columns = f"it has the columns {sorted(names)}, this run's objective needs {sorted(self.columns)}"
@@ -147,7 +147,7 @@ class SampleTable:
             self.values[k] = whole[column][self.rank :: self.world].to(self.values)
         self._largest = None
 
-    def _check(self, ids: Ids) -> None:
+    def _check_ids(self, ids: Ids) -> None:
         ordered = np.sort(ids)
         if not len(ordered):
             return

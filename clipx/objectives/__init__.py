@@ -1,4 +1,4 @@
-"""Loss terms by name. A new term needs one file, one line in TERMS and one test file."""
+"""Loss terms by name. A new term needs a file, an import and a line of TERMS here, and a test file."""
 
 from clipx.objectives.base import Objective, Term, build_objective
 from clipx.objectives.centroid import CentroidUniformityTerm
