@@ -128,7 +128,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
     shown = Contents(runs, groups, metrics, headline_metrics(metrics), evidence, outcomes(CLAIMS, evidence), published)
     first = OF_A_STUDY if shown.tested and len(groups) > MAX_NAMES else ()
     sections = [Section(name, SECTIONS[name](shown)) for name in dict.fromkeys([*first, *SECTIONS])]
-    lead = _summary(shown) + claims_summary(shown.outcomes)
+    lead = f"{_summary(shown)} {claims_summary(shown.outcomes)}".rstrip()
     if failed and not runs[0].failed_to_start:
         lead += f" Left out, because they have no training step yet: {', '.join(failed)}."
     if note := other_data_note(runs):

@@ -24,8 +24,8 @@ SIGNS: dict[Verdict, tuple[str, Tone]] = {
     "not run": ("", "muted"),
 }
 RULE = (
-    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s, the tick in the "
-    "middle of each drawn interval, which has its own scale. An interval below s refutes it: the claim is equivalent "
+    "A claim holds if the whole interval of its effect lies above the smallest effect of interest s. Each interval is "
+    "drawn on its own scale, with s at the tick in the middle. An interval below s refutes it: the claim is equivalent "
     "if the interval lies above -s, else it does not hold. The looks, the numbers of seeds at which a claim is judged, "
     "share an error rate of 2.5% per direction; "
     '"not after Holm" marks a verdict that changes if all claims of the report share it.'
@@ -39,7 +39,7 @@ MARKS: dict[Verdict, tuple[str, str]] = {  # verdict -> colour, marker in the fo
     "depends": (INK, "D"),
     "undecided": (INK, "o"),
 }
-LINEAR_TO = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
+LARGEST_ON_LINEAR = 0.1  # forest plots whose intervals reach further have a logarithmic axis outside of ±0.01
 Effect = tuple[str, Finding, str]  # label, finding with a finite interval, its seeds and look
 
 
@@ -57,10 +57,10 @@ def claims(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:
 
 
 def claims_summary(outcomes: list[Outcome]) -> str:
-    """Return one sentence with the verdicts, or "" if no claim was tested."""
+    """Return a sentence with the verdicts, or "" if no claim was tested."""
     by_verdict = {v: [_title(one, outcomes) for one in outcomes if one.verdict == v] for v in (*DECIDED, "undecided")}
     counts = [f"{verdict} {len(ids)} ({', '.join(ids)})" for verdict, ids in by_verdict.items() if ids]
-    return f" Claims by verdict: {'; '.join(counts)}." if counts else ""
+    return f"Claims by verdict: {'; '.join(counts)}." if counts else ""
 
 
 def _verdicts(outcomes: list[Outcome]) -> list[Block]:
@@ -100,10 +100,10 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
         for finding in outcome.findings:
             one = finding.estimate
             if one is not None and all(map(math.isfinite, (one.effect, one.low, one.high))):
-                at = sum(look <= finding.seeds for look in looks)
-                text = f"{finding.seeds} seeds, look {at} of {len(looks)}"
+                at = sum(seeds <= finding.seeds for seeds in looks)
+                look = f"{finding.seeds} seeds, look {at} of {len(looks)}"
                 label = f"{_title(outcome, outcomes)} {finding.label}"
-                effects.setdefault(outcome.claim.paper, []).append((label, finding, text))
+                effects.setdefault(outcome.claim.paper, []).append((label, finding, look))
     caption = (
         "effects of the claims with their intervals; dots: seeds; tick: smallest effect of interest; right: seeds, look"
     )
@@ -123,11 +123,12 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
     with drawing(name, 640, 60 + 17 * len(effects), verdicts) as (plot, axes):
         plot.colours.update({verdict: MARKS[verdict][0] for verdict in verdicts})
         for at, (label, finding, look) in enumerate(effects):
-            one, (colour, marker), curve = finding.estimate, MARKS[finding.verdict], plot.curve(finding.verdict)
+            one, curve = finding.estimate, plot.curve(finding.verdict)
+            colour, marker = MARKS[finding.verdict]
             assert one is not None  # only findings with a finite interval are drawn
             axes.plot([one.low, one.high], [at, at], **curve)
             if each := finding.each:
-                axes.plot(each, [at] * len(each), ".", markersize=3, **plot.curve(finding.verdict))
+                axes.plot(each, [at] * len(each), ".", markersize=3, **curve)
             fill = "none" if finding.verdict == "undecided" else colour
             axes.plot(one.effect, at, marker, markersize=6, markerfacecolor=fill, **curve)
             if finding.least is not None:
@@ -137,7 +138,7 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
             least = "" if finding.least is None else finding.least
             dots = " ".join(f"{effect:.6g}" for effect in each)
             rows.append([label, finding.verdict, one.effect, one.low, one.high, least, look, dots])
-        if max(map(abs, axes.get_xlim())) > LINEAR_TO:
+        if max(map(abs, axes.get_xlim())) > LARGEST_ON_LINEAR:
             axes.set_xscale("symlog", linthresh=0.01)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_locator(NullLocator())
@@ -213,7 +214,7 @@ def _seeds(finding: Finding) -> Cell:
 def _commands(outcomes: list[Outcome]) -> list[Block]:
     rows = []
     for outcome in outcomes:
-        claim, command = outcome.claim, outcome.findings[0].note
+        claim, command = outcome.claim, outcome.findings[0].note  # that runs the claim
         rows.append([_id(claim.id), Cell(claim.statement), Cell(command), Cell(claim.published)])
     table = Table(["Claim", "Statement", "Command", "Published"], rows)
     return [Details(f"{len(outcomes)} claims that these runs do not test", [table])]
