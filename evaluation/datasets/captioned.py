@@ -17,7 +17,7 @@ The named set `eccv_caption` is COCO's test split with all right answers.
 import json
 import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -380,12 +380,10 @@ def _usable(source: PairSource, ids: list[int]) -> list[int]:
     with ProgressBar() as progress:
         progress.start("checking held-out pairs", len(ids))
         for i in ids:
-            try:
+            with suppress(BadSample):
                 _drawable(source, i)
                 decode(source.image(i))
                 good.append(i)
-            except BadSample:
-                pass
             progress.advance(1)
     write_text(cache, json.dumps(good))
     return good

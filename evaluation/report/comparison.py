@@ -45,15 +45,12 @@ from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
-NAMES = {  # score or geometry measure -> its name on the page
+NAMES = {  # score or geometry measure -> its name on the page, if that is another
     MEAN: "mean of tasks",
     "zeroshot": "zero-shot",
     "linear_probe": "linear probe",
     "retrieval": "R@1 both ways",
     "pairs": "minimal pairs",
-    "gap": "gap",
-    "uniformity": "uniformity",
-    "alignment": "alignment",
     "margin": "mean margin",
 }
 FEW_ITEMS = 200  # test items, each worth more than half a point

@@ -156,8 +156,7 @@ class Operations:
         drawn = []
         for _ in range(self.number):
             place = int(torch.randint(len(self.table), (1,), generator=of_image))
-            _, _, signed = self.table[place]
-            if signed and int(torch.randint(2, (1,), generator=of_image)):
+            if self.table[place][2] and int(torch.randint(2, (1,), generator=of_image)):
                 place += len(self.table)
             drawn.append(place)
         return drawn
