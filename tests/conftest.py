@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache as cached
 from pathlib import Path
 
+import hypothesis
 import open_clip
 import pytest
 
@@ -30,6 +31,11 @@ from tests.helpers import replicas
 from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
 from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
+
+
+# no test depends on the speed of the machine
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:

@@ -26,7 +26,7 @@ from evaluation.runs.reader import SHAPES, find
 from tests.helpers.commands import clipx_here
 
 # the same examples in every run
-FUZZ = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.just(10**38), st.just("\x1b[2J"),
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),

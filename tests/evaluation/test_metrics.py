@@ -44,7 +44,7 @@ def test_recall_equals_the_golden_values() -> None:
             assert found[direction] == pytest.approx(values[f"{direction}_recall@{k}"], abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(counts=st.lists(st.integers(1, 6), min_size=2, max_size=9), k=st.integers(1, 12), seed=st.integers(0, 99))
 def test_recall_with_any_numbers_of_captions_equals_a_plain_loop(counts: list[int], k: int, seed: int) -> None:
     owner = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
