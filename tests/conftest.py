@@ -32,7 +32,6 @@ from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
 from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
 
-
 # no test depends on the speed of the machine
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

@@ -16,7 +16,7 @@ The named set `eccv_caption` is COCO's test split with all right answers.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def open_coco(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = path.parent.parent / split
     if not folder.is_dir():
         raise UserError(f"no image folder {folder}; the images of {path.name} belong there")
-    images = _images_below(folder, names.values())
+    images = FileImages(folder, [folder / name for name in names.values()])
     return Captioned(spec, f"coco/{split}", split, images, list(captions.values()), settings)
 
 
@@ -138,7 +138,7 @@ def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
     folder = path.parent.parent
     names, captions = _line_by_line(folder / "XTD10" / "test_image_names.txt", [path], "XTD10's")
     coco = folder.parent / COCO.parent
-    images = _images_below(coco, [f"{'train2014' if 'train2014' in name else 'val2014'}/{name}" for name in names])
+    images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
     name = f"xtd10_{path.stem.rpartition('_')[2]}"
     return Captioned(spec, name, TEST, images, captions, settings)
 
@@ -160,7 +160,7 @@ def open_multi30k(spec: str, place: Path, settings: Settings) -> Captioned:
         paths = [folder / "task1" / "raw" / f"test_2016_flickr.{language}"]
     listed, captions = _line_by_line(names, paths, "Multi30k's")
     flickr = files.find_images(place.parent.parent / "flickr30k", listed[0])
-    images = _images_below(flickr, listed)
+    images = FileImages(flickr, [flickr / name for name in listed])
     return Captioned(spec, f"multi30k_{language}", TEST, images, captions, settings)
 
 
@@ -196,7 +196,7 @@ def open_xm3600(spec: str, place: Path, settings: Settings) -> Captioned:
         if not (isinstance(listed, list) and all(isinstance(text, str) for text in listed) and "".join(listed).strip()):
             raise UserError(f"{where} has no captions in {language!r}")
         captions.append([text.strip() for text in listed if text.strip()])
-    images = _images_below(folder, [f"images/{key}.jpg" for key in keys])
+    images = FileImages(folder, [folder / "images" / f"{key}.jpg" for key in keys])
     return Captioned(spec, f"xm3600_{language}", TEST, images, captions, settings)
 
 
@@ -303,15 +303,7 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
 
 def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
     folder = files.find_images(path.parent, chosen[0].name)
-    return _images_below(folder, [image.name for image in chosen])
-
-
-def _images_below(folder: Path, names: Collection[str]) -> FileImages:
-    """Open the images that a downloaded file names. Raises UserError: one is missing, or is not below the folder."""
-    outside = [name for name in names if files.leaves_folder(name)]
-    if outside:
-        raise UserError(f"{outside[0]} is outside {folder}, not read")
-    return FileImages(folder, [folder / name for name in names])
+    return FileImages(folder, [folder / image.name for image in chosen])
 
 
 def _positives(path: Path, queries: dict[int, int], answers: dict[int, int], limited: bool) -> dict[int, list[int]]:

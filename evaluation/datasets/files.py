@@ -220,18 +220,20 @@ class FileImages(Images):
             boxes: the part of each image that is used; None: all.
             files: path relative to `root`, size and time of each image, if they are known.
 
-        Raises UserError: a file is missing.
+        Raises UserError: a file is missing, or is not below `root`: a downloaded file may name any path.
         """
         self.paths = paths
         self.boxes = boxes
         if files is None:
+            names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
+            if outside := [path for path, name in zip(paths, names, strict=True) if name.startswith("../")]:
+                raise UserError(f"{outside[0]} is outside {root}, not read")
             try:
                 stats = [Path(path).stat() for path in paths]
             except OSError as error:
                 missing = isinstance(error, FileNotFoundError)
                 problem = "is missing" if missing else f"cannot be read ({error.strerror})"
                 raise UserError(f"{error.filename} {problem}") from None
-            names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
             files = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 

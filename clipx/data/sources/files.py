@@ -133,7 +133,7 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     with prefixed("data.annotations"):
         names, captions = read_coco(annotations)
     # Downloaded annotations must not read files outside the folder. A table, written by the user, may name any path.
-    outside = {i for i, name in names.items() if leaves_folder(name)}
+    outside = {i for i, name in names.items() if _leaves_folder(name)}
     rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
     unknown = Counter(i for i, _ in captions if i not in names)
     problems = [f"{annotations.name}: no image {i} for {n} captions" for i, n in unknown.items()]
@@ -148,7 +148,7 @@ def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """
     with prefixed("data.annotations"):
         _, images = read_karpathy(annotations, ("train", "restval"))
-    outside = {image.name for image in images if leaves_folder(image.name)}
+    outside = {image.name for image in images if _leaves_folder(image.name)}
     problems = [f"{annotations.name}: {name} is outside {folder}, not read" for name in sorted(outside)]
     rows = [(image.name, caption) for image in images if image.name not in outside for caption in image.captions]
     return _file_pairs(folder, annotations, rows, config.captions, problems)
@@ -328,8 +328,7 @@ def entries(
     return found
 
 
-def leaves_folder(name: str) -> bool:
-    """Return True if the path is not below the folder that it belongs to."""
+def _leaves_folder(name: str) -> bool:
     return Path(name).is_absolute() or ".." in Path(name).parts
 
 
