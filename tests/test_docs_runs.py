@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.claims.design import REPLICATION
 from evaluation.claims.table import CLAIMS
 from evaluation.compare.ladders import find_ladders
 from evaluation.compare.methods import MethodComparison, compare, seed_mean
@@ -102,14 +103,23 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
     return f"| {f'{first}–{last}' if first < last else first} | `{method.label}` | {mean} | {minus} |"
 
 
-def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(tmp_path: Path) -> None:
-    with tarfile.open(DOCS / "runs" / "objectives_photos.tar.xz") as tar:
+@pytest.mark.parametrize(
+    ("archive", "seeds", "places"),
+    [
+        ("objectives_photos", range(20), {"docs/results.md": "## Photographs", "README.md": "# clipx"}),
+        ("objectives_photos_replication", REPLICATION, {"docs/results.md": "### A replication"}),
+    ],
+)
+def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
+    archive: str, seeds: range, places: dict[str, str], tmp_path: Path
+) -> None:
+    with tarfile.open(DOCS / "runs" / f"{archive}.tar.xz") as tar:
         tar.extractall(tmp_path, filter="data")
     comparisons, _ = compare(group_runs(reader.find([tmp_path])), by="retrieval")
     (found,) = [replace(one, reference_label="clip") for one in comparisons]
-    assert {len(method.values["retrieval"]) for method in found.ranked} == {20}
+    assert all(set(method.values["retrieval"]) == set(seeds) for method in found.ranked)
     rows = [row_on_photographs(found, at) for at in range(len(found.ranked))]
-    for page, heading in {"docs/results.md": "## Photographs", "README.md": "# clipx"}.items():
+    for page, heading in places.items():
         section = (DOCS.parent / page).read_text().partition(f"{heading}\n")[2].partition("\n##")[0]
         shown = [line for line in section.splitlines() if re.match(r"\| [\d–]+ \| `", line)]
         assert len(shown) == len(rows) and all(line.startswith(row) for line, row in zip(shown, rows, strict=True))
