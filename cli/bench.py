@@ -174,7 +174,7 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     changed = replace(train, **changes)  # type: ignore[arg-type]
     size = changed.batch_size
     if "batch_size" in changes:
-        size += -size % train.accumulation  # a multiple of the micro-batches
+        size += -size % train.accumulation  # a multiple of the number of micro-batches
     while (steps := _warm_steps(configs, changes | {"batch_size": size}, device)) is None:
         size //= 2
         gc.collect()  # frees the models that did not fit

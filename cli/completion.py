@@ -100,12 +100,13 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
         return _starting(word, [*commands, "--help", "--version"])
     command = before[0]
     values = table["values"].get(" ".join(before[:2])) or table["values"].get(command, {})
-    own = [file for folder in split_config_dir(before)[0] for file in recipe_files(folder)]
+    folders, typed = split_config_dir(before)
+    own = [file for folder in folders for file in recipe_files(folder)]
     arms = table["arms"] | {file.stem: _arms(file) for file in own if file.is_file()}
     if "recipe" in values:
         values = values | {"recipe": list(arms)}
     if "=" not in word:
-        is_first = all("=" in argument for argument in before[1:])
+        is_first = all("=" in argument for argument in typed[1:])
         names = table["positional"].get(command, []) if is_first else []
         return _starting(word, [*names, "--help"]) + _keys(word, values)
     key, _, value = word.partition("=")

@@ -30,10 +30,10 @@ def distribution_gap(image: Tensor, text: Tensor) -> float:
 
         2 E|x_i - y_j| - E|x_i - x_j| - E|y_i - y_j|   over i != j
 
-    The modality gap measures the distance of the means; this measures what else differs. If nothing does, it is
-    below 0, by about the mean distance divided by n, because each side loses the mean of its own sample: compare values
-    of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not read their
-    formula, and use the energy distance. 0 for one pair.
+    The modality gap measures the distance of the means; this, how the distributions differ without their means. If they
+    do not, it is below 0, by about the mean distance divided by n, because each side loses the mean of its own sample:
+    compare values of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not
+    read their formula, and use the energy distance. 0 for one pair.
     """
     check_sides(image, text)
     n = len(image)

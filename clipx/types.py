@@ -131,3 +131,9 @@ class Tokens:
 @dataclass(frozen=True)
 class Inputs(Tokens, Pixels):
     """Input format of both towers; training and evaluation preprocess images and texts accordingly."""
+
+
+def text_lengths(tokens: Tensor, padding: int) -> Tensor:
+    """Return the number of tokens up to the last that is no padding, int64 [b], of token ids [b, L]."""
+    from_the_end = tokens.ne(padding).flip(1).cumsum(dim=1)  # tokens after a position and at it
+    return from_the_end.gt(0).sum(dim=1)

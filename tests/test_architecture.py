@@ -244,3 +244,16 @@ def imported_packages(node: ast.stmt) -> set[str]:
     imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
     imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
     return {name.split(".")[0] for name in imported}
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("cli.train", "from cli.main import main"),
+        ("cli.train", "def train():\n    from cli.main import main"),
+        ("clipx.objectives.clip", "from clipx.objectives import siglip"),
+    ],
+)
+def test_a_circle_is_found(module: str, statement: str) -> None:
+    changed = ast.parse(f"{MODULES[module].read_text()}\n{statement}\n")
+    assert module in circle(graph() | import_graph({module: changed}))

@@ -1,4 +1,4 @@
-"""Follow docs/add_*.md: write each page's plug-in and use it; its diffs apply to the files of the package."""
+"""Follow docs/add_*.md: write each page's plug-in and use it; its diffs have lines of the package."""
 
 import importlib
 import re
@@ -72,7 +72,7 @@ def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, n
 
 
 @pytest.mark.parametrize("page", ["add_objective.md", "add_data.md", "add_task.md"])
-def test_the_diffs_of_a_page_apply_to_the_files_of_the_package(page: str) -> None:
+def test_the_diffs_of_a_page_have_lines_of_the_files(page: str) -> None:
     for head, *lines in blocks(page)[1]:
         source, at = (ROOT / head.removeprefix("--- ")).read_text().splitlines(), 0
         for line in lines:

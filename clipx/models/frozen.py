@@ -25,7 +25,7 @@ from clipx.models import point_sets
 from clipx.models.towers import blocks, build
 from clipx.models.towers.base import ImageTower, InputsT, Projected, Standardise, TextTower, Tower
 from clipx.models.towers.hf_towers import MaskedTokens, PooledText
-from clipx.types import Pixels, Tokens
+from clipx.types import Pixels, Tokens, text_lengths
 from clipx.utils.device import tf32
 from clipx.utils.files import cache_home, content_hash, write_text
 
@@ -74,7 +74,7 @@ class FrozenTower(Generic[InputsT]):
         Columns that are padding in all texts are left out: most texts are short. [b, K, width] may have fewer tokens.
         """
         if self.padding is not None:
-            batch = batch[:, : max(1, int(batch.ne(self.padding).sum(dim=1).max()))]
+            batch = batch[:, : max(1, int(text_lengths(batch, self.padding).max()))]
         with torch.no_grad(), tf32(False):
             outputs: Tensor = self.body.to(device)(batch.to(device))
         return outputs.float().cpu()

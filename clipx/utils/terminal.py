@@ -14,8 +14,9 @@ from rich.text import Text
 from clipx.errors import printable
 
 UNLIMITED = 1000  # characters; wider than any row of a table
-# seconds between lines of progress if stderr is not a terminal: of many small items, and of steps with a loss
-EVERY, OF_STEPS = 30.0, 5.0
+# seconds between lines of progress if stderr is not a terminal
+ITEMS_EVERY = 30.0
+STEPS_EVERY = 5.0
 
 
 def stdout_console(least: int = 0) -> Console:
@@ -74,7 +75,7 @@ class ProgressBar:
         """Count `n` more items; print a line every 30 s if stderr is not a terminal."""
         self._bar.advance(self.task, n)
         now = time.monotonic()
-        if not self.is_bar and now - self._printed >= EVERY:
+        if not self.is_bar and now - self._printed >= ITEMS_EVERY:
             self._printed = now
             self.print(self._line())
 
@@ -88,7 +89,7 @@ class ProgressBar:
             self._first, self._started, self._shown = done, now, True
         self._bar.update(self.task, completed=done, status=status)
         is_last = done == self._bar.tasks[-1].total
-        if not self.is_bar and (is_first or is_last or now - self._printed >= OF_STEPS):
+        if not self.is_bar and (is_first or is_last or now - self._printed >= STEPS_EVERY):
             self._printed = now
             self.print(f"{self._line()}  {status}")
 

@@ -94,8 +94,9 @@ def _parse_split(split: str) -> _SplitParts:
 def value_name(row: Result) -> str:
     """Return the name of a row's value: "zeroshot cifar10", "zeroshot cifar10, prompts simple".
 
-    The name contains the split, unless it is `test`, other prompts, limit, centred protocol: "retrieval flickr8k/dev".
-    So values that cannot be compared have different names. Pool and protocol=paper are left out: a reader has one each.
+    The name contains the split (unless it is `test`) and, if they are not the defaults, prompts, limit and protocol:
+    "retrieval flickr8k/dev". So values that cannot be compared have different names. Pool and protocol=paper are left
+    out: a reader has one each.
     """
     return _parse_split(row.split).name(row.task, canonical_name(row.dataset))
 

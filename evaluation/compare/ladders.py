@@ -59,13 +59,13 @@ def find_ladders(comparisons: list[MethodComparison], reference: str = "") -> li
             conditions = tuple(item for item in one.conditions.items() if item[0] not in changing)
             if one.ranked:
                 alike.setdefault((conditions, one.scored), []).append(one)
-        enough = [members for members in alike.values() if len(members) >= MIN_POINTS]
+        enough = [members for members in alike.values() if len(members) >= MIN_POINTS]  # FLOPs take seconds to count
         found += filter(None, (_ladder(axis, members, reference or REFERENCE) for members in enough))
     return found
 
 
 def _ladder(axis: str, comparisons: list[MethodComparison], reference: str) -> Ladder | None:
-    """Return the ladder of these comparisons; None with fewer than MIN_POINTS points or without a second method."""
+    """Return the ladder of these comparisons; None without a second method at MIN_POINTS points."""
     at = [(one, _by_settings(one)) for one in comparisons]
     counts = Counter(key for _, methods in at for key in methods)
     first = {key: method for _, methods in reversed(at) for key, method in methods.items()}  # at its first point

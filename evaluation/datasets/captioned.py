@@ -212,7 +212,7 @@ def open_table(spec: str, path: Path, settings: Settings) -> Captioned:
         pairs = files.table(path.parent, path, config, {"csv": ",", "tsv": "\t"}[config.source])
     if pairs.problems:
         raise UserError(pairs.problems[0])
-    images = FileImages(path.parent, [path.parent / pairs.where(i) for i in range(len(pairs))])
+    images = FileImages(path.parent, [path.parent / pairs.where(i) for i in range(len(pairs))], anywhere=True)
     return Captioned(spec, path.stem, "all", images, all_captions(pairs), settings)
 
 

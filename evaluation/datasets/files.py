@@ -212,21 +212,28 @@ class FileImages(Images):
     """Image files of any format that PIL reads: some .jpg files of Oxford-IIIT Pet are GIFs."""
 
     def __init__(
-        self, root: Path, paths: Paths, boxes: Sequence[Box] | None = None, files: list[File] | None = None
+        self,
+        root: Path,
+        paths: Paths,
+        boxes: Sequence[Box] | None = None,
+        files: list[File] | None = None,
+        anywhere: bool = False,
     ) -> None:
         """The fingerprint is a hash of `boxes`, and of each file's path relative to `root`, size and modification time.
 
         Args:
             boxes: the part of each image that is used; None: all.
             files: path relative to `root`, size and time of each image, if they are known.
+            anywhere: the images need not be below `root`, because the user has written the paths.
 
-        Raises UserError: a file is missing, or is not below `root`: a downloaded file may name any path.
+        Raises UserError: a file is missing, or is not below `root`, as a downloaded list could have it.
         """
         self.paths = paths
         self.boxes = boxes
         if files is None:
             names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
-            if outside := [path for path, name in zip(paths, names, strict=True) if name.startswith("../")]:
+            outside = [path for path, name in zip(paths, names, strict=True) if name.startswith("../")]
+            if outside and not anywhere:
                 raise UserError(f"{outside[0]} is outside {root}, not read")
             try:
                 stats = [Path(path).stat() for path in paths]

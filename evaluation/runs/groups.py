@@ -104,7 +104,7 @@ def _labels_with_recipe(groups: list[RunGroup]) -> list[str]:
 def method_labels(groups: list[RunGroup], without: Set[str] = frozenset()) -> list[str]:
     """Return a label of each method: the name that the user chose, else its arm, else its objective.
 
-    An objective with the terms of a preset has its name, any other those of its terms: `clip_reg`, `clip+uniform`.
+    An objective that equals a preset has its name, any other those of its terms: `clip_reg`, `clip+uniform`.
 
     Methods with the same one of these, but for one without overrides, also get settings that tell them apart:
     `clip optimizer.lr=0.004`. The settings `without` are not used. Results without settings have the name of their
@@ -129,7 +129,7 @@ def method_labels(groups: list[RunGroup], without: Set[str] = frozenset()) -> li
 def _own_name(run: Run) -> str:
     config = run.config
     chosen = config.name != config.recipe and not config.name.startswith(f"{config.recipe}-")
-    preset = next((name for name, terms in OBJECTIVES.items() if terms.keys() == config.objective.keys()), "")
+    preset = next((name for name, terms in OBJECTIVES.items() if terms == config.objective), "")
     return config.name if chosen else config.arm or preset or "+".join(config.objective) or run.name
 
 

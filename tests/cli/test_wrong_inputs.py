@@ -247,6 +247,13 @@ def test_wrong_inputs_are_refused_before_torch_is_imported(folder: Path) -> None
     assert {path.name for path in folder.iterdir()} == {"own", *EXISTING}, "a file was written"
 
 
+def test_a_broken_recipe_does_not_block_the_others(folder: Path) -> None:
+    shown = clipx_here("train", "recipe=demo", "--config-dir=own", "--cfg", "job", cwd=folder)
+    assert "batch_size: 128" in shown.stdout
+    listed = clipx_here("ls", "recipes", "--config-dir=own", cwd=folder)
+    assert "broken.yaml is not valid YAML" in listed.stdout and "demo " in listed.stdout
+
+
 def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Path) -> None:
     (tmp_path / "runs").touch()  # a file instead of a read-only folder, because root may write into every folder
     done = clipx_here("train", *tiny(shards), "name=a", cwd=tmp_path, code=2)

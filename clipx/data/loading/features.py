@@ -22,7 +22,7 @@ from clipx.data.preprocess.transforms import Normalise, TrainTransform, evaluati
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError
-from clipx.types import Pixels, Tokens
+from clipx.types import Pixels, Tokens, text_lengths
 from clipx.utils.device import loader_processes
 from clipx.utils.files import cache_home, content_hash, new_file
 
@@ -143,7 +143,7 @@ def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], devi
 
     def lengths() -> Array:
         parts = [range(k, min(k + BLOCK, len(hashes))) for k in range(0, len(hashes), BLOCK)]
-        return np.concatenate([tokens(part).ne(tower.padding or 0).sum(dim=1).numpy() for part in parts])
+        return np.concatenate([text_lengths(tokens(part), tower.padding or 0).numpy() for part in parts])
 
     # as points of a set, texts have different numbers of tokens
     of_tokens = lengths if len(tower.shape) == 2 and tower.padding is not None else None

@@ -200,6 +200,15 @@ def test_tables_give_the_same_results_as_shards_with_equal_content(tmp_path: Pat
     assert values[0] == values[1] == values[2]
 
 
+def test_a_table_may_name_any_path(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "images")
+    rows = f"image,caption\n{tmp_path / 'images/0.png'},absolute\n../images/1.png,relative\n"
+    (tmp_path / "tables").mkdir()
+    other = table.rename(tmp_path / "tables" / "pairs.csv")
+    other.write_text(rows)
+    assert len(open_dataset(f"csv:{other}").images("all")) == 2
+
+
 def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Path) -> None:
     table = write_table(tmp_path / "table")
     table.write_text(table.read_text().replace("image,caption", "file,text"))

@@ -182,3 +182,11 @@ def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) 
     assert hours(left, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
     assert hours({("other", "a"): 5}, runs, jobs=1) is None
     assert hours({("other", "a"): 0}, runs, jobs=1) == 0
+
+
+def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:
+    row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
+    (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
+    assert "5.6" in collect_evidence([], [tmp_path]).stated
+    (tmp_path / "claims.json").write_text("[" + row.format('{"M": "8"}') + "]")
+    assert collect_evidence([], [tmp_path]).stated == {}

@@ -191,3 +191,11 @@ def test_a_disk_that_fills_up_is_named_and_the_blocks_so_far_are_kept(
             open_features(tower, items(range(300)), CPU)
     open_features(tower, items(range(300)), CPU)
     assert tower.passes() == sorted([*range(300), *range(128, 256)])
+
+
+def test_float16_takes_half_of_the_disk(tmp_path: Path) -> None:
+    tower = Double(tmp_path / "notes")
+    tower.precision = "float16"
+    found = open_features(tower, items(range(1, 100)), CPU)
+    assert found.rows.dtype == np.float16
+    assert torch.equal(found.take(np.array([2])), torch.tensor([[3.0, 6.0]]))

@@ -108,9 +108,10 @@ def test_padding_is_known_and_its_outputs_are_zero(config: RunConfig) -> None:
     config.model.image.name = "small:vit"
     config.model.points.kernel = "imq"
     tower: FrozenTower[Any] = frozen_towers(config)["text"]
-    text = torch.tensor([[5, 6, 7, 0, 0, 0, 0, 0]])
+    text = torch.tensor([[5, 6, 7, 0, 0, 0, 0, 0], [5, 6, 0, 8, 9, 0, 0, 0]])  # one has padding between its tokens
     outputs = tower(text, torch.device("cpu"))
     assert tower.padding == 0
-    assert tower.shape == (8, outputs.shape[2])
-    assert outputs[0, :3].any(dim=1).all()
+    assert outputs.shape == (2, 5, tower.shape[1]) and tower.shape[0] == 8
+    assert outputs[0, :3].any(dim=1).all() and outputs[1, [0, 1, 3, 4]].any(dim=1).all()
     assert not outputs[0, 3:].any()
+    torch.testing.assert_close(outputs, tower.body(text)[:, :5])

@@ -254,8 +254,10 @@ def test_blocks_are_found_in_the_names_of_all_libraries() -> None:
     assert {count: len(blocks(tower)) for count, tower in towers.items()} == {count: count for count in towers}
 
 
-def test_compiling_shards_is_refused() -> None:
+@pytest.mark.parametrize(("key", "value"), [("precision", "fp16"), ("compile", True)])
+def test_settings_that_shards_do_not_support_are_refused(key: str, value: object) -> None:
     config = mini_settings(Path())
-    config.train.parallel, config.train.compile = "fsdp", True
-    with pytest.raises(UserError, match=r"^train.compile=\w+ does not work with train.parallel=fsdp; allowed: "):
+    setattr(config.train, key, value)
+    config.train.parallel = "fsdp"
+    with pytest.raises(UserError, match=rf"^train.{key}=\w+ does not work with train.parallel=fsdp; allowed: "):
         check_combinations(config)

@@ -17,7 +17,7 @@ from clipx.objectives.base import Objective, Rows, Term, TermOutput
 from clipx.run.checkpoint import AVERAGED, chosen_weights, load_weights
 from clipx.training import step
 from clipx.training.setup import TrainComponents, build_components
-from clipx.training.step import log_row, train_step
+from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.types import Batch, Embeddings, Progress
 from clipx.utils import rng
 from clipx.utils.device import choose_device, missing_compiler
@@ -404,3 +404,15 @@ def test_memory_does_not_grow_with_the_steps(accumulation: int) -> None:
     assert len(set(tensors[1:])) == 1, f"tensors alive at every {EVERY}th step: {tensors}"
     half = len(memory) // 2
     assert max(memory[half:]) - max(memory[:half]) < 4 * 2**20, f"bytes at every {EVERY}th step: {memory}"
+
+
+def test_the_log_has_peak_memory_of_this_run_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    components = tiny.components(tiny.settings(CLIP))
+    numbers = train_step(components, next(tiny.batches(components.config, 1)), AT)
+    assert "memory_gb" not in log_row(components, numbers, AT)
+    peak = {"cuda": 7_000_000_000}  # of an earlier run in this process
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak[device.type])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update({device.type: 2_500_000_000}))
+    components.device = torch.device("cuda")
+    reset_peak_memory(components.device)
+    assert log_row(components, numbers, AT)["memory_gb"] == 2.5

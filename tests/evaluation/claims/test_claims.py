@@ -308,3 +308,16 @@ def test_rank_correlation_with_ties_and_without_variance() -> None:
     assert spearman([1, 2, 3, 4], [10, 20, 20, 30]) == pytest.approx(0.9486832980505138)  # scipy.stats.spearmanr
     assert math.isnan(spearman([1, 2, 3], [5, 5, 5])), "a constant gives no evidence against a correlation"
     assert signed_r_squared([(0.0, 1.0), (1.0, 0.0), (2.0, -1.0)]) == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("split", "name"),
+    [("dev", "zeroshot scenes_colour/dev"), ("test, prompts simple", "zeroshot scenescolour, prompts simple")],
+)
+def test_runs_scored_on_another_split_or_with_other_prompts_are_not_compared(split: str, name: str) -> None:
+    runs = seeds("clip_reg_mini", {"clip": zeroshot(0.5), "clip_reg": zeroshot(0.6)})
+    last = runs[-1]
+    runs[-1] = replace(last, results=[replace(row, split=split) for row in last.results])
+    finding = only(outcome("1.5", "clip_reg_mini", runs))
+    assert finding.verdict == "undecided" and finding.estimate is None
+    assert f"lacks {name.replace('_', '')}, which other runs have" in finding.note

@@ -359,7 +359,7 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
         ),
         (
             [named(f"mine-{w}", objective={"clip": {}, "positive": {"weight": w}}) for w in (0.1, 0.5)],
-            ["clip_reg objective.positive.weight=0.1", "clip_reg objective.positive.weight=0.5"],
+            ["clip_reg", "clip+positive"],
         ),
         (
             [named("mine-d", objective={"dcl": {}}), named("mine-t", objective={"dcl": {"tau_plus": 0.2}})],
@@ -427,3 +427,14 @@ def test_chance_is_unknown_if_a_data_set_of_the_score_has_none() -> None:
     ]
     compared = compare_all(runs)
     assert compared.chance is None and comparison.chance(compared) == ""
+
+
+def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:
+    held_out = {"a": 0.9, "b": 0.1}
+    runs = [
+        replace(r, results=[*r.results, replace(r.results[0], dataset="d/held_out", value=held_out[r.config.arm])])
+        for r in runs_of("a", 0.5) + runs_of("b", 0.6)
+    ]
+    assert [m.label for m in compare_all(runs).ranked] == ["b", "a"]
+    chosen = compare_all(runs, on=("heldout",))
+    assert [(m.label, m.values["mean"][0]) for m in chosen.ranked] == [("a", 0.9), ("b", 0.1)]

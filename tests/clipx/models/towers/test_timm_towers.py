@@ -95,3 +95,12 @@ def test_published_weights_that_cannot_be_downloaded_are_refused_with_both_alter
 def test_errors_name_the_key(name: str, pretrained: str | None, embed_dim: int | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         build(name, pretrained, embed_dim=embed_dim)
+
+
+def test_published_weights_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*arguments: object, **settings: object) -> None:
+        torch.nn.Linear(2, 3).load_state_dict(torch.nn.Linear(2, 2).state_dict())
+
+    monkeypatch.setattr(timm, "create_model", load)
+    with pytest.raises(UserError, match=r"pretrained=a1_in1k does not fit model.image.size=192: .*size mismatch"):
+        timm_towers._load_published("levit_128.a1_in1k", {"img_size": 192})
