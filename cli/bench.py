@@ -66,7 +66,7 @@ def parameters(configs: Configs) -> CheckedClaim:
 def added_state(configs: Configs) -> CheckedClaim:
     """Compute the MB that nuclr stores for TABLE_PAIRS pairs and sogclr does not (paper 3, appendix G).
 
-    These are nuclr's additional columns: sogclr is nuclr without zeta.
+    They are the columns that only nuclr has: sogclr is nuclr without zeta.
     """
     from clipx import objectives
     from clipx.training.cost import FLOAT32_BYTES

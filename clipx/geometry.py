@@ -86,7 +86,7 @@ def margins(image: Tensor, text: Tensor) -> Tensor:
 def alpha_hat(image: Tensor, text: Tensor, gamma: float) -> float:
     """Return P(f_ii - f_ij <= gamma) + P(f_ii - f_ji <= gamma), in 0..2 (paper 1, equation A.3).
 
-    The shares of margins of at most gamma in the two directions; `margins` defines f_ij. NaN for one pair.
+    This is the share of margins of at most gamma, added over both directions; see `margins` for f_ij. NaN for one pair.
     """
     return 2.0 * float((margins(image, text) <= gamma).double().mean())  # both halves have the same length
 

@@ -345,7 +345,7 @@ def _log_bad_samples(session: _Session) -> int:
 
 
 def _diverged(session: _Session, run: Path, bad_steps: int, terms: dict[str, Tensor]) -> Outcome:
-    """Record and tell that the run has diverged; a checkpoint that could not be written is only logged.
+    """Record that the run has diverged, and tell the user. A checkpoint that could not be written is only logged.
 
     `terms` of the last step: those that are not finite are named.
     """

@@ -1,5 +1,6 @@
 """Follow docs/add_*.md: write each page's plug-in and use it; its diffs have lines of the package."""
 
+import ast
 import importlib
 import re
 from collections.abc import Iterator
@@ -73,11 +74,19 @@ def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, n
 
 @pytest.mark.parametrize("page", ["add_objective.md", "add_data.md", "add_task.md"])
 def test_the_diffs_of_a_page_have_lines_of_the_files(page: str) -> None:
-    for head, *lines in blocks(page)[1]:
+    _, diffs = blocks(page)
+    for head, *lines in diffs:
         source, at = (ROOT / head.removeprefix("--- ")).read_text().splitlines(), 0
+        added = [line[1:] for line in lines if line.startswith("+")]
         for line in lines:
-            if not line.startswith("+"):
+            if line.startswith("+"):
+                source.insert(at, line[1:])
+                at += 1
+            else:
+                assert line[1:] in source[at:], f"{head} has no line {line[1:]}"
                 at = source.index(line[1:], at) + 1
+        assert added and ast.parse("\n".join(source))
+    assert diffs
 
 
 def test_a_run_trains_with_the_added_objective() -> None:

@@ -291,7 +291,7 @@ def compare(
 
 
 def _shortened(keys: tuple[str, ...]) -> str:
-    """Return the settings that differ, at most MOST_NAMED of them by name."""
+    """Name up to MOST_NAMED of the settings that differ, and count the others."""
     more = f" and {len(keys) - MOST_NAMED} more settings" if len(keys) > MOST_NAMED else ""
     return ", ".join(keys[:MOST_NAMED]) + more
 

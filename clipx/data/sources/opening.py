@@ -99,7 +99,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "webdataset": streams.ShardStream,
     "hf_stream": lambda config: streams.HFStream(config, _root(config)),
 }
-# the meaning of data.root by source, or by data set where that says more; {} stands for data.split
+# what data.root is: by source, or by data set where that is more exact; {} stands for data.split
 ROOTS = {
     "scenes": "optional: the folder to render to (default: the cache folder)",
     "shards": "the folder that holds {}/*.tar",

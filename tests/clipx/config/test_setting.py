@@ -1,6 +1,7 @@
 """Every setting has a meaning, and values that are not allowed are refused with the name of the setting."""
 
 from collections.abc import Collection
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -63,8 +64,10 @@ def test_a_value_out_of_range_is_refused_with_its_key(key: str) -> None:
 
 
 def test_the_defaults_are_allowed() -> None:
-    check(run())
-    check(EvalConfig())
+    for config in (run(), EvalConfig()):
+        before = deepcopy(config)
+        check(config)
+        assert config == before
 
 
 @pytest.mark.parametrize("key", TABLES)
