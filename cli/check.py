@@ -3,6 +3,7 @@
 With device= and processes=: calculate memory and time of a run on GPUs of other machines.
 """
 
+import math
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,8 +43,8 @@ def check(config: RunConfig) -> None:
 
     With several processes, do the step of one process, on its share of the batch.
 
-    Raises UserError: a step needs more memory than is free, or a file is missing. If the run is on the CPU, the memory
-    is checked before the model is built.
+    Raises UserError: a step needs more memory than is free, its loss is not finite, or a file is missing. If the run is
+    on the CPU, the memory is checked before the model is built.
     """
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
@@ -62,6 +63,8 @@ def check(config: RunConfig) -> None:
         # two steps, because the first step is slower
         loss, _ = timed_step(components, Progress(0, 2, 0, 1))
         _, seconds = timed_step(components, Progress(1, 2, 0, 1))
+    if not math.isfinite(loss):
+        raise UserError(f"objective: the loss of a step on {pairs} generated pairs is {loss}")
     which = f", the share of one of {processes} processes" if processes > 1 else ""
     print(f"step          loss {loss:.4f} on {pairs} generated pairs{which}, {seconds:.2f} s on {device}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

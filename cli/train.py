@@ -78,7 +78,8 @@ def _print_next(config: RunConfig, run: RunFolder) -> None:
     if run.divergence() is None:
         needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,LAYOUT:PLACE]  # clipx ls data"
         datasets = "" if config.data.evaluation else needed
-        print(f"to evaluate: clipx eval {run.path}{datasets}", file=sys.stderr)
+        plugins = f" plugins=[{','.join(config.plugins)}]" if config.plugins else ""
+        print(f"to evaluate: clipx eval {run.path}{plugins}{datasets}", file=sys.stderr)
 
 
 def _fit(config: RunConfig, run: RunFolder, started: float) -> int:

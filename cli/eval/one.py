@@ -45,7 +45,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
             rows = results.record_divergence(run, ended)
             results.show(rows)
             return rows
-        chosen, reason = RunFolder(run).best_or_last()
+        chosen, reason = RunFolder(run).best_or_last("RUN")
         if reason:
             print(f"evaluating {chosen}, {reason}; to evaluate another checkpoint, give its folder", file=sys.stderr)
         config = replace(config, checkpoint=str(chosen))
@@ -115,9 +115,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         model, _ = encoder.from_checkpoint(
             checkpoint, device, config.precision, config.ema, config.features_eval, alpha
         )
-        # separate folders, because the run's own results are those of its last or best weights without averaging
-        best, _ = run.best_or_last()
-        out = run.path if checkpoint.samefile(best) else run.path / results.INTERMEDIATE / checkpoint.name
+        out = _folder_of_results(run, checkpoint)
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
@@ -152,6 +150,26 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     if config.wandb != "off":
         results.to_wandb(rows, model.name, config.wandb, config.project, out)
     return rows
+
+
+def _folder_of_results(run: RunFolder, checkpoint: Path) -> Path:
+    """Return the run's folder for the weights that its whole training gave, the last or best ones, else one below it.
+
+    So no report mixes the results of a run that is still training with those of its last step.
+    """
+    from clipx import distributed
+    from evaluation.runs import reader
+    from evaluation.runs.description import unfinished
+
+    best, _ = run.best_or_last()
+    reached = unfinished(reader.read(run.path))
+    if checkpoint.samefile(best) and not reached:
+        return run.path
+    out = run.path / results.INTERMEDIATE / checkpoint.resolve().name
+    if reached and distributed.rank() == 0:
+        continues = "the command that trained it continues it"
+        print(f"{run.path} is not fully trained ({reached}; {continues}): results go to {out}", file=sys.stderr)
+    return out
 
 
 def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:

@@ -19,6 +19,7 @@ from evaluation.compare import methods
 from evaluation.compare.items import Pair, pair_up
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import MethodComparison
+from evaluation.datasets.captioned import HELD_OUT
 from evaluation.report import comparison as page
 from evaluation.report.disagreement import p_text, write_disagreement
 from evaluation.runs import reader
@@ -73,13 +74,17 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     """Compare the runs at or below `paths`. Raises UserError: as `compare_runs`."""
     runs = reader.find(paths, limited=limited)
     one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
-    _check_sets(on, {row.dataset for run in runs for row in run.results})
+    evaluated = {row.dataset for run in runs for row in run.results}
+    _check_sets(on, evaluated)
+    only_held_out = not on and {canonical_name(name) for name in evaluated} == {CANONICAL_HELD_OUT}
+    on = [HELD_OUT] if only_held_out else on
     found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
     labels = {method.label for one in found for method in one.ranked}
     if reference and labels:  # without a score there is no method, and the notes say what to do
         one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     remarks = [group.line() for group in left_out]
+    remarks += ["All results are on held-out pairs: choose settings by them, and report on others."] * only_held_out
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 

@@ -105,8 +105,8 @@ class Objective:
             rows: column -> [B], read from a `clipx.sample_table.SampleTable`; only for terms with columns.
             progress: position in the run, for terms that need it.
 
-        Raises UserError: a tensor has another type or shape than `Embeddings` says, or a term needs an input that is
-        not given; the message names both.
+        Raises UserError: a tensor has another type or shape than `Embeddings` says, a term needs an input that is not
+        given, or its value has no gradient although the embeddings have one.
         """
         _check_embeddings(embeddings)
         given = vars(embeddings) | {"progress": progress}
@@ -121,6 +121,8 @@ class Objective:
         new_rows: dict[str, Tensor] = {}
         for name, term in self.terms.items():
             value, new = _checked_output(name, term, term(embeddings, rows, progress), len(embeddings.image))
+            if embeddings.image.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+                raise UserError(f"objective.{name}: its value has no gradient, so nothing would be learned from it")
             total = total + self.weights[name] * value
             values[name] = value.detach()
             new_rows.update(new)

@@ -15,7 +15,7 @@ from clipx.errors import printable
 
 UNLIMITED = 1000  # characters; wider than any row of a table
 # seconds between lines of progress if stderr is not a terminal
-ITEMS_EVERY = 30.0
+ITEMS_EVERY = 10.0
 STEPS_EVERY = 5.0
 
 
@@ -72,7 +72,7 @@ class ProgressBar:
         self._printed = self._started
 
     def advance(self, n: int) -> None:
-        """Count `n` more items; print a line every 30 s if stderr is not a terminal."""
+        """Count `n` more items; print a line every 10 s if stderr is not a terminal."""
         self._bar.advance(self.task, n)
         now = time.monotonic()
         if not self.is_bar and now - self._printed >= ITEMS_EVERY:

@@ -319,7 +319,10 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                     kept, dropped = (run, other) if run.results and not other.results else (other, run)
                     by_seed[run.seed] = kept
                     repeated.append(f"{dropped.path} ({kept.path})")
+    of_methods = [list(by_seed.values()) for by_seed in merged.values()]
+    scored = [runs for runs in of_methods if any(run.results for run in runs)]
     left_out = {
+        "not evaluated": [str(run.path) for runs in scored for run in runs if not run.results],
         "no config.yaml": unknown,
         "still starting, or failed before the first step": failed,
         "not trained to the last step": early,

@@ -169,7 +169,7 @@ def _fewer_seeds(comparison: MethodComparison) -> list[str]:
     values = reference.values[comparison.by]
     return [
         f"{reference.label} has {text(fmean(values[seed] for seed in seeds), '')} on the {len(seeds)} of its "
-        f"{len(all_seeds)} seeds that {first_names(labels, MAX_NAMES)} share."
+        f"{len(all_seeds)} seeds that it shares with {first_names(labels, MAX_NAMES)}."
         for seeds, labels in lacking.items()
     ]
 

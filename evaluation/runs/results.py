@@ -126,7 +126,8 @@ def _formatted(row: Result) -> tuple[str, str, str, str]:
     """Return value, interval, chance and n; shares in per cent."""
     numbers = (row.value, row.low, row.high, row.chance)
     value, low, high, chance = ("" if x is None else f"{100 * x:.1f}" if row.is_share else f"{x:.3f}" for x in numbers)
-    return f"{value}%" if row.is_share else value, f"{low} .. {high}", chance, str(row.n)
+    interval = "" if row.low == row.high else f"{low} .. {high}"
+    return f"{value}%" if row.is_share else value, interval, chance, str(row.n)
 
 
 def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path) -> None:

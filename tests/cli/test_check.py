@@ -1,5 +1,6 @@
 """`clipx check` does a step and tries a few samples of the data, whatever the settings of training."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ def test_a_step_is_done_and_a_few_samples_are_decoded_without_filling_the_cache(
     assert "image tower   0.19 M parameters" in done.stdout
     assert "32 pairs, 16 decoded, shards\n" in done.stdout and "for a step" in done.stdout
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "shards/train", samples=32)
+    monkeypatch.setattr("cli.check.timed_step", lambda *of: (math.nan, 1.0))
+    failed = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path, code=2)
+    assert "the loss of a step on" in failed.stderr and "is nan" in failed.stderr
 
 
 def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(

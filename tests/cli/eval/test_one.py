@@ -8,6 +8,7 @@ import torch
 
 from cli.eval.one import evaluate
 from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.run import checkpoint
@@ -67,6 +68,29 @@ def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_p
     assert [row.metric for row in of_first] == [row.metric for row in of_run]
     answers = read_answers(first)
     assert {one.hashes["checkpoint"] for one in answers.values()} == {row.hashes["checkpoint"] for row in of_first}
+
+
+def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
+    copied_run: tuple[RunConfig, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, run = copied_run
+    log = (run / "log.jsonl").read_text()
+    own = EvalConfig(
+        checkpoint=str(run),
+        datasets=[fakes.captioned(tmp_path / "shots")],
+        tasks=["retrieval"],
+        device="cpu",
+        workers=0,
+    )
+    (run / "log.jsonl").write_text('{"step": 2}\n')
+    before = results.read(run / "results.jsonl")
+    evaluate(own)
+    assert results.read(run / "results.jsonl") == before
+    assert results.read(run / "intermediate" / RunFolder(run).checkpoints[-1].name / "results.jsonl")
+    assert "is not fully trained (step" in capsys.readouterr().err
+    (run / "log.jsonl").write_text(log)
+    evaluate(own)
+    assert len(results.read(run / "results.jsonl")) > len(before)
 
 
 def test_a_set_of_the_run_that_has_gone_does_not_stop_the_others(tmp_path: Path) -> None:

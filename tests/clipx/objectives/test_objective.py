@@ -124,6 +124,14 @@ def test_a_term_that_returns_something_else_is_named(columns: Terms, output: obj
     assert str(raised.value).endswith(f"it returned {returned}")
 
 
+def test_a_term_without_a_gradient_is_refused_where_a_step_would_learn_from_it() -> None:
+    objective = build_objective({"own": Own}, {"own": {"output": (VALUE, {})}}, 6)
+    image, text = random_pairs(6, 4)
+    assert objective(embed(image, text, torch.tensor(10.0, dtype=torch.float64)), {}).total == VALUE
+    with pytest.raises(UserError, match=r"^objective.own: its value has no gradient"):
+        objective(embed(image.requires_grad_(), text, torch.tensor(10.0, dtype=torch.float64)), {})
+
+
 class Required(Term):
     """A term with a parameter without default and without `__call__`."""
 

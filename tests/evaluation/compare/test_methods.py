@@ -251,7 +251,7 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
         {"split": "test, 9 of 20 images (seed 0)", "hashes": {"pool": "9"}},
     ]
     runs = [replace(r, results=[*r.results, *(replace(r.results[0], **of) for of in unscored)]) for r in runs]
-    compared = compare_all([*runs, *lost], by="zeroshot")
+    (compared,), _ = compare(group_runs([*runs, *lost]), by="zeroshot")
     b, a = compared.ranked
     difference = compared.difference(b, a)
     assert difference and difference.low
@@ -294,7 +294,7 @@ def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
         against = replace(compared, reference_label=reference)
         assert [row[2].text for row in comparison.ranking(against).rows] == means
         assert [row[-1].text for row in comparison.ranking(against).rows] == seeds
-    assert comparison.notes(against)[2:] == ["more has 60.00 on the 3 of its 4 seeds that fewer share."]
+    assert comparison.notes(against)[2:] == ["more has 60.00 on the 3 of its 4 seeds that it shares with fewer."]
     with_single = compare_all([*more, *fewer, *runs_of("single", 0.9, seeds=1)])
     assert [len(with_single.shared_seeds(method)) for method in with_single.ranked] == [4, 3, 1]
     assert comparison.notes(compare_all([*more[:3], *fewer]))[1:] == ["Chance is 10.00%."]
@@ -322,6 +322,9 @@ def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
     (compared,), left_out = compare(group_runs(runs))
     assert sorted(compared.ranked[1].values["mean"]) == [1, 2]
     assert [one.line() for one in left_out] == ["left out, not trained to the last step: runs/mine-a/s0 (step 4 of 10)"]
+    runs[0] = replace(runs[0], log=[{"step": 10}], results=[])
+    _, left_out = compare(group_runs(runs))
+    assert [one.line() for one in left_out] == ["left out, not evaluated: runs/mine-a/s0"]
 
 
 def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Path) -> None:
