@@ -207,7 +207,10 @@ class Trial:
         if not isinstance(opened, Captioned):
             raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
         if (count := len(opened.images(opened.splits[0]))) < FEWEST_IMAGES:
-            raise UserError(f"on={self.options.on} has {count} images; at least {FEWEST_IMAGES:,} are needed")
+            raise UserError(
+                f"on={self.options.on} has {count} images; at least {FEWEST_IMAGES:,} are needed; "
+                "on=folder:DIR or on=captions:DIR scores another set"
+            )
 
     def spec(self, config: RunConfig) -> str:
         """Return the set that scores, as `clipx eval` takes it."""

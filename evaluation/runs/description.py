@@ -100,7 +100,7 @@ def pairs_in_epoch(run: Run) -> int | None:
 def unfinished(run: Run) -> str:
     """Return "step 120 of 470" for a run whose log ends before its last step; "" for any other or if this is unknown.
 
-    Diverged runs are not unfinished.
+    Runs whose results say that they diverged are not unfinished.
     """
     train, in_epoch, step = run.config.train, pairs_in_epoch(run), last(run, "step")
     if run.diverged or step is None or not train.batch_size:
@@ -111,7 +111,10 @@ def unfinished(run: Run) -> str:
         steps = train.epochs * (in_epoch // train.batch_size)
     else:
         return ""
-    return f"step {step:,.0f} of {steps:,}" if step < steps else ""
+    if step >= steps:
+        return ""
+    ended = ", diverged; clipx eval records it" if RunFolder(run.path).divergence() else ""
+    return f"step {step:,.0f} of {steps:,}{ended}"
 
 
 def without_effect(run: Run) -> list[str]:
