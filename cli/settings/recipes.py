@@ -204,19 +204,20 @@ def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[s
 
     Raises UserError: an unknown arm, or several arms.
     """
-    chosen = [a.removeprefix("arm=") for a in arguments if a.startswith("arm=")]
+    chosen = [a for a in arguments if key_of(a) == "arm"]
     if not chosen:
         return arguments, []
-    if len(chosen) > 1 or "," in chosen[0]:
+    name = ",".join(a.partition("=")[2] for a in chosen)
+    if "," in name:
         raise UserError(
-            f"arm={','.join(chosen)} must be one name, also in a sweep: run a command per arm, or all arms and "
-            "seeds with clipx reproduce recipe=NAME"
+            f"arm={name} must be one name, also in a sweep: run a command per arm, or all arms and seeds with "
+            "clipx reproduce recipe=NAME"
         )
     if not arms:
-        raise UserError(f"arm={chosen[0]}: this recipe has no arms")
+        raise UserError(f"arm={name}: this recipe has no arms")
     given = {key_of(a) for a in arguments}
-    inserted = [o for o in lookup(arms, chosen[0], "arm") if key_of(o) not in given]
-    at = arguments.index(f"arm={chosen[0]}") + 1
+    inserted = [o for o in lookup(arms, name, "arm") if key_of(o) not in given]
+    at = arguments.index(chosen[0]) + 1
     return [*arguments[:at], *inserted, *arguments[at:]], inserted
 
 

@@ -13,10 +13,11 @@ SMALL = "model: {image: {name: 'small:conv'}, text: {name: 'small:clip_bag'}}\nt
 SMALL += "schedule: {warmup_steps: 0}\n"
 
 
-def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives() -> None:
+@pytest.mark.parametrize("chosen", ["arm=hot", "++arm=hot"])
+def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives(chosen: str) -> None:
     arms = {"hot": ["temperature.kind=fixed", "temperature.tau=0.1"], "plain": []}
-    given, inserted = expand_arm(["recipe=r", "arm=hot", "temperature.tau=0.3"], arms)
-    assert given == ["recipe=r", "arm=hot", "temperature.kind=fixed", "temperature.tau=0.3"]
+    given, inserted = expand_arm(["recipe=r", chosen, "temperature.tau=0.3"], arms)
+    assert given == ["recipe=r", chosen, "temperature.kind=fixed", "temperature.tau=0.3"]
     assert inserted == ["temperature.kind=fixed"]
 
 
