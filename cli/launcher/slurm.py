@@ -65,7 +65,7 @@ class Job:
     @property
     def command(self) -> str:
         """Module and arguments, quoted for the shell."""
-        return shlex.join([self.module, *(a for a in self.arguments if a.partition("=")[0] not in OWN)])
+        return shlex.join([self.module, *(a for a in self.arguments if a.partition("=")[0].lstrip("+") not in OWN)])
 
 
 def script_of(jobs: Sequence[Job], at_once: int | None = None) -> str:

@@ -138,11 +138,11 @@ def _of_all_runs(failures: list[tuple[str, UserError | Fault]]) -> str:
 
 
 def submitted_runs(arguments: list[str]) -> list[list[str]]:
-    """Return the overrides of each run of `clipx train` with launch.slurm=; [] without it, or with --cfg.
+    """Return the overrides of each run of `clipx train` with launch.slurm=; [] if it is not set, or with --cfg.
 
     Raises UserError: invalid arguments.
     """
-    if shows_config(arguments) or not any(key_of(argument) == "launch.slurm" for argument in arguments):
+    if shows_config(arguments) or not texts_of(arguments, "launch.slurm"):
         return []
     messages.refuse_options(arguments)
     given, options = _split_options(arguments)

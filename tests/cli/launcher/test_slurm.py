@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.settings.compose import submitted_runs
 from tests.helpers.commands import RECIPE, clipx_here, write_recipe
 
 SBATCH = """#!/bin/bash
@@ -46,6 +47,18 @@ def test_runs_wait_for_the_runs_that_they_start_from_and_the_report_for_all(fold
     assert "--array=0-1%3 " in plain and "--array=0-1%3 " in child and "--array" not in report
     assert "1) set -- cli.reproduce.command recipe=family arm=child seed=1 --config-dir=recipes ;;" in child
     assert "0) set -- cli.main reproduce recipe=family jobs=3 --config-dir=recipes report=true ;;" in report
+
+
+@pytest.mark.parametrize("given", ["launch.slurm=--time=1", "++launch.slurm=--time=1"])
+def test_the_job_of_a_run_submits_no_further_job(given: str, folder: Path) -> None:
+    train = ["train", "recipe=family", "arm=plain", "--config-dir=recipes", given, "launch.submit=false"]
+    script = clipx_here(*train, cwd=folder).stdout
+    assert "0) set -- cli.main train recipe=family arm=plain --config-dir=recipes ;;" in script
+
+
+def test_a_run_with_launch_slurm_null_is_not_submitted() -> None:
+    assert submitted_runs(["recipe=demo", "launch.slurm=null"]) == []
+    assert submitted_runs(["recipe=demo", "launch.slurm="]) == [["recipe=demo", "launch.slurm="]]
 
 
 def test_a_refused_job_ends_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
