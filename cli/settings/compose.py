@@ -23,6 +23,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -280,7 +281,7 @@ def _register(overrides: list[str]) -> None:
 
 
 def _needed_recipes(overrides: list[str]) -> dict[str, Recipe]:
-    """Return name -> chosen recipes and those that they start from; all recipes if a choice is a pattern."""
+    """Return name -> chosen recipes and those that they start from; all recipes if a choice is in quotes."""
     known, found = recipes(), dict[str, Recipe]()
     chosen = [name for o in overrides if key_of(o) == "recipe" for name in o.partition("=")[2].split(",")]
     names = chosen if all(name in known for name in chosen) else [*known]
@@ -347,6 +348,8 @@ def _parse_one(override: str) -> list[Any]:
         if "=" in override:
             message += "; put a value with = , : { } or [ ] in two kinds of quotes: \"key='value'\""
         raise UserError(message) from error
+    if any(one.value_type is ValueType.GLOB_CHOICE_SWEEP for one in parsed):
+        raise UserError(f"{override}: write the names, separated by commas, in place of a pattern")
     return parsed
 
 
@@ -375,7 +378,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     typed = [o for o in overrides if key_of(o) not in from_arm]
     if OmegaConf.is_missing(with_names, "name"):
-        with_names.name = _run_name(chosen, typed, with_names.objective, Path(with_names.runs))
+        with_names.name = _translate_errors(lambda: _run_name(chosen, typed, with_names))
     try:
         config = _translate_errors(lambda: OmegaConf.to_object(with_names))
     except UserError:
@@ -412,15 +415,15 @@ def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
         raise UserError(messages.message_of(error, schema)) from error
 
 
-def _run_name(recipe: str, overrides: list[str], terms: Iterable[Any], runs: Path) -> str:
+def _run_name(recipe: str, overrides: list[str], config: DictConfig) -> str:
     """Return RECIPE-ARM-SETTINGS; more than SHORT characters of settings are cut, and a hash of all settings added.
 
-    `terms` are those of the run's objective. If `runs` has a run with the uncut name, of an earlier version, its name.
+    `config`: of the run. If its folder of runs has a run with the uncut name, of an earlier version, return this name.
     """
-    parts = _parts_of_name(overrides, terms)
+    parts = _parts_of_name(overrides, config.objective)
     arm = parts[:1] if any(key_of(override) == "arm" for override in overrides) else []
     settings, whole = "-".join(parts[len(arm) :]), "-".join([recipe, *parts])
-    if len(settings) <= SHORT or (len(whole) <= LONGEST_NAME and (runs / whole).is_dir()):
+    if len(settings) <= SHORT or (len(whole) <= LONGEST_NAME and Path(config.runs, whole).is_dir()):
         return whole
     return "-".join([recipe, *arm, settings[:SHORT].rstrip("-_."), content_hash(settings)[:8]])
 
