@@ -226,6 +226,9 @@ def _model_name(config: RunConfig) -> str:
             f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: an open_clip "
             "model has the towers of one configuration"
         )
+    if not fits_open_clip(config):
+        heads = "model.*.head, model.*.standardise or data.features=true"
+        raise UserError(f"a model with {heads} cannot be exported: open_clip has no such heads{_advice(image.name)}")
     if _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
         raise UserError(
             f"model.image.pretrained={image.pretrained} with model.text.pretrained={text.pretrained} cannot be "

@@ -255,6 +255,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [  # settings of a run, and what the
     ),
     ({"model.text.name": "small:transformer"}, "only towers named open_clip:NAME can be"),
     ({"model.normalise": "never"}, "which have unit length, would differ"),
+    ({"model.image.head": "linear"}, "data.features=true cannot be exported: open_clip has no such heads; of one run"),
     ({"model.points.kernel": "linear"}, "model.points.kernel=linear cannot be exported"),
 ]
 
