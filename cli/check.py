@@ -16,9 +16,9 @@ from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
-from clipx.data.sampler import Sampler
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
+from clipx.train import build_sampler
 from clipx.training.forecast import (
     PER_MACHINE,
     USABLE,
@@ -104,14 +104,14 @@ def _check_data(config: RunConfig, components: TrainComponents) -> None:
 def _read_some(config: RunConfig, components: TrainComponents) -> str:
     """Decode a few random training samples; return the number of pairs and the bad samples found, in words.
 
-    Raises UserError: the data cannot be opened, or all samples tried are bad.
+    Raises UserError: the data cannot be opened or have fewer pairs than a batch, or all samples tried are bad.
     """
     pairs = open_source(config.data)
     inputs = components.state.model.inputs
-    few = replace(config.train, batch_size=min(TRIED, len(pairs)), epochs=1, samples=None)
-    sampler = Sampler(len(pairs), few, config.seed, 0, 1)
+    sampler = build_sampler(config, pairs)  # refuses a batch that is larger than the data
+    few = replace(config.train, batch_size=min(TRIED, sampler.num_train), epochs=1, samples=None)
     data, tokenize = replace(config.data, workers=0), tokenizer.build_tokenizer(inputs)
-    loader = open_loader(data, pairs, sampler, inputs, tokenize, components.state.objective.needs)
+    loader = open_loader(data, pairs, replace(sampler, train=few), inputs, tokenize, components.state.objective.needs)
     # Not before open_loader, which refuses some values; with memory, the first batch would wait for the whole data set.
     data.cache = "none"
     _, bad = next(loader.batches(0, torch.device("cpu")))

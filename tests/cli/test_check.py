@@ -23,6 +23,9 @@ def test_a_step_is_done_and_a_few_samples_are_decoded_without_filling_the_cache(
     assert "image tower   0.19 M parameters" in done.stdout
     assert "32 pairs, 16 decoded, shards\n" in done.stdout and "for a step" in done.stdout
     assert not (tmp_path / "runs").exists()
+    large = ["train.batch_size=64", "train.samples=64", "data.held_out=0.5"]
+    done = clipx_here("check", *tiny(tmp_path / "shards")[:4], *large, cwd=tmp_path, code=2)
+    assert "cannot use data: train.batch_size=64 is larger than the 16 samples to train on" in done.stderr
 
 
 def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
