@@ -78,10 +78,11 @@ def _print_runs(folders: list[str]) -> None:
     for folder, found in groupby(runs, key=lambda run: run.parent):
         members = list(found)
         steps = sorted({step_of(saved[-1]) for run in members if (saved := checkpoints(run))})
-        differing = "no config.yaml"
-        if RunFolder(members[0]).has_config:
+        try:
             config = RunFolder(members[0]).config
             differing = _differing(of_recipe(config.recipe, config.arm), config)
+        except UserError as error:  # a broken run must not hide the others
+            differing = str(error) if RunFolder(members[0]).has_config else "no config.yaml"
         names = [run.name for run in members]
         seeds = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
         rows.append((str(folder), seeds, " .. ".join(map(str, steps[:: max(1, len(steps) - 1)])), differing))

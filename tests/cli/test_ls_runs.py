@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.settings.compose import compose_run
+from clipx.utils.files import write_text
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings
 from tests.helpers.runs import untrained
@@ -24,11 +25,12 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
         untrained(compose_run([*SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}"]), step=2)
     ignored = ("data.scenes.num_train=64", "name=photographs")  # the run's data are no rendered scenes
     untrained(compose_run([*SMALL, *ignored]))
+    write_text(tmp_path / "runs/broken/s0/config.yaml", "name: [\n")
     unknown = untrained(settings(tmp_path / "other"))
     printed = clipx_here("ls", "runs", "runs", str(unknown), cwd=tmp_path).stdout
     mine = next(line for line in printed.splitlines() if line.startswith("runs/mine"))
     assert "s0 .. s3 (2)" in mine and " 2 " in mine
     assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
     assert "data.scenes" not in next(line for line in printed.splitlines() if line.startswith("runs/photographs"))
-    assert "is not here)" in printed
+    assert "is not here)" in printed and "runs/broken/s0/config.yaml is not readable YAML" in printed
     assert "runs/mine" in clipx_here("ls", "theory", "runs", cwd=tmp_path).stdout
