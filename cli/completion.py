@@ -132,7 +132,8 @@ def _keys(word: str, values: dict[str, list[str]]) -> list[str]:
 
 def _arms(file: Path) -> list[str]:
     """Return the arms of a recipe file, without a YAML library, which is slow to import."""
-    below = re.search(r"^arms:.*\n((?:(?:[ #].*)?\n)*)", file.read_text() + "\n", re.MULTILINE)
+    text = file.read_text(encoding="utf-8", errors="replace") + "\n"
+    below = re.search(r"^arms:.*\n((?:(?:[ #].*)?\n)*)", text, re.MULTILINE)
     return re.findall(r"^  ([\w.+-]+):", below[1], re.MULTILINE) if below else []
 
 
@@ -164,7 +165,7 @@ def _write_table_in_background() -> None:
 
 def options() -> dict[str, type]:
     """Return command -> its options. Slow, because it imports torch."""
-    from cli import bench, data, tune
+    from cli import bench, data, tune, watch
     from cli.export import command as export
     from cli.report import command as report
     from cli.report.compare import Options as ReportOptions
@@ -176,6 +177,7 @@ def options() -> dict[str, type]:
         "export": export.Options,
         "reproduce": plan.Options,
         "tune": tune.Options,
+        "watch": watch.Options,
         **{f"data {name}": schema for name, (_, schema) in data.COMMANDS.items()},
         "report": ReportOptions,
         **{f"report {name}": schema for name, (_, schema) in report.COMMANDS.items()},

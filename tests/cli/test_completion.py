@@ -39,6 +39,7 @@ def table() -> completion.Completions:
         ("clipx report co", ["compare "]),
         ("clipx report compare by=z", ["by=zeroshot "]),
         ("clipx data verify x wor", ["workers="]),
+        ("clipx watch runs e", ["every="]),
         ("clipx init t", ["term ", "task "]),
         ("clipx cp gap_min", ["gap_mini "]),
     ],
@@ -58,6 +59,7 @@ def test_paths_are_left_to_the_shell(line: str, table: completion.Completions) -
 
 
 def test_own_recipes_and_their_arms(tmp_path: Path, table: completion.Completions) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"# f\xfcr\n")
     (tmp_path / "quick.yaml").write_text("# mine\ntrain: {samples: 8}\narms:\n  one: []\n  two: [seed=1]\nseeds: 2\n")
     line = f"clipx train --config-dir {tmp_path} recipe=quick arm="
     assert completion.complete(line, list(COMMANDS), table) == ["arm=one ", "arm=two "]
