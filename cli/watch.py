@@ -93,6 +93,8 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
     def last(key: str, text: Callable[[Any], str]) -> str:
         return next((text(row[key]) for row in reversed(rows) if row.get(key) is not None), "")
 
+    evaluations = (row["evaluation"].values() for row in reversed(rows) if row.get("evaluation"))
+    scores = [score for score in next(evaluations, ()) if score is not None]  # null: not finite
     losses = [row["loss"] for row in rows if isinstance(row.get("loss"), float)]
     return [
         last("progress", "{:.0%}".format),
@@ -101,7 +103,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
         curve(losses),
         last("tau", "{:.4f}".format),
         last("geometry", lambda found: f"{found['gap']:.3f}" if found.get("gap") is not None else ""),
-        last("evaluation", lambda found: f"{100 * fmean(found.values()):.1f}%" if found else ""),
+        f"{100 * fmean(scores):.1f}%" if scores else "",
         last("images_per_s", "{:.0f}".format),
     ]
 

@@ -27,7 +27,7 @@ def write_log(run: Path, **last: Any) -> None:
 def test_a_line_has_progress_loss_tau_gap_score_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     write_log(tmp_path / "runs/a/s0")
-    write_log(tmp_path / "runs/b/s0", progress=1.0, left_s=0.0)
+    write_log(tmp_path / "runs/b/s0", progress=1.0, left_s=0.0, evaluation={"a": 0.3, "b": None})
     write_log(tmp_path / "runs/c/s0")
     RunFolder(tmp_path / "runs/c/s0").record_divergence(20, 3)
     write_log(tmp_path / "runs/d/s0")
