@@ -58,7 +58,8 @@ class Estimator:
         """
         data = config.data
         pairs = num_pairs(config)
-        key = f"{step_key(config)} {data.crop_scale} {data.rand_augment} {data.decode} {data.augment} {data.cache}"
+        of_loaders = (data.name, data.features, data.workers, data.crop_scale, data.rand_augment, data.decode)
+        key = f"{step_key(config)} {of_loaders} {data.augment} {data.cache}"
         steps = total_steps(config, pairs)
         if steps is None:
             return None

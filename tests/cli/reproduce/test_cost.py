@@ -64,6 +64,9 @@ def test_a_run_takes_the_slower_of_gpu_and_loaders(counted: None, monkeypatch: p
         "(cores: 4); use data.augment=device, data.cache=memory (730 GB)"
     )
     assert found.gpu_hours == pytest.approx(found.steps * 2048 / (4 * 100) / 3600)
+    estimator = Estimator("H100", 0.5)
+    both = [estimator.cost(replace(config, data=replace(config.data, name=name))) for name in ("cc3m", "cc12m")]
+    assert [size in one.loaders for one, size in zip(both, ("730 GB", "2,405 GB"), strict=True) if one] == [True, True]
     without = replace(config, data=replace(config.data, workers=0))
     alone = Estimator("H100", 0.5).cost(without)
     assert alone is not None and alone.gpu_hours > found.steps * 2048 / 100 / 3600
