@@ -97,13 +97,16 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 
 # The targets reproduce-* train every arm and seed, then write a report with the verdicts. A second call skips finished
 # runs. DRY=1 only lists the runs with their cost, JOBS=N trains N runs at a time, SET="key=value ..." changes settings of
-# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N.
+# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N; the
+# comparisons (objectives, finetune, scaling) test no claim.
 until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
 REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
 # claims on the cost of papers 3 and 5, ten minutes each, once
 timed = $(if $(DRY),,$(foreach name,$(1),{ test -e runs/bench/$(name)/claims.json || $(BIN)/clipx bench $(name) || true; } &&))
-mini = $(REPRODUCE) $(if $(JOBS)$(shell command -v nvidia-smi),,jobs=2) recipe=# with GPUs, one run on each
+two = $(if $(JOBS)$(shell command -v nvidia-smi),,jobs=2) # with GPUs, one run on each
+mini = $(REPRODUCE) $(two) recipe=
+tune = $(BIN)/clipx tune $(if $(JOBS),jobs=$(JOBS)) $(two)
 # $(call folder,CC3M): the folder that the user gives as CC3M=DIR; with DRY=1 it may be missing
 folder = $(or $($(1)),$(if $(DRY),$(1),$(error give the folder of the data: make $@ $(1)=FOLDER)))
 cc3m = cc3m=$(call folder,CC3M)
@@ -148,11 +151,11 @@ reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on ren
 
 # Heads on frozen towers. Claims about zero-shot and linear probing need a set of classes: SETS=cifar10:ROOT. Paper 5 is about
 # nothing else, so wpse_photos runs only with it.
-PHOTOS = clip_reg_photos,margin_photos,counting_photos,nuclr_photos,gap_photos,objectives_photos
 comma = ,
+PHOTOS = clip_reg_photos,margin_photos,counting_photos,nuclr_photos,gap_photos$(if $(UNTIL),,$(comma)objectives_photos)
 sets = $(if $(SETS),'data.evaluation=[captions:test$(comma)swaps:test$(comma)$(SETS)]')
 reproduce-photos: $(READY) ## reproduce the papers on Flickr8k; under 90 minutes on two cores; FLICKR8K=DIR SETS=cifar10:ROOT SEEDS=20
-	$(mini)$(PHOTOS)$(if $(SETS),$(comma)wpse_photos) flickr8k=$(call folder,FLICKR8K) seeds=$(or $(SEEDS),3) $(sets) out=runs/photos-report
+	$(mini)$(PHOTOS)$(if $(SETS),$(comma)wpse_photos) flickr8k=$(call folder,FLICKR8K) $(if $(UNTIL),,seeds=$(or $(SEEDS),3)) $(sets) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
 	$(call first,margin) $(objects) $(REPRODUCE) recipe=clip_reg_cc3m,margin_mscoco $(cc3m) $(mscoco)
@@ -181,8 +184,8 @@ validate-evaluation: $(READY) ## compare published weights with published number
 # A second call skips finished candidates.
 tune-mini: $(READY) ## tune every arm of the miniatures on held-out pairs; a day on two cores
 	for recipe in clip_reg_mini margin_mini counting_mini gap_mini wpse_mini objectives_mini; do \
-	  $(BIN)/clipx tune recipe=$$recipe jobs=$(JOBS) || exit 1; done
-	$(BIN)/clipx tune recipe=nuclr_mini tau=0.005,0.01,0.03,0.05 jobs=$(JOBS)
+	  $(tune) recipe=$$recipe || exit 1; done
+	$(tune) recipe=nuclr_mini tau=0.005,0.01,0.03,0.05
 
 bench-index: $(READY) ## index of 12.4M samples in shards: start-up time, memory, scan speed
 	$(BIN)/python -m tests.bench.index

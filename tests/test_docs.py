@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cli import ls
+from cli import ls, tune
 from cli.bench import BENCHMARKS
 from cli.data import data
 from cli.main import COMMANDS
@@ -72,6 +74,24 @@ def test_settings_of_train_and_check_commands_exist() -> None:
             given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
         _, given = take_options(given, CheckOptions, "check")
         assert f"recipe={compose_run(given).recipe}" in given, words
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_the_commands_of_make_targets_have_valid_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UNTIL=decided needs claims, which the comparisons do not test."""
+    monkeypatch.chdir(tmp_path)
+    folders = [f"{name}=x" for name in ("FLICKR8K", "CC3M", "CC12M", "MSCOCO", "DATACOMP")]
+    targets = sorted(target for target in TARGETS if target.startswith(("reproduce-", "tune-")))
+    until = [f"{one} UNTIL=decided" for one in targets if not re.search("tune|objectives|finetune|scaling", one)]
+    for target in (*targets, *until):
+        call = ["make", "--dry-run", "-C", str(ROOT), *target.split(), *folders]
+        printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        printed = printed.replace("\\\n", " ").replace("$recipe", "gap_mini")
+        found = re.findall(r"/clipx (reproduce|tune) ([^|&;\n]*)", printed)
+        for command, text in found:
+            words = shlex.split(text)
+            take_options(words, tune.Options, "tune") if command == "tune" else make_plan(words)
+        assert found, target
 
 
 def test_the_class_for_mteb_embeds_texts_and_images(trained_run: Path) -> None:
