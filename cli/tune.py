@@ -10,7 +10,6 @@ arm keeps, and at its own best one if that is another: there another tau may mak
 import json
 import math
 import sys
-from collections.abc import Iterable
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 from itertools import product
@@ -21,12 +20,13 @@ from typing import Any
 from cli.eval.one import evaluate
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.settings.arguments import key_of, take_options
-from cli.settings.compose import compose_eval, compose_run
+from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
+from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
 from clipx.errors import RunDiverged, UserError
-from clipx.run.folder import RunFolder
+from clipx.run.folder import RunFolder, other_run
 from clipx.utils.files import write_text
 from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
@@ -40,6 +40,7 @@ FEWEST_SEEDS = 3
 FEWEST_IMAGES = 1000  # of the set that scores: with fewer, noise decides
 ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm
 LR, TAU = "optimizer.lr", "temperature.tau"
+Calls = dict[Path, list[Future[Any]]]  # run -> the calls that train it, one after the other
 RATES: Rule = (lambda values: all(0 < v < math.inf for v in values), "numbers above 0, ascending")
 
 
@@ -145,7 +146,7 @@ def tune(arguments: list[str]) -> None:
         allowed = ", ".join(found.arms) or "none, the recipe has no arms"
         raise UserError(f"arms={unknown[0]} is no arm of recipe={options.recipe}; allowed: {allowed}")
     out = Path(options.out or f"runs/tuning/{options.recipe}")
-    trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings], found.arms)
+    trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings])
     trial.check(arms[0])
     rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
     fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
@@ -185,13 +186,12 @@ class Trial:
 
     options: Options
     settings: list[str]  # of all runs
-    arms: dict[str, list[str]]  # of the recipe
 
     def config(self, arm: str) -> RunConfig:
         """Compose a run of the arm."""
-        return compose_run(self._arguments(arm, (), FIRST_SEED))
+        return compose_run(self._arguments(arm, [], FIRST_SEED))
 
-    def _arguments(self, arm: str, overrides: Iterable[str], seed: int) -> list[str]:
+    def _arguments(self, arm: str, overrides: list[str], seed: int) -> list[str]:
         return [*self.settings, *([f"arm={arm}"] if arm else []), f"seed={seed}", *overrides]
 
     def check(self, arm: str) -> None:
@@ -241,19 +241,19 @@ class Trial:
         return grid
 
     def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: dict[str, list[str]], pool: Pool) -> None:
-        """Train the runs of these arms and values that have no score yet, after the runs that they start from."""
-        seeds = range(FIRST_SEED, FIRST_SEED + self.options.seeds)
+        """Train and score the runs of these arms and values that have no score yet."""
         new = [one for one in wanted if one not in grid.scores]
-        earlier: dict[tuple[str, int], Future[Any]] = {
-            (parent, seed): pool.submit(_train, self._arguments(parent, (), seed))
-            for parent, seed in product(self._parents(arm for arm, _ in new), seeds)
-        }
+        calls: Calls = {}
         futures: dict[Future[float], tuple[str, float, int]] = {}
-        for (arm, value), seed in product(new, seeds):
+        for (arm, value), seed in product(new, range(FIRST_SEED, FIRST_SEED + self.options.seeds)):
             overrides = [*fixed.get(arm, ()), f"{grid.key}={value:g}"]
-            call = self._arguments(arm, overrides, seed), self.spec(self.config(arm))
-            after = [earlier[parent, seed] for parent in self._parents([arm])]
-            futures[pool.submit(_train_and_score, call, after)] = (arm, value, seed)
+            arguments = self._arguments(arm, overrides, seed)
+            config = compose_run(arguments)
+            of_run = calls.setdefault(RunFolder.of(config).path, [])
+            after = [*self._parents(config, overrides, pool, calls), *of_run]
+            future = pool.submit(_train_and_score, (arguments, self.spec(config)), after)
+            of_run.append(future)
+            futures[future] = (arm, value, seed)
         for number, future in enumerate(as_completed(futures), 1):
             arm, value, seed = futures[future]
             scores = grid.scores.setdefault((arm, value), [math.nan] * self.options.seeds)
@@ -261,10 +261,22 @@ class Trial:
             line = f"{number}/{len(futures)} {arm} {grid.key}={value:g} seed {seed}: {future.result():.2f}"
             print(line, file=sys.stderr, flush=True)
 
-    def _parents(self, arms: Iterable[str]) -> list[str]:
-        """Return the arms from which these arms start, or which teach them."""
-        overrides = (override for arm in arms for override in self.arms.get(arm, ()))
-        return list(dict.fromkeys(o.partition(ARM_PREFIX)[2] for o in overrides if f"={ARM_PREFIX}" in o))
+    def _parents(self, config: RunConfig, overrides: list[str], pool: Pool, calls: Calls) -> list[Future[Any]]:
+        """Return the calls that train the runs of other arms from which a run starts or learns; submit missing ones.
+
+        These runs have the same `overrides`, as model.init=arm:NAME and model.teacher=arm:NAME mean.
+        """
+        found: list[Future[Any]] = []
+        for name in (config.model.init, config.model.teacher):
+            if name and name.startswith(ARM_PREFIX):
+                run = other_run(config, name)
+                if run not in calls:
+                    calls[run] = []  # before the next line, which would not end for arms that start from each other
+                    arguments = self._arguments(name.removeprefix(ARM_PREFIX), overrides, config.seed)
+                    after = self._parents(compose_run(arguments), overrides, pool, calls)
+                    calls[run].append(pool.submit(_train, arguments, after))
+                found += calls[run]
+        return found
 
 
 def _train(arguments: list[str]) -> Path:
@@ -285,7 +297,7 @@ def _train_and_score(call: tuple[list[str], str]) -> float:
         run = _train(arguments)
     except RunDiverged:
         return math.nan
-    rows = evaluate(compose_eval([f"checkpoint={run}", f"datasets=[{spec}]", "tasks=[retrieval]", "workers=0"]))
+    rows = evaluate(EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["retrieval"], workers=0))
     return 100 * fmean(row.value for row in rows if row.metric.endswith("recall@1"))
 
 

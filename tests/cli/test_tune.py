@@ -4,6 +4,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -11,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cli import tune
+from cli.settings.compose import compose_run
 from cli.tune import ROUNDS, Grid, Options, Trial
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
@@ -24,7 +27,7 @@ class FakeTrial(Trial):
     """Scores without training: a peak per arm, on a logarithmic scale, and the same noise for all arms of a seed."""
 
     def __init__(self, **peaks: float) -> None:
-        super().__init__(Options(recipe="r"), [], {})
+        super().__init__(Options(recipe="r"), [])
         self.peaks = peaks
 
     def score(self, grid: Grid, wanted: list[tuple[str, float]], fixed: Any, pool: Any) -> None:
@@ -111,6 +114,57 @@ def test_tau_may_be_clearly_better_at_an_arms_own_best_rate(at_own_rate: list[fl
     grids, found = tune._search_tau(trial, rates, ["a", "b"], kept, None)  # type: ignore[arg-type]
     assert found == {"a": ["optimizer.lr=2", "temperature.tau=1"], "b": chosen}
     assert [grid.arms for grid in grids] == [["a", "b"], ["b"]]
+
+
+class FakePool:
+    """Runs nothing; notes the run of each call, and the runs of the calls that it waits for."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[Path, set[Path]]] = []
+        self._runs: dict[Future[float], Path] = {}
+
+    def submit(self, call: Any, argument: Any, after: Sequence[Future[float]]) -> Future[float]:
+        arguments = argument[0] if call is tune._train_and_score else argument
+        future: Future[float] = Future()
+        future.set_result(1.0)
+        self._runs[future] = RunFolder.of(compose_run(arguments)).path
+        self.waits.append((self._runs[future], {self._runs[one] for one in after}))
+        return future
+
+
+def scored(recipe: str, *arms: str) -> FakePool:
+    """Score these arms of a recipe at one learning rate."""
+    pool = FakePool()
+    trial = Trial(Options(recipe=recipe), [f"recipe={recipe}"])
+    trial.score(Grid("optimizer.lr"), [(arm, 0.5) for arm in arms], {}, pool)  # type: ignore[arg-type]
+    return pool
+
+
+@pytest.mark.parametrize(
+    ("recipe", "arm", "parent"),
+    [("margin_mini", "tau_01", "start_01"), ("finetune_mini", "clip", "start"), ("objectives_mini", "rank", "")],
+)
+def test_runs_that_an_arm_starts_from_have_the_same_value_and_come_first(recipe: str, arm: str, parent: str) -> None:
+    pool = scored(recipe, arm)
+    of_seed = [(run, waits) for run, waits in pool.waits if run.name == "s1000"]
+    assert [run.parent.name for run, _ in of_seed] == [
+        f"{recipe}-{name}-optimizer.lr_0.5" for name in (parent, arm) if name
+    ]
+    assert of_seed[-1][1] == {run for run, _ in of_seed[:-1]}
+    assert len(pool.waits) == 3 * len(of_seed)
+
+
+def test_a_run_is_trained_by_one_call_at_a_time() -> None:
+    pool = scored("margin_mini", "tau_01", "tau_01_reg", "start_01")
+    start = Path("runs/margin_mini-start_01-optimizer.lr_0.5/s1001")
+    assert [waits for run, waits in pool.waits if run == start] == [set(), {start}], "trained, then scored"
+    assert sum(start in waits for run, waits in pool.waits if run != start) == 2
+
+
+def test_arms_that_start_from_each_other_are_not_followed_for_ever(own_recipes: Path) -> None:
+    arms = "{a: [model.init=arm:b], b: [model.init=arm:a]}"
+    (own_recipes / "circle.yaml").write_text(f"defaults: [demo]\narms: {arms}\n")
+    assert len(scored("circle", "a").waits) == 6
 
 
 def test_a_value_whose_seed_diverged_is_never_chosen() -> None:
