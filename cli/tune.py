@@ -24,10 +24,11 @@ from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import ARM_PREFIX, RunConfig
-from clipx.config.setting import AT_LEAST_1, Rule, at_least, setting
+from clipx.config.setting import AT_LEAST_1, Rule, at_least, check_range, setting
 from clipx.errors import RunDiverged, UserError
 from clipx.run.folder import RunFolder, other_run
 from clipx.utils.files import write_text
+from clipx.utils.registry import one_of
 from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
 from evaluation.datasets.kinds import AnyDataset, Captioned
@@ -41,7 +42,10 @@ FEWEST_IMAGES = 1000  # of the set that scores: with fewer, noise decides
 ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm
 LR, TAU = "optimizer.lr", "temperature.tau"
 Calls = dict[Path, list[Future[Any]]]  # run -> the calls that train it, one after the other
-RATES: Rule = (lambda values: all(0 < v < math.inf for v in values), "numbers above 0, ascending")
+RATES: Rule = (
+    lambda v: len(v) != 1 and all(0 < x < math.inf for x in v) and v == sorted(set(v)),
+    "two or more numbers above 0, ascending",
+)
 
 
 @dataclass(kw_only=True)
@@ -140,16 +144,17 @@ def tune(arguments: list[str]) -> None:
         raise UserError("recipe= is missing: clipx tune recipe=NAME")
     if any(key_of(text) == "launch.slurm" for text in settings):
         raise UserError("clipx tune needs the scores of a grid before it extends it: leave launch.slurm= out")
-    found = recipe(options.recipe)
-    arms = options.arms or [*found.arms] or [""]
-    if unknown := [arm for arm in arms if arm and arm not in found.arms]:
-        allowed = ", ".join(found.arms) or "none, the recipe has no arms"
-        raise UserError(f"arms={unknown[0]} is no arm of recipe={options.recipe}; allowed: {allowed}")
+    known = recipe(options.recipe).arms
+    given = [one_of(arm, known, f"recipe={options.recipe}: arms") for arm in dict.fromkeys(options.arms)]
+    arms = given or [*known] or [""]
     out = Path(options.out or f"runs/tuning/{options.recipe}")
     trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings])
     trial.check(arms[0])
     rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
+    check_range(LR, rates, RATES)
     fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
+    if options.tau and not fixed:
+        raise UserError("tau= needs an arm with temperature.kind=fixed")
     train = trial.config(arms[0]).train
     with Pool(gpus_of_each_job(options.jobs, 0 if train.device == "cpu" else train.processes)) as pool:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]
@@ -226,8 +231,6 @@ class Trial:
 
         `fixed`: settings of each arm that were chosen before.
         """
-        if len(values) < 2 or values != sorted(set(values)):
-            raise UserError(f"{grid.key}: {values} must be at least two different values, ascending")
         wanted = [(arm, value) for arm in arms for value in values]
         for _ in range(ROUNDS):
             self.score(grid, wanted, fixed, pool)

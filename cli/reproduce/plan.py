@@ -230,10 +230,9 @@ def _check(options: Options, settings: list[str]) -> None:
             raise UserError(f"{text} is for clipx train; here write {correct}")
     if not options.recipe:
         raise UserError("recipe= is missing: clipx reproduce recipe=NAME[,NAME]; clipx ls recipes lists them")
-    arms = dict.fromkeys(arm for name in options.recipe for arm in recipe(name).arms)
-    if unknown := [arm for arm in options.arms if arm not in arms]:
-        allowed = ", ".join(arms) or "none"
-        raise UserError(f"arms={unknown[0]} is no arm of {','.join(options.recipe)}; allowed: {allowed}")
+    known_arms = [arm for name in options.recipe for arm in recipe(name).arms]
+    for arm in options.arms:
+        one_of(arm, known_arms, f"recipe={','.join(options.recipe)}: arms")
     if options.until and any(key_of(text) == "launch.slurm" for text in settings):
         raise UserError("until=decided needs the results of a look before the next: use seeds=N with launch.slurm")
     for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
