@@ -1,14 +1,19 @@
 """The report agrees with the run directories, escapes all user text and loads nothing from elsewhere."""
 
+import base64
 import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evaluation.claims.table import CLAIMS
+from evaluation.report.blocks import Block, Cell, Document, Figures, Section, SvgFile, Table
+from evaluation.report.figures import line_plot
+from evaluation.report.html import render_html
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.results import write_tables
 from evaluation.types import spreadsheet_cell
@@ -135,6 +140,22 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
             assert len(re.findall(r"(?<!\\)\|", line)) == 8
     for figure in (path for path in report.figures if path.suffix == ".svg"):
         assert b"<script" not in figure.read_bytes()
+
+
+def test_pictures_and_files_in_the_page_are_unchanged() -> None:
+    """Base64 has slashes, with which a picture looks like an absolute folder."""
+    code = "/9j/+/AA" * 4
+    content, picture = base64.b64decode(code), f"data:image/jpeg;base64,{code}"
+    drawn = replace(line_plot("a", "", [], "step", "loss"), pdf=content)
+    blocks: list[Block] = [
+        Table(["a"], [[Cell("", images=(picture,))]]),
+        Figures([drawn]),
+        Figures([SvgFile("b", content, "")]),
+    ]
+    page = Page(render_html(Document("", "", [Section("", blocks)], "")))
+    found = [attributes.get(key) or "" for _, attributes in page.tags for key in ("src", "href")]
+    files = [f"data:{kind};base64,{code}" for kind in ("application/pdf", "image/svg+xml", "image/svg+xml")]
+    assert [uri for uri in found if "base64" in uri] == [picture, *files]
 
 
 def test_many_classes_have_a_table_of_their_confusions_and_no_matrix(tmp_path: Path) -> None:
