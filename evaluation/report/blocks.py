@@ -8,7 +8,7 @@ from clipx.errors import printable_line
 
 Tone = Literal["", "good", "bad", "neutral", "muted"]
 
-FOLDERS = re.compile(r"(?<![\w.:/~<])/(?:[^/\s'\"<>]+/)+")  # of an absolute path
+FOLDERS = re.compile(r"(?<![\w.~<])(?<!:/)/(?:[^/\s'\"<>]+/)+")  # of an absolute path, also in hf:/a/b; not of a URL
 
 
 @dataclass(frozen=True)

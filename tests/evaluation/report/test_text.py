@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from evaluation.report.blocks import Cell, Table
+from evaluation.report.blocks import Cell, Table, shown
 from evaluation.report.text import render_latex
 
 REFUSED = "ÐðÞþĄęŋŦſ“”«»€図😀"  # characters that LaTeX's default font lacks
@@ -34,3 +34,17 @@ def test_every_character_gives_a_table_that_latex_reads(characters: str) -> None
 def test_accents_are_kept_or_dropped_but_no_letter_is_lost() -> None:
     latex = render_latex("", Table(["Köhler ę 図 τ"], []))
     assert r"Köhler e ? $\tau$" in latex
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("in /home/me/runs/a/s0, /b/c", "in .../s0, .../c"),
+        ("hf:/home/me/bert", "hf:.../bert"),
+        ("open_clip:ViT-B-32//home/me/w.pt", "open_clip:ViT-B-32/.../w.pt"),
+        ("file:///home/me/a", "file://.../a"),
+        *((kept, kept) for kept in ("https://a.org/b/c", "s3://a/b/c", "runs/a/s0", "../a/b", "~/a/b", "a / b")),
+    ],
+)
+def test_a_report_names_no_absolute_folder(text: str, without: str) -> None:
+    assert shown(text) == without
