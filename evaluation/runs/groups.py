@@ -1,5 +1,6 @@
 """Groups of runs that differ in their seed only, and summaries of their metrics."""
 
+import os
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, replace
@@ -71,15 +72,16 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
     """Group the runs that have the same name and parent folder; every label is unique.
 
     A label is that of `method_labels`. The name of the run is the label of a single group, and of those that
-    `method_labels` does not tell apart.
+    `method_labels` does not tell apart; if several have this name, their folders below the common one follow it.
     """
     members: dict[tuple[Path, str], list[Run]] = {}
     for run in runs:
         members.setdefault((run.path.resolve().parent, run.name), []).append(run)
-    names = [name for _, name in members]
+    names = Counter(name for _, name in members)
+    common = os.path.commonpath([folder for folder, _ in members]) if members else ""
     groups = [
-        RunGroup(label=name if names.count(name) == 1 else f"{name} ({runs[0].path.parent})", runs=runs)
-        for (_, name), runs in members.items()
+        RunGroup(label=name if names[name] == 1 else f"{name} ({folder.relative_to(common)})", runs=runs)
+        for (folder, name), runs in members.items()
     ]
     labels = _labels_with_recipe(groups)
     unique = [label for label, count in Counter(labels).items() if count == 1 and len(labels) > 1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from clipx.errors import UserError
+from evaluation.report.blocks import shown
 from evaluation.runs.description import describe, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find, other_data_note, read
@@ -103,6 +104,14 @@ def test_the_seed_is_that_of_the_config(tmp_path: Path) -> None:
     write_run(tmp_path, seed=0).rename(tmp_path / "demo" / "s5")
     (run,) = find([tmp_path])
     assert run.seed == 0
+
+
+def test_equal_methods_in_two_folders_have_different_names_in_a_report_which_leaves_out_absolute_folders(
+    tmp_path: Path,
+) -> None:
+    for folder in ("before", "after"):
+        write_run(tmp_path / folder, with_artifacts=False)
+    assert [shown(group.label) for group in group_runs(find([tmp_path]))] == ["demo (after/demo)", "demo (before/demo)"]
 
 
 def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
