@@ -195,14 +195,14 @@ def read(path: Path, limited: bool = False) -> Run:
     Raises UserError: a file of the run is corrupt; the message names it.
     """
     folder = RunFolder(path)
-    is_seed_folder = path.name[:1] == "s" and path.name[1:].isdigit()
     if folder.has_config:
         config, name, seed = folder.config, folder.config.name, folder.config.seed
     else:
         refuse_links(path)  # with a config, `folder.config` does it
         config = no_config()
-        name = path.parent.name if is_seed_folder else path.resolve().name
-        seed = int(path.name[1:]) if is_seed_folder else 0
+        place = path.resolve()  # the relative paths s0 and . have no parent
+        is_seed_folder = place.name[:1] == "s" and place.name[1:].isdecimal()
+        name, seed = (place.parent.name, int(place.name[1:])) if is_seed_folder else (place.name, 0)
     rows = results.read(path / RESULTS)
     kept = [row for row in rows if limited or results.LIMIT not in row.hashes]
     return Run(

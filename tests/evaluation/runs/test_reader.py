@@ -114,6 +114,17 @@ def test_equal_methods_in_two_folders_have_different_names_in_a_report_which_lea
     assert [shown(group.label) for group in group_runs(find([tmp_path]))] == ["demo (after/demo)", "demo (before/demo)"]
 
 
+@pytest.mark.parametrize(("folder", "path"), [(".", "vit/s3"), ("vit", "s3"), ("vit/s3", ".")])
+def test_results_without_a_config_have_the_name_and_seed_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, path: str
+) -> None:
+    (tmp_path / "vit" / "s3").mkdir(parents=True)
+    (tmp_path / "vit" / "s3" / "results.jsonl").touch()
+    monkeypatch.chdir(tmp_path / folder)
+    (one,) = find([Path(path)])
+    assert (one.name, one.seed) == ("vit", 3)
+
+
 def test_a_second_evaluation_replaces_the_first(tmp_path: Path) -> None:
     results = [row("zeroshot", "scenes_shape", "top1", value, 0) for value in (0.5, 0.75)]
     write_run(tmp_path, results=results)
