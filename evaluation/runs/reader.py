@@ -62,8 +62,8 @@ def _table_of_numbers(*last: int) -> Callable[[Any], bool]:
 
 def _text_or_image(entry: Any) -> bool:
     """Return True if an entry of a retrieval example shows an image (`src`) or a caption."""
-    shown = [entry.get(key) for key in ("src", "caption", "text")] if isinstance(entry, dict) else []
-    return any(shown) and all(text is None or isinstance(text, str) for text in shown)
+    shown = [entry[key] for key in ("src", "caption", "text") if key in entry] if isinstance(entry, dict) else []
+    return bool(shown) and all(isinstance(text, str) for text in shown)
 
 
 def _cells_fit(artifact: dict[str, Any]) -> bool:
@@ -132,10 +132,14 @@ class Run:
         return not (self.log or self.results)
 
     def dataset(self, slug: str) -> str:
-        """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`."""
+        """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`.
+
+        Of several sets under one name, see `name_apart`, the last one counts, because its artifact replaced the others.
+        """
         short, comma, choice = slug.partition(", ")
-        names = (row.dataset for row in self.results)
-        return next((name for name in names if name.replace("/", "_") == short), short) + comma + choice
+        names = (row.dataset for row in reversed(self.results))
+        same = (name for name in names if OTHER_DATA.sub("", name).replace("/", "_") == short)
+        return next(same, short) + comma + choice
 
     def artifacts_of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the data set, with a suffix such as `, prompts X`, and the content of each artifact of a kind."""
@@ -244,7 +248,7 @@ def other_data_note(runs: list[Run]) -> str:
 
 def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield file name without suffix and content of each artifact. Raises UserError: one is corrupt."""
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(folder.glob("[!.]*.json")):  # macOS adds ._NAME.json to copies on other file systems
         if limited or f", {results.LIMIT} " not in file.stem:
             artifact = read_object(file, AGAIN)
             if problem := _problem(artifact, SHAPES.get(str(artifact.get("kind")), {})):

@@ -146,6 +146,16 @@ def test_results_of_other_data_under_one_name_have_a_name_of_their_own(tmp_path:
     assert "not averaged" in other_data_note(runs) and str(tmp_path) in other_data_note(runs)
 
 
+def test_artifacts_of_other_data_under_one_name_have_the_name_of_their_results(tmp_path: Path) -> None:
+    for seed, sets in enumerate(["a", "a", "b", "ab"]):
+        rows = [row("zeroshot", "x/test", "top1", 0.5, seed, hashes={"labels/test": data}) for data in sets]
+        artifacts = write_run(tmp_path, seed=seed, results=rows) / "artifacts"
+        (artifacts / "zeroshot-scenes_shape.json").rename(artifacts / "zeroshot-x_test.json")
+        (artifacts / "._zeroshot-x_test.json").write_bytes(b"\x00\xff")  # by macOS
+    names = [name for one in find([tmp_path]) for name, _ in one.artifacts_of("confusion")]
+    assert names[:2] == ["x/test", "x/test"] and names[2] == names[3] and names[2].startswith("x/test [data ")
+
+
 @pytest.mark.parametrize(("value", "method"), [(0.0, "exact binomial"), (0.3, "bootstrap"), (1.0, "exact binomial")])
 def test_the_interval_of_a_single_seed_has_the_name_of_its_method(tmp_path: Path, value: float, method: str) -> None:
     write(tmp_path, run("r", "x", 0, {("retrieval", "test", "recall"): value}))
