@@ -184,10 +184,10 @@ def shorten(texts: Iterable[str], length: int = 24) -> list[str]:
 def slug(text: str) -> str:
     """Return the text as part of a file name: at most 60 letters, digits, dots, dashes and underscores.
 
-    A longer text is cut and ends with a hash, so that different texts stay different.
+    A longer text, or one with other letters, ends with a hash, so that different texts stay different.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return safe if len(safe) <= 60 else f"{safe[:51]}-{content_hash(text)[:8]}"
+    return safe if len(safe) <= 60 and text.isascii() else f"{safe[:51]}-{content_hash(text)[:8]}".lstrip("-")
 
 
 @dataclass(frozen=True)

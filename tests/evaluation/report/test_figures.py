@@ -92,6 +92,7 @@ def test_special_characters_in_names_are_kept() -> None:
 def test_long_names_that_differ_at_their_end_give_different_files() -> None:
     a, b = (slug(f"wpse_mini-gaussian-model.points.features_eval_512-optimizer.lr_{rate}") for rate in ("1e-3", "2e-3"))
     assert a != b and len(a) == len(b) == 60
+    assert slug("demo (写真/runs)") != slug("demo (絵/runs)"), "nor do names in other scripts"
 
 
 def test_cells_are_shares_of_the_true_class_and_many_classes_have_no_labels() -> None:
