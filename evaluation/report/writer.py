@@ -34,7 +34,7 @@ from evaluation.report.text import Markdown
 from evaluation.runs import reader
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note, other_data_note
-from evaluation.types import Result, csv_text
+from evaluation.types import Result, csv_text, first_names
 
 MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
 MAX_RESULTS = 2_000  # rows in the page; 10,000 have 6 MB, with their hashes
@@ -122,7 +122,7 @@ def write_report(paths: list[Path], out: Path, limited: bool = False, command: s
 def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Document:
     """Return the report on `runs` (at least one): overview first, provenance last."""
     failed = [str(run.path) for run in runs if run.failed_to_start]
-    runs = [run for run in runs if not run.failed_to_start] or runs
+    runs, copies = _without_copies([run for run in runs if not run.failed_to_start] or runs)
     groups = group_runs(runs)
     metrics = summarise_metrics(groups)
     shown = Contents(runs, groups, metrics, headline_metrics(metrics), evidence, outcomes(CLAIMS, evidence), published)
@@ -130,10 +130,21 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
     sections = [Section(name, SECTIONS[name](shown)) for name in dict.fromkeys([*first, *SECTIONS])]
     lead = f"{_summary(shown)} {claims_summary(shown.outcomes)}".rstrip()
     if failed and not runs[0].failed_to_start:
-        lead += f" Left out, because they have no training step yet: {', '.join(failed)}."
+        lead += f" Left out, because they have no training step yet: {first_names(failed)}."
+    if copies:
+        lead += f" Left out, because another run of the same folder has their seed: {first_names(copies)}."
     if note := other_data_note(runs):
         lead += f" {note}"
     return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)
+
+
+def _without_copies(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """Return the runs without copies such as s0_old, which would count as further seeds, and the copies' paths."""
+    kept: dict[tuple[Path, str, int], Run] = {}
+    for run in sorted(runs, key=lambda run: run.path.name != f"s{run.seed}"):
+        kept.setdefault((run.path.resolve().parent, run.name, run.seed), run)
+    paths = {run.path for run in kept.values()}
+    return [run for run in runs if run.path in paths], [str(run.path) for run in runs if run.path not in paths]
 
 
 def title(groups: list[RunGroup]) -> str:

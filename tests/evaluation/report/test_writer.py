@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -112,6 +113,16 @@ def test_failed_starts_are_no_methods_and_results_without_a_chance_level_are_not
     text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
     assert "Left out, because they have no training step yet: .../s0." in text
     assert "1 run." in text and "better than chance" not in text
+
+
+def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "runs", seed=seed, with_artifacts=False)
+    copytree(tmp_path / "runs/demo/s0", tmp_path / "runs/demo/s0_old")
+    report = write_report([tmp_path / "runs"], tmp_path / "out")
+    assert markdown_row(report, "zero-shot accuracy (%)")[-1] == "bootstrap, mean of 2 seeds"
+    lead = report.markdown.read_text().splitlines()[2]
+    assert lead.startswith("2 runs.") and "another run of the same folder has their seed: .../s0_old." in lead
 
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
