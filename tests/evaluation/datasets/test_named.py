@@ -250,6 +250,16 @@ def test_sets_in_shards_have_their_classes_and_the_short_name(tmp_path: Path) ->
         assert len(data.classnames) == 3 and data.labels("test").tolist() == [0, 1, 2, 0, 1, 2]
 
 
+def test_the_published_names_of_clevrs_distances_have_an_empty_one(tmp_path: Path) -> None:
+    names = ["very nearby", "nearby", "near", "", "distant", "very distant"]
+    folder = tmp_path / SHARDS["clevr_distance"]
+    fakes.labelled(folder, classes=6)
+    (folder / "classnames.txt").write_text("\n".join(names) + "\n")
+    data = labelled("clevr_distance", tmp_path)
+    assert data.classnames == names == prompts.classnames("clevr_closest_object_distance")
+    assert data.texts("test", "prompts")[6] == "a photo of a ." and data.labels("test").max() == 5
+
+
 def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=4)
     group = labelled("fmow", tmp_path).groups("test")
