@@ -13,6 +13,7 @@ from clipx.errors import UserError
 from clipx.models.clip import ClipModel
 from clipx.run.folder import RunFolder
 from clipx.utils.device import loader_processes
+from clipx.utils.registry import lookup
 from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
@@ -53,10 +54,12 @@ def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     """Raise UserError if an evaluation set of the run is missing, or if a task of `settings` fits none of the sets."""
     for entry in config.data.evaluation:
         check_layout(entry, "data.evaluation")  # before the rendering of scenes, which own_datasets may start
-    # the held-out pairs have no folder before the run starts
-    on_disk = [spec for spec in own_datasets(config) if not spec.startswith(f"{HELD_OUT}:")]
-    if on_disk or not config.data.evaluation:
-        runner.check(on_disk, settings.tasks, Settings.of(settings))
+    specs, tasks = own_datasets(config), settings.tasks
+    # held-out pairs, which are captioned, have no folder before the run starts
+    on_disk = [spec for spec in specs if not spec.startswith(f"{HELD_OUT}:")]
+    if len(on_disk) < len(specs):
+        tasks = [name for name in tasks if lookup(TASKS, name, "tasks").kind != "captioned"]
+    runner.check(on_disk, tasks, Settings.of(settings))
 
 
 def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":

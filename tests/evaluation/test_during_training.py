@@ -23,7 +23,13 @@ from clipx.run.folder import RunFolder
 from clipx.training.setup import build_components
 from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.opening import open_sets
-from evaluation.during_training import CHEAP, PeriodicEvaluator, build_periodic_evaluator, own_datasets
+from evaluation.during_training import (
+    CHEAP,
+    PeriodicEvaluator,
+    build_periodic_evaluator,
+    check_evaluation,
+    own_datasets,
+)
 from evaluation.runs import results
 from evaluation.runs.reader import read
 from tests.helpers import fakes, replicas
@@ -182,3 +188,15 @@ def test_held_out_pairs_may_be_an_evaluation_set_of_the_run(tmp_path: Path) -> N
     config.data.held_out = 0.0
     with pytest.raises(UserError, match=r"data\.evaluation=.*set data\.held_out"):
         own_datasets(config)
+
+
+def test_tasks_are_checked_before_training_with_the_kind_of_the_held_out_pairs(data: Path, tmp_path: Path) -> None:
+    config = evaluated_config(data, tmp_path)
+    config.data.evaluation, config.data.held_out = ["held_out", "wds:things"], 0.1
+    check_evaluation(config, EvalConfig(tasks=["retrieval", "zeroshot"]))
+    config.data.evaluation = ["held_out"]
+    check_evaluation(config, EvalConfig(tasks=["retrieval", "geometry"]))
+    with pytest.raises(UserError, match=r"tasks=zeroshot needs a labelled data set"):
+        check_evaluation(config, EvalConfig(tasks=["retrieval", "zeroshot"]))
+    with pytest.raises(UserError, match=r"tasks=retreival is not known; did you mean 'retrieval'"):
+        check_evaluation(config, EvalConfig(tasks=["retreival"]))
