@@ -41,12 +41,16 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
     if HELD_OUT in entries and not config.data.held_out:
         raise UserError(f"data.evaluation={entries} needs pairs that are not trained on: set data.held_out")
     named = Path(config.sets).expanduser() if config.sets else None
-    specs = [(entry, *entry.partition(":")) for entry in entries]
     of_run = f"{HELD_OUT}:{run or RunFolder.of(config).path}"
     found = []
-    for entry, kind, _, folder in specs:
-        place = named if named and kind in NAMED else None
-        found.append(of_run if entry == HELD_OUT else f"{kind}:{place or ensure_root_folder(config.data) / folder}")
+    for entry in entries:
+        kind, _, folder = entry.partition(":")
+        if entry == HELD_OUT:
+            found.append(of_run)
+        elif named and kind in NAMED:
+            found.append(f"{kind}:{named}")
+        else:
+            found.append(f"{kind}:{ensure_root_folder(config.data) / Path(folder).expanduser()}")
     return found
 
 

@@ -182,8 +182,8 @@ def test_held_out_pairs_may_be_an_evaluation_set_of_the_run(tmp_path: Path) -> N
     config.data.evaluation, config.data.held_out = ["held_out", "captions:test"], 0.1
     assert own_datasets(config) == [f"held_out:{tmp_path}/runs/test/s0", f"captions:{tmp_path}/test"]
     assert own_datasets(config, tmp_path / "moved")[0] == f"held_out:{tmp_path}/moved"
-    config.data.evaluation, config.sets = ["cifar10:evaluation", "captions:test"], "all"  # for sets with names
-    assert own_datasets(config) == ["cifar10:all", f"captions:{tmp_path}/test"]
+    config.data.evaluation, config.sets = ["cifar10:evaluation", "captions:~/test"], "all"  # for sets with names
+    assert own_datasets(config) == ["cifar10:all", f"captions:{Path.home()}/test"]
     config.data.evaluation = ["held_out"]
     config.data.held_out = 0.0
     with pytest.raises(UserError, match=r"data\.evaluation=.*set data\.held_out"):
