@@ -316,14 +316,12 @@ def _clevr_split(folder: Path, part: str, classes: int) -> Split:
     scenes = entries(path, read_json(path, content), "scenes", {"image_filename": str, "objects": list}, content)
     count_of = {scene["image_filename"]: len(scene["objects"]) for scene in scenes}
     images = sorted((folder / "images" / part).glob("*.png"))
-    labels = []
     for image in images:
         if image.name not in count_of:
             raise UserError(f"{path} has no scene for {image.name}")
-        count = count_of[image.name]
-        label = count - FEWEST
-        if label not in range(classes):
+        if (count := count_of[image.name]) not in range(FEWEST, FEWEST + classes):
             allowed = f"{FEWEST}..{FEWEST + classes - 1}"
             raise UserError(f"{path}: {image.name} has {count} objects, allowed {allowed}")
-        labels.append(label)
-    return split_of_files(folder, images, labels)
+    if missing := count_of.keys() - {image.name for image in images}:
+        raise UserError(f"{folder / 'images' / part / min(missing)} is missing")
+    return split_of_files(folder, images, [count_of[image.name] - FEWEST for image in images])

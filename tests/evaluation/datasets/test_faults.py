@@ -71,6 +71,7 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
         (SCENES, None, '{"info": 1}', 'has no list "scenes"'),
         (SCENES, "objects", "things", 'number 0 has no "objects" (list)'),
         (SCENES, "CLEVR_val_000001", "CLEVR_val_000009", "no scene for CLEVR_val_000001.png"),
+        ("clevr/CLEVR_v1.0/images/val/CLEVR_val_000001.png", None, None, "CLEVR_val_000001.png is missing"),
     ],
     f"karpathy:ROOT/{FLICKR}": [
         (FLICKR, '"test"', '"val"', "has no test split; it has train, val"),
