@@ -343,6 +343,12 @@ def test_the_archives_of_imagenet_are_unpacked_to_what_the_evaluation_reads(tmp_
         {f"ILSVRC2012_devkit_t12/data/{name}": content for name, content in devkit.items()},
     )
     assert prepare_imagenet(tmp_path) == {"val": 2000, "train": 2000}
+    meta = tmp_path / "imagenet" / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
+    meta.write_bytes(b"")
+    with pytest.raises(UserError, match=r"does not hold the devkit as published \(Mat file appears to be"):
+        labelled("imagenet", tmp_path).labels("test")
+    meta.write_bytes(synsets.getvalue())
+    (tmp_path / "imagenet" / "val" / "@eaDir").mkdir()  # added by a network drive
     data = labelled("imagenet", tmp_path)
     assert data.labels("test").tolist() == [999 - i % 1000 for i in range(2000)]
     assert data.labels("train").tolist() == [i // 2 for i in range(2000)]
