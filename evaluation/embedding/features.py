@@ -345,9 +345,10 @@ def _image_batches(
 def _read(path: Path) -> Tensor | None:
     try:
         embeddings = load_file(path)["embeddings"]
-        os.utime(path)  # recently used
     except (FileNotFoundError, SafetensorError, KeyError):  # another process may remove the file at any time
         return None
+    with suppress(OSError):  # of a shared cache, only a file's owner may change its time
+        os.utime(path)  # recently used
     return embeddings
 
 

@@ -19,6 +19,7 @@ from evaluation.embedding import features
 from evaluation.embedding.features import Loading, cache_key, cached_inputs, embed, extract
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
+from tests.helpers.layout_faults import forbid
 
 
 def run(
@@ -103,6 +104,15 @@ def test_a_cache_file_that_another_process_removes_while_it_is_read_is_replaced(
     monkeypatch.setattr(features, "load_file", removed)
     after = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
     assert torch.equal(*(next(iter(found.values())) for found in (before, after))) and file.is_file()
+
+
+def test_a_cache_file_of_another_user_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = open_dataset(fakes.captioned(tmp_path / "set"))
+    before = run(fakes.encoder(), dataset, ["images"], tmp_path / "features")
+    (file,) = (tmp_path / "features").iterdir()
+    forbid(monkeypatch, os, "utime", file.name)
+    after = run(replace(fakes.encoder(), image=MagicMock()), dataset, ["images"], tmp_path / "features")
+    assert torch.equal(*(next(iter(found.values())) for found in (before, after)))
 
 
 def test_a_truncated_cache_file_is_replaced(tmp_path: Path) -> None:
