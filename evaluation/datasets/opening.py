@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -91,12 +92,11 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
 def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
     """Return path, size and modification time of each file; None for more than MAX_FILES, or if there is no folder."""
-    if not folder.is_dir():
-        return None
-    paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))
-    if len(paths) > MAX_FILES:
-        return None
-    return tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths))
+    with suppress(FileNotFoundError):  # a run removes old checkpoints at any time
+        paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))
+        if folder.is_dir() and len(paths) <= MAX_FILES:
+            return tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths))
+    return None
 
 
 def locate(spec: str, root: str, run: Path | None = None) -> str:

@@ -1,6 +1,7 @@
 """Evaluation sets in shards: their content, and a one-line error for each fault of a specification or folder."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,16 @@ def test_a_small_folder_is_read_again_only_after_a_change_or_with_other_settings
     assert open_dataset(spec, Settings(protocol="paper")) is not first
     fakes.captioned(tmp_path / "set", counts=(1, 2, 1))
     assert len(open_dataset(spec).images("all")) == 3
+
+
+def test_a_file_that_vanishes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run removes its old checkpoints while `held_out:RUN` is opened."""
+    spec, listed = fakes.captioned(tmp_path / "set", counts=(1, 2)), Path.rglob
+
+    def vanished(folder: Path, pattern: str) -> Iterator[Path]:
+        if folder == tmp_path / "set":
+            raise FileNotFoundError(2, "No such file or directory", str(folder / "checkpoints" / "step_00000001"))
+        return listed(folder, pattern)
+
+    monkeypatch.setattr(Path, "rglob", vanished)
+    assert len(open_dataset(spec).images("all")) == 2
