@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 from torch import Tensor
 
+from clipx.data.preprocess.captions import plain
 from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError, prefixed
 from clipx.utils.files import content_hash
@@ -64,7 +65,8 @@ class Labelled:
 
         Raises UserError: no class names, no prompt, or a prompt without {c}.
         """
-        self.name, self.short, self.classnames, self.metric = spec, short, classnames, metric
+        self.name, self.short, self.metric = spec, short, metric
+        self.classnames = [plain(name) for name in classnames]
         self.templates = prompts.select_templates(templates, settings.prompts)
         prompts.check_prompts(spec, classnames, self.templates)
         self.prompts, self.protocol, self._limit = settings.prompts, settings.protocol, settings.limit
@@ -143,7 +145,8 @@ class _WithCaptions:
     ) -> None:
         self.name, self.short = spec, short
         self.splits: tuple[str, ...] = (split,)
-        self._images, self._captions, self._hashes = images, captions, hashes
+        self._images, self._hashes = images, hashes
+        self._captions = [plain(caption) for caption in captions]  # as in training
         images.dataset = spec
 
     def images(self, split: str) -> Images:

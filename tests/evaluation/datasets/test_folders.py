@@ -31,6 +31,12 @@ def test_class_folders_are_a_labelled_set(tmp_path: Path) -> None:
     assert "a photo of a sea lion." in opened.texts("test", "prompts")
 
 
+def test_a_class_whose_folder_is_not_named_in_utf_8_gets_a_question_mark(tmp_path: Path) -> None:
+    write(tmp_path, ["dog/1.jpg", "caf\udce9/1.jpg"])  # as an archive from Windows is unpacked
+    opened = labelled(f"folder:{tmp_path}")
+    assert opened.classnames == ["caf?", "dog"] and opened.labels("test").tolist() == [0, 1]
+
+
 def test_splits_share_their_classes_and_names_can_be_given(tmp_path: Path) -> None:
     write(tmp_path, ["train/n01/1.jpg", "train/n02/1.jpg", "test/n01/2.jpg", "test/n02/1.jpg"])
     (tmp_path / "classnames.txt").write_text("cat\nsea lion\n")

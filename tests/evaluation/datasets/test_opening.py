@@ -38,6 +38,12 @@ def test_captions_are_read_from_txt_if_json_has_none(tmp_path: Path) -> None:
     assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["no 0", "no 1", "no 2"]
 
 
+def test_half_of_a_surrogate_pair_which_tokenizers_refuse_becomes_a_question_mark(tmp_path: Path) -> None:
+    caption = json.dumps({"captions": ["a dog \ud83d"]}).encode()
+    fakes.shard(tmp_path / "0.tar", [{"png": fakes.picture(0), "json": caption}])
+    assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["a dog ?"]
+
+
 def test_categories_of_pairs_come_from_json(tmp_path: Path) -> None:
     dataset = open_dataset(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")))
     assert isinstance(dataset, MinimalPairs)
