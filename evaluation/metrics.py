@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from clipx.errors import UserError
 from clipx.utils.shapes import Shapes
 from evaluation.statistics import binomial_interval
 
@@ -61,7 +62,9 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor) -> Ranks
     shapes.check("image", image, "N E")
     shapes.check("text", text, "T E")
     shapes.check("image_of_text", image_of_text, "T", integer=True)
-    if len(text) and not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
+    if not len(text):
+        raise UserError("there is no text to rank: no image has a caption")
+    if not 0 <= int(image_of_text.min()) <= int(image_of_text.max()) < len(image):
         raise ValueError(f"image_of_text names images outside 0..{len(image) - 1}")
     # With the scores of the right pairs known, one pass over the similarities gives the ranks in both directions.
     chunks = _chunks(len(text), CHUNK)

@@ -179,11 +179,11 @@ class Captioned(_WithCaptions):
 
         Raises UserError: no image has a caption, or a pool is larger than the set.
         """
-        if not any(captions):
-            raise UserError('no sample has a caption; shards have .txt, or "captions" in .json')
         if settings.limit is not None:
             chosen = draw(len(images), settings.limit)
             images, captions = SomeImages(images, chosen), [captions[i] for i in chosen]
+        if not any(captions):
+            raise UserError('no sample has a caption; shards have .txt, or "captions" in .json')
         for pool in settings.pools:
             if pool > len(images):
                 raise UserError(f"pools={pool} is too large for datasets={spec}: it has {len(images)} images")

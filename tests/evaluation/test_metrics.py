@@ -98,6 +98,8 @@ def test_invalid_arguments_are_refused() -> None:
         recall_at_k(image, image, torch.tensor([0, 1, 3]), 1)
     with pytest.raises(ValueError, match=r"expected: \[T\] with T=3 as in text"):
         recall_at_k(image, image, torch.arange(2), 1)
+    with pytest.raises(ValueError, match="no text to rank: no image has a caption"):
+        recall_at_k(image, image[:0], torch.arange(0), 1)
 
 
 def test_a_pair_counts_when_each_statement_finds_its_image() -> None:

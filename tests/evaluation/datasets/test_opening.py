@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clipx.errors import UserError
-from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, draw
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import fakes
@@ -147,6 +147,12 @@ def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
 def test_unusable_captions_are_named(tmp_path: Path, samples: list[dict[str, bytes]], part: str) -> None:
     fakes.shard(tmp_path / "0.tar", [{"png": fakes.picture(0)} | sample for sample in samples])
     assert part in error_of(f"captions:{tmp_path}")
+
+
+def test_a_limit_that_leaves_no_caption_is_refused(tmp_path: Path) -> None:
+    (drawn,) = draw(4, 1)
+    spec = fakes.captioned(tmp_path, counts=tuple(int(i != drawn) for i in range(4)))
+    assert "no sample has a caption" in error_of(spec, Settings(limit=1))
 
 
 @pytest.mark.parametrize(
