@@ -231,7 +231,8 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
     """Return a path with task and data set in its name, and prompts= and limit= if they are not the defaults."""
     uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
-    choice = "" if chosen == ENSEMBLE else f", prompts {chosen[:100]}"
+    short = chosen.encode()[:100].decode(errors="ignore")  # names of files have at most 255 bytes
+    choice = "" if chosen == ENSEMBLE else f", prompts {short}"
     return out / ARTIFACTS / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
 
 

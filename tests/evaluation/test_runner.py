@@ -145,6 +145,13 @@ def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, mon
     assert templates["test"] != templates["test, prompts a bad/worse {c}"]
 
 
+def test_a_long_prompt_in_any_script_has_an_artifact(tmp_path: Path) -> None:
+    prompt = "一张照片" * 25 + "{c}"
+    rows = run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"], settings=Settings(prompts=prompt))
+    (artifact,) = (tmp_path / "out" / "artifacts").iterdir()
+    assert rows[0].split == f"test, prompts {prompt}" and "照片" in artifact.name
+
+
 def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:
     spec = fakes.captioned(tmp_path / "shots" / "test")
     path = tmp_path / "out" / "results.jsonl"
