@@ -304,7 +304,7 @@ def present(name: str, root: Path) -> bool:
 
 
 def pull(name: str, root: Path) -> None:
-    """Download a set into the folder where `clipx eval` looks for it, with torchvision or from the Hugging Face hub.
+    """Download a set that is missing into the folder where `clipx eval` looks for it, with torchvision or from the hub.
 
     Raises UserError: the name is unknown, or the set cannot be downloaded (the message says where to get it). Does not
     catch the libraries' errors of a failed download.
@@ -314,6 +314,8 @@ def pull(name: str, root: Path) -> None:
         raise UserError(f"{name} cannot be pulled; it comes from {known.get.replace('ROOT', str(root))}")
     root.mkdir(parents=True, exist_ok=True)
     if isinstance(known, Placed) and known.hub:
+        if present(name, root):
+            return
         from huggingface_hub import snapshot_download
 
         unfinished = root / f".{known.place}"  # renamed when it is complete; the next call goes on with it

@@ -306,13 +306,17 @@ def test_sets_without_another_source_are_downloaded_with_torchvision_or_from_the
     downloads = {*OF_TORCHVISION} - {"cars"}
     assert {*PULLED} == of_hub | downloads and not of_hub & downloads
 
+    downloaded = []
+
     def download(repository: str, repo_type: str, local_dir: Path) -> None:
         assert (repository, repo_type) == ("clip-benchmark/wds_mnist", "dataset")
+        downloaded.append(repository)
         fakes.labelled(local_dir)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    pull("mnist", tmp_path)
-    assert labelled("mnist", tmp_path).splits == ("test",)
+    for _ in range(2):  # the second time, the set is there
+        pull("mnist", tmp_path)
+    assert labelled("mnist", tmp_path).splits == ("test",) and len(downloaded) == 1
 
 
 def archive(path: Path, members: dict[str, bytes]) -> bytes:
