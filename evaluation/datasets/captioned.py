@@ -333,6 +333,8 @@ def _ids(path: Path) -> dict[int, list[int]]:
 def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    if Path(name).is_absolute():
+        raise UserError(f"no folder {name}")
     try:
         with quiet_hub(fetching=True):
             return Path(snapshot_download(name, repo_type="dataset"))

@@ -195,6 +195,10 @@ def test_the_error_for_an_unreachable_hub_has_the_download_command(no_hub: None)
     assert "run `hf download me/wds_x --repo-type dataset`" in error_of("hf:me/wds_x")
 
 
+def test_a_missing_folder_is_no_repository_of_the_hub() -> None:
+    assert error_of("hf:/nowhere/at/all") == "datasets=hf:/nowhere/at/all: no folder /nowhere/at/all"
+
+
 def test_an_unknown_protocol_is_named(tmp_path: Path) -> None:
     found = error_of(fakes.labelled(tmp_path), Settings(protocol="papers"))
     assert "protocol=papers is not known; did you mean 'paper'" in found
