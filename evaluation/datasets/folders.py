@@ -1,8 +1,8 @@
 """folder:DIR, images in folders, without an index: with classes (torchvision's ImageFolder), or with captions.
 
-Classes: DIR/SPLIT/CLASS/IMAGE for the splits train, val and test, or DIR/CLASS/IMAGE for test alone. A class has the
-name of its folder, with spaces for _, or that in DIR/classnames.txt, which has a line for each folder in their order:
-by number if all names are numbers.
+Classes: DIR/SPLIT/CLASS/IMAGE for the splits train, val, dev and test, or DIR/CLASS/IMAGE for test alone. A class has
+the name of its folder, with spaces for _, or that in DIR/classnames.txt, which has a line for each folder in their
+order: by number if all names are numbers.
 
 Captions: DIR/SPLIT or DIR holds images, each with a text file of its captions beside it: 7.jpg and 7.txt, a caption a
 line. Of several splits the test split is scored.
@@ -46,7 +46,9 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
     own = folder / "classnames.txt"
     if own.is_file():
         names = [line.strip() for line in read_text(own, "a class name a line").splitlines() if line.strip()]
-    if len(names) != len(classes) or not classes:
+    if not classes:
+        raise UserError(f"{splits[scored]} has no folders of classes, and no captions beside images (7.txt for 7.jpg)")
+    if len(names) != len(classes):
         raise UserError(f"{splits[scored]} has {len(classes)} folders of classes, {own.name} {len(names)} names")
     plain = [*map(_plain, classes)]
     for name, of_folder in zip(names, classes, strict=True):

@@ -67,6 +67,12 @@ def test_folders_of_splits_in_capitals_are_no_classes(tmp_path: Path) -> None:
         open_dataset(f"folder:{tmp_path}")
 
 
+def test_images_without_classes_and_captions_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, ["1.jpg", "2.jpg"])
+    with pytest.raises(UserError, match=r"has no folders of classes, and no captions beside images \(7\.txt"):
+        open_dataset(f"folder:{tmp_path}")
+
+
 def test_a_class_has_the_images_of_its_sub_folders(tmp_path: Path) -> None:
     write(tmp_path, ["cat/1.jpg", "cat/more/2.jpg", "dog/1.jpg", "@eaDir/1.jpg"])
     assert labelled(f"folder:{tmp_path}").labels("test").tolist() == [0, 0, 1]
