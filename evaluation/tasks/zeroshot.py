@@ -63,10 +63,12 @@ def confusion(predicted: Tensor, label: Tensor, classnames: list[str]) -> dict[s
     With more than MAX_DRAWN classes it has only the cells that are not 0, as lists [true, predicted, count].
     """
     classes = len(classnames)
-    matrix = torch.bincount(label * classes + predicted, minlength=classes**2).view(classes, classes)
+    cell = label * classes + predicted
     if classes <= MAX_DRAWN:
+        matrix = torch.bincount(cell, minlength=classes**2).view(classes, classes)
         return {"kind": "confusion", "classnames": classnames, "matrix": matrix.tolist()}
-    cells = torch.cat([matrix.nonzero(), matrix[matrix > 0][:, None]], dim=1)
+    found, count = cell.unique(return_counts=True)
+    cells = torch.stack([found // classes, found % classes, count], dim=1)
     return {"kind": "confused", "classnames": classnames, "cells": cells.tolist()}
 
 
