@@ -9,7 +9,7 @@ from clipx import distributed
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import ensure_root_folder
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.models.clip import ClipModel
 from clipx.run.folder import RunFolder
 from clipx.utils.device import loader_processes
@@ -74,10 +74,8 @@ def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
     every = config.log.evaluate_every
     if not every:
         return None
-    try:
+    with prefixed(f"log.evaluate_every={every}"):
         datasets = open_sets(own_datasets(config))
-    except UserError as error:
-        raise UserError(f"log.evaluate_every={every}: {error}") from error
     # no larger than a rank's micro-batch, which fits in memory
     micro_batches = config.train.processes * config.launch.nodes * config.train.accumulation
     batch_size = min(config.train.batch_size // micro_batches, EvalConfig().batch_size)

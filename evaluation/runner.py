@@ -193,9 +193,8 @@ def _plan(
     chosen = [task for task in wanted if known is None or set(task.variants) <= known]
     for task in tasks:
         if encoder is not None and task not in chosen:
-            need = (
-                f"tasks={task.name} needs a model with features {', '.join(task.variants)}: {encoder.name} lacks them"
-            )
+            variants = ", ".join(task.variants)
+            need = f"tasks={task.name} needs a model with features {variants}: {encoder.name} lacks them"
             if not chosen:
                 raise UserError(need)
             if distributed.rank() == 0:

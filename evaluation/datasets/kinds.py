@@ -20,7 +20,7 @@ from evaluation.datasets.files import Images, Placeholders, SomeImages
 from evaluation.types import Kind, Settings, View, first_names
 
 Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
-MANY_REPEATED = 0.1  # share of the captions, from which on a line says that they repeat
+MANY_REPEATED = 0.1  # smallest share of repeated captions that the note names
 LIMIT_SEED = 0  # seed of the choice of images or pairs under limit=
 
 

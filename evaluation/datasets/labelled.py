@@ -38,9 +38,7 @@ def arrays(name: str, root: Path, part: str, classes: int) -> Split:
         pixels, labels = reader.data.transpose(0, 2, 3, 1), reader.labels
     else:
         pixels, labels = reader.data, reader.targets
-    pixels = np.ascontiguousarray(pixels)
-    label = torch.as_tensor(np.asarray(labels), dtype=torch.int64)
-    return Split(ArrayImages(pixels), label)
+    return Split(ArrayImages(np.ascontiguousarray(pixels)), torch.tensor(labels, dtype=torch.int64))
 
 
 def listed(name: str, root: Path, part: str, classes: int) -> Split:
@@ -245,8 +243,7 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
     folders = _class_folders(root / "caltech101" / "101_ObjectCategories", classes)
     for folder, found in zip(folders, scan(folders), strict=True):
         if len(found) <= TRAIN_PER_CLASS:
-            problem = f"has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}"
-            raise UserError(f"{folder} {problem}")
+            raise UserError(f"{folder} has {len(found)} images, but training alone takes {TRAIN_PER_CLASS}")
         order = torch.randperm(len(found), generator=generator).tolist()
         kept = order[:TRAIN_PER_CLASS] if part == "train" else order[TRAIN_PER_CLASS:]
         chosen.append([found[i] for i in sorted(kept)])
@@ -256,8 +253,7 @@ def caltech101(name: str, root: Path, part: str, classes: int) -> Split:
 def _class_folders(folder: Path, classes: int) -> list[Path]:
     found = class_folders(folder)
     if len(found) != classes:
-        problem = f"holds {len(found)} class folders, but there are {classes} class names"
-        raise UserError(f"{folder} {problem}")
+        raise UserError(f"{folder} holds {len(found)} class folders, but there are {classes} class names")
     return found
 
 

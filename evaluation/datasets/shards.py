@@ -115,8 +115,7 @@ def _split(folder: Path, classes: int, grouped: bool) -> Split:
     for i in range(len(shards)):
         text = sample_text(shards, i, "cls")
         if not (text.isdecimal() and len(text) < 10 and int(text) < classes):
-            allowed = f"0..{classes - 1}, as classnames.txt has {classes} names"
-            refuse(shards, i, f"class {text[:20]!r}, allowed {allowed}")
+            refuse(shards, i, f"class {text[:20]!r}, allowed 0..{classes - 1}, as classnames.txt has {classes} names")
         labels.append(int(text))
     return Split(ShardImages(shards), torch.tensor(labels), _groups(shards) if grouped else None)
 
@@ -157,10 +156,8 @@ def _captions_of(shards: Shards, index: int) -> list[str]:
             if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
                 refuse(shards, index, '"captions" in its .json is not a list of texts')
             return [caption for caption in captions if caption.strip()]
-    if shards.has(index, "txt"):
-        text = sample_text(shards, index, "txt")
-        return [text] if text else []
-    return []
+    text = sample_text(shards, index, "txt") if shards.has(index, "txt") else ""
+    return [text] if text else []
 
 
 def _category(shards: Shards, pair: int) -> str:

@@ -88,7 +88,7 @@ class Clustering(Task):
 
 
 def k_means(points: Tensor, k: int, seed: int) -> NDArray[np.int32]:
-    """Return the cluster of each point [n, E], [n]."""
+    """Return the cluster of each of the points [n, E], int32 [n]."""
     from sklearn.cluster import KMeans  # slow import
     from sklearn.exceptions import ConvergenceWarning
 

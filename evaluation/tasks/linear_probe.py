@@ -10,9 +10,9 @@ scikit-learn itself is not used, because it fits one C at a time, on the CPU. He
 serves all values of C, on the features' device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -177,14 +177,9 @@ GAP = 1e-3  # largest predicted decrease of a converged problem, as a share of t
 SHORTEST = 1e-6  # a problem ends if its step falls below this share of the direction: only rounding is left
 
 
-class Problem(Protocol):
-    """The objective function of several problems."""
-
-    def __call__(self, x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return values float64 [b], gradients [b, P] and, if `diagonal`, the diagonals of the Hessians [b, P] > 0.
-
-        `x` [b, P] are the points; `problem` int64 [b] are the indices of the unfinished problems.
-        """
+# The objectives: points [b, P], indices of the unfinished problems int64 [b], and whether to return the diagonals
+# -> values float64 [b], gradients [b, P], diagonals of the Hessians [b, P] > 0 or None
+Problem = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor, Tensor | None]]
 
 
 @dataclass

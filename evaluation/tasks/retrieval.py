@@ -1,8 +1,4 @@
-"""Retrieval of captions by image and of images by caption.
-
-All captions of an image are right answers. On COCO, all right answers are known (ECCV Caption, CxC): mAP@R, R-precision
-and corrected R@1.
-"""
+"""Retrieval of captions by image and of images by caption."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""Zero-shot classification: the class whose mean prompt embedding is nearest to the image (Radford et al. 2021).
-
-Also its mean and standard deviation over five draws of a model's random features (paper 5).
-"""
+"""Zero-shot classification, also over five draws of a model's random features (paper 5)."""
 
 from dataclasses import replace
 from typing import Any
@@ -131,8 +128,6 @@ SPREAD = "top1_spread_over_draws"
 
 class ZeroShotDraws(Task):
     """Zero-shot accuracy with five draws of a model's random features: mean and standard deviation (paper 5).
-
-    Standard deviation of top-1 accuracy, and means of top-1 and mean per-class accuracy, over five draws.
 
     For zero-shot, paper 5 reports means over draws (section 6.2): of top-1 accuracy, or on some data sets of mean
     per-class accuracy. All other tasks use the first draw only.
