@@ -236,7 +236,8 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
         name = path.relative_to(images)
         if path in texts:
             lines = texts[path].read_bytes().decode("utf-8-sig", "replace").splitlines()
-            captions = [line.strip() for line in lines if line.strip() and "\ufffd" not in line]
+            # a file in UTF-16, as PowerShell writes it, has NUL bytes
+            captions = [line.strip() for line in lines if line.strip() and not {"\ufffd", "\0"} & {*line}]
         else:
             is_class = not texts and len(name.parts) > 1
             captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if is_class else []

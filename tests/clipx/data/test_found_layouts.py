@@ -266,9 +266,10 @@ def test_a_stream_takes_the_first_image_of_a_sample(tmp_path: Path) -> None:
     assert next(iter(stream.pairs(random.Random(0)))).image == jpeg("red")
 
 
-def test_a_text_that_is_not_utf_8_leaves_out_its_image_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_text_that_is_not_utf_8_leaves_out_its_image_only(tmp_path: Path, encoding: str) -> None:
     photographs(tmp_path, ["7.jpg", "7.txt", "8.jpg"])
-    (tmp_path / "8.txt").write_bytes("ein Hund für mich".encode("latin-1"))
+    (tmp_path / "8.txt").write_bytes("ein Hund für mich\r\n".encode(encoding))
     source = opened(tmp_path, "folder")
     assert len(source) == 1 and list(source.problems) == [f"8.jpg {LACKS.format(8)}"]
 
