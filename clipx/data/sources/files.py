@@ -132,13 +132,10 @@ def coco(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """
     with prefixed("data.annotations"):
         names, captions = read_coco(annotations)
-    # Downloaded annotations must not read files outside the folder. A table, written by the user, may name any path.
-    outside = {i for i, name in names.items() if _leaves_folder(name)}
-    rows = [(names[i], caption) for i, caption in captions if i in names and i not in outside]
+    rows = [(names[i], caption) for i, caption in captions if i in names]
     unknown = Counter(i for i, _ in captions if i not in names)
     problems = [f"{annotations.name}: no image {i} for {n} captions" for i, n in unknown.items()]
-    problems += [f"{annotations.name}: {names[i]} is outside {folder}, not read" for i in sorted(outside)]
-    return _file_pairs(folder, annotations, rows, config.captions, problems)
+    return downloaded(folder, annotations, rows, config.captions, problems)
 
 
 def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
@@ -148,10 +145,18 @@ def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """
     with prefixed("data.annotations"):
         _, images = read_karpathy(annotations, ("train", "restval"))
-    outside = {image.name for image in images if _leaves_folder(image.name)}
-    problems = [f"{annotations.name}: {name} is outside {folder}, not read" for name in sorted(outside)]
-    rows = [(image.name, caption) for image in images if image.name not in outside for caption in image.captions]
-    return _file_pairs(folder, annotations, rows, config.captions, problems)
+    rows = [(image.name, caption) for image in images for caption in image.captions]
+    return downloaded(folder, annotations, rows, config.captions, [])
+
+
+def downloaded(folder: Path, listed: Path, rows: list[Row], captions: str, problems: list[str]) -> FilePairs:
+    """Return the pairs that the downloaded file `listed` names, without images outside `folder`.
+
+    A table, written by the user, may name any path. Raises UserError: no pair is left.
+    """
+    outside = {name for name, _ in rows if Path(name).is_absolute() or ".." in Path(name).parts}
+    problems = problems + [f"{listed.name}: {name} is outside {folder}, not read" for name in sorted(outside)]
+    return _file_pairs(folder, listed, [row for row in rows if row[0] not in outside], captions, problems)
 
 
 def read_coco(path: Path) -> tuple[dict[int, str], list[tuple[int, str]]]:
@@ -327,10 +332,6 @@ def entries(
             if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
                 raise UserError(f'{path}: "{key}" number {number} has no "{name}" ({kind.__name__})')
     return found
-
-
-def _leaves_folder(name: str) -> bool:
-    return Path(name).is_absolute() or ".." in Path(name).parts
 
 
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:

@@ -54,7 +54,7 @@ def _shards(config: DataConfig) -> PairSource:
     if flickr.is_published(root) and not (root / config.split).is_dir():
         folder, captions = flickr.read_split(root, config.split)
         rows = [(name, caption) for name, of_image in captions.items() for caption in of_image]
-        return files.FilePairs(folder, rows, config.captions, [])
+        return files.downloaded(folder, root, rows, config.captions, [])
     return ShardPairs(root / config.split, config.captions, config.block, _extensions(config))
 
 

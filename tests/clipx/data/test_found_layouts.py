@@ -337,6 +337,16 @@ def test_karpathys_splits_are_read_for_training_and_evaluation(tmp_path: Path, s
     assert evaluated.texts(split, "captions") == expected and len(evaluated.images(split)) == 1
 
 
+def test_a_split_as_distributed_reads_no_image_outside_its_folder(tmp_path: Path) -> None:
+    photographs(tmp_path, ["secret.jpg", "root/Images/1.jpg"])
+    names = ("1.jpg", "../../secret.jpg", str(tmp_path / "secret.jpg"))
+    images = [{"split": "train", "filename": name, "sentences": [{"raw": "a dog"}]} for name in names]
+    (tmp_path / "root" / "dataset_flickr8k.json").write_text(json.dumps({"images": images}))
+    source = opened(tmp_path / "root", split="train")
+    assert [source.where(i) for i in range(len(source))] == ["1.jpg"]
+    assert [problem.split()[1] for problem in source.problems] == sorted(names[1:])
+
+
 def test_linked_class_folders_are_read_and_unreadable_ones_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
