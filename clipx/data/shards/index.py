@@ -118,12 +118,12 @@ class Index:
 def open_index(folder: Path, extensions: Extensions = ()) -> Index:
     """Return the index of the shards of a folder. If none is up to date, build one and save it in the cache.
 
-    `extensions`: further extensions and their columns, such as ("caption", "txt").
+    `extensions`: extensions and their columns, such as ("caption", "txt"), which are then read from no other extension.
 
     Raises UserError if there is no folder, no shard in it, or a compressed one.
     """
     shards = [Shard(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in _shard_paths(folder)]
-    name = [str(folder.resolve()), *extensions]
+    name = [str(folder.resolve()), "only", *extensions]
     cache = cache_home() / "index" / f"{content_hash(name if extensions else name[0])}-{FORMAT}"
     if (index := _up_to_date(_saved(folder, cache, extensions), shards)) is not None:
         return index
@@ -138,7 +138,7 @@ def open_index(folder: Path, extensions: Extensions = ()) -> Index:
 
 
 def _saved(folder: Path, cache: Path, extensions: Extensions) -> list[Index]:
-    """Return the published index, which knows no further extensions, and the one in the cache, if they exist."""
+    """Return the published index, which has the usual extensions, and the one in the cache, if they exist."""
     paths = [cache] if extensions else [folder / INDEX_FOLDER, cache]
     return [index for path in paths if (index := load(path)) is not None]
 
@@ -252,7 +252,9 @@ def _is_compressed(path: Path) -> bool:
 
 
 def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iterator[tuple[Shard, Arrays]]:
-    scan_one = partial(_scan_shard, folder, COLUMN_OF | dict(extensions))
+    named = dict(extensions)
+    usual = {extension: column for extension, column in COLUMN_OF.items() if column not in named.values()}
+    scan_one = partial(_scan_shard, folder, usual | named)
     if len(shards) < 2 or sum(s.size for s in shards) < MIN_POOL_BYTES:
         yield from map(scan_one, shards)
         return

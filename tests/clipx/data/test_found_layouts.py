@@ -82,6 +82,17 @@ def test_the_extensions_found_are_named_and_a_setting_reads_them(tmp_path: Path)
     assert (len(source), source.captions(0)) == (N, ["a red picture"])
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_several_images_and_texts_a_setting_chooses_and_the_others_are_no_bad_samples(
+    tmp_path: Path, reverse: bool
+) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for name in sorted(["1.mask.jpg", "1.jpg", "1.png", "1.txt", "1.caption"], reverse=reverse):
+            add(tar, name, name.encode())
+    source = opened(tmp_path, image_column=".png", caption_column=".caption")
+    assert (source.pair(0, random.Random(0)), source.problems) == ((b"1.png", "1.caption"), [])
+
+
 @pytest.mark.parametrize("name", ["0.tar", "0.tar.gz", "1.tgz"])
 def test_compressed_shards_are_named(tmp_path: Path, name: str) -> None:
     shard(tmp_path / "good", pairs())
