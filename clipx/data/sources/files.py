@@ -378,7 +378,7 @@ def _unquoted(path: Path, config: DataConfig, problems: list[str]) -> list[Row]:
             is_quoted = all(line.count("\t") != tabs for line in after_break)
         except csv.Error:  # such as '"The ball" by an artist', unless the table has line breaks in quotes
             file.seek(0)
-            is_quoted = any(line.count("\t") != tabs for line in file)
+            is_quoted = any(line.strip() and line.count("\t") != tabs for line in file)
         file.seek(0)
         lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [] if is_quoted else list(_rows(lines, path.name, config, problems))
@@ -399,7 +399,7 @@ def _rows(lines: Iterator[list[str]], name: str, config: DataConfig, problems: l
     image, caption = found
     for number, line in enumerate(lines, start=2):
         if len(line) == len(header):
-            place = line[image]  # ./a.jpg and a.jpg are one image
+            place = line[image].strip()  # as the header's; ./a.jpg and a.jpg are one image
             yield place if "://" in place or not place else os.path.normpath(place), line[caption]
         elif line:
             problems.append(f"{name}: row {number} has {len(line)} fields, not {len(header)}")

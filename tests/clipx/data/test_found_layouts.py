@@ -153,11 +153,14 @@ def table(folder: Path, name: str, lines: list[str], **settings: Any) -> PairSou
 
 
 @pytest.mark.parametrize("odd", [('"a quote opens', 'and closes"'), ('"The ball" by an artist', "b"), ('"open', "b")])
-def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(tmp_path: Path, odd: tuple[str, str]) -> None:
+@pytest.mark.parametrize("end", [[], [""]], ids=["", "empty line"])
+def test_a_stray_quote_of_a_table_of_tabs_swallows_no_rows(
+    tmp_path: Path, odd: tuple[str, str], end: list[str]
+) -> None:
     captions = [f"picture {i}" for i in range(12)]
     captions[4], captions[9] = odd
     rows = [f"{i}.jpg\t{caption}" for i, caption in enumerate(captions)]
-    source = table(tmp_path, "pairs.tsv", ["image\tcaption", *rows], captions="each")
+    source = table(tmp_path, "pairs.tsv", ["image\tcaption", *rows, *end], captions="each")
     assert [source.captions(i)[0] for i in range(len(source))] == captions
 
 
@@ -249,11 +252,13 @@ def test_the_name_of_another_folder_is_no_caption(tmp_path: Path, names: list[st
         opened(tmp_path, "folder")
 
 
-def test_one_file_in_two_spellings_is_one_image(tmp_path: Path) -> None:
+def test_one_file_in_three_spellings_is_one_image(tmp_path: Path) -> None:
     photographs(tmp_path, ["images/a.jpg"])
-    (tmp_path / "t.csv").write_text("image,caption\nimages/a.jpg,a dog\n./images/a.jpg,a brown dog\n")
+    places = ("images/a.jpg", "./images/a.jpg", " images/a.jpg ")
+    rows = [f"{place},{text}\n" for place, text in zip(places, "abc", strict=True)]
+    (tmp_path / "t.csv").write_text("".join(["image, caption\n", *rows]))
     source = opened(tmp_path, "csv", annotations="t.csv", captions="random")
-    assert [source.captions(i) for i in range(len(source))] == [TEXTS]
+    assert [(source.image(i), source.captions(i)) for i in range(len(source))] == [(jpeg("red"), ["a", "b", "c"])]
 
 
 def test_two_files_of_one_id_in_coco_are_named(tmp_path: Path) -> None:
