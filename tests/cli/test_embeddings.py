@@ -159,6 +159,7 @@ SPOILT: list[tuple[Spoil, str]] = [  # and part of the message
         lambda root: (root / TEXT).write_bytes((root / TEXT).read_bytes()[:-3]),
         r"text_emb_3\.npy is no array of numbers",
     ),
+    (lambda root: (root / TEXT).write_bytes(b""), r"text_emb_3\.npy is no array of numbers"),
     (
         lambda root: np.savez_compressed(root / "0.npz", img_emb=vectors(6, 0), text_emb=vectors(4, 1)),
         "img_emb is compressed; write it with numpy.savez",

@@ -210,7 +210,7 @@ def load(folder: Path) -> Index | None:
         arrays: Arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         index = Index(shards, arrays, str(content["digest"]))
         lengths = {name: int(index.key_starts[-1]) if name == "key_bytes" else len(index) for name in ARRAYS}
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, OverflowError):  # EOFError: an empty file
         return None
     return index if all(len(arrays[name]) == n for name, n in lengths.items()) else None
 

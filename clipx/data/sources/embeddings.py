@@ -157,7 +157,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _mapped(file: Path) -> Array:
     try:
         array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:  # EOFError: an empty file
         raise UserError(f"{file} is no array of numbers ({one_line(error)})") from error
     return array
 

@@ -105,16 +105,16 @@ def test_a_published_index_is_used_after_the_folder_was_moved(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("file", "lost"), [("shards.json", False), ("image_block.npy", True), ("key_bytes.npy", False)]
+    ("file", "kept"), [("shards.json", 200), ("image_block.npy", None), ("key_bytes.npy", 200), ("key_hash.npy", 0)]
 )
-def test_a_corrupt_cached_index_is_rebuilt(tmp_path: Path, file: str, lost: bool) -> None:
+def test_a_corrupt_cached_index_is_rebuilt(tmp_path: Path, file: str, kept: int | None) -> None:
     folder = write_shards(tmp_path / "s", samples=40)
     open_index(folder)
     (path,) = (tmp_path / "cache" / "index").glob(f"*/{file}")
-    if lost:
+    if kept is None:
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes()[:200])
+        path.write_bytes(path.read_bytes()[:kept])
     assert load(path.parent) is None
     assert len(names(folder)) == 40
     assert load(path.parent) is not None
