@@ -185,6 +185,8 @@ def _array(archive: Path, name: str) -> Array:
             if dtype.hasobject:
                 raise UserError(f"{archive}: {name} holds objects, which are not loaded")
             return np.memmap(archive, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+    except UserError:
+        raise
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{archive} is no .npz file ({one_line(error)})") from error
 

@@ -179,9 +179,9 @@ def _without_braces(url: str) -> list[str]:
             most *= abs(last - first) + 1
         if most <= MOST_SHARDS:
             return list(expand_urls(url))
-        raise UserError(f"data.urls={url} may stand for more than {MOST_SHARDS:,} shards: use several URLs")
     except (AssertionError, ValueError) as error:  # a variable ${NAME} of webdataset that is not set
         raise UserError(f"data.urls={url} cannot be expanded: {error}") from error
+    raise UserError(f"data.urls={url} may stand for more than {MOST_SHARDS:,} shards: use several URLs")
 
 
 def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[str]], list[str]]:
@@ -193,9 +193,9 @@ def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[s
     missing = {one for one, path in paths.items() if scheme_of(one) in ("", "file") and not path.is_file()}
     kept = [[one for one in urls if one not in missing] for urls in shards]
     if len(missing) > limit * len(paths) or not all(kept):
+        much = f"more than data.max_bad_rate={limit}" if all(kept) else "all of one URL"
         raise UserError(
-            f"data.urls: {len(missing)} of {len(paths)} shards are missing, more than data.max_bad_rate={limit}; the "
-            f"first is {min(missing)}"
+            f"data.urls: {len(missing)} of {len(paths)} shards are missing, {much}; the first is {min(missing)}"
         )
     return kept, [f"{one} is missing" for one in sorted(missing)]
 

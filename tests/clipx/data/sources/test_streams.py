@@ -100,6 +100,10 @@ def test_missing_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"8 of 10 shards are missing.*max_bad_rate=0.05; the first is .*a/00002.tar"):
         open_source(made)
     made.max_bad_rate = 0.9
+    made.urls += [f"{tmp_path}/b.tar"]
+    with pytest.raises(UserError, match=r"9 of 11 shards are missing, all of one URL; the first is .*a/00002.tar"):
+        open_source(made)
+    made.urls.pop()
     stream = open_source(made)
     assert isinstance(stream, ShardStream) and len(stream.problems) == 8 and len(stream.shards[0]) == 2
 
@@ -140,6 +144,12 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
     [
         ("urls", [], "data.urls is needed"),
         ("urls", ["a.tar", " "], "data.urls has an empty entry"),  # not the current folder
+        (
+            "urls",
+            ["http://x/{0..99999999}.tar"],
+            r"^data.urls=http://x/{0..99999999}.tar may stand for more than 10,000",
+        ),
+        ("urls", ["http://x/{0..9.tar"], r"^data.urls=http://x/{0..9.tar cannot be expanded: "),
         ("url_weights", [1.0, float("inf")], "one number above 0 for each of the 2 urls"),
         ("num_samples", None, "data.num_samples is needed"),
         ("held_out", 0.1, r"data.held_out=0.1 holds out samples by id, but data.source=webdataset has no ids"),
