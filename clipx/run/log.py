@@ -32,12 +32,14 @@ class RunLog:
         self.command = config.log.notify
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start("step", total_steps, step)
+        # the last step that the run does not repeat; -1: it starts again, because it has no checkpoint
+        last = step if step or RunFolder(run).checkpoints else -1
         diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
         if self.active and not diverged:
-            _cut_after(self.path, step)
+            _cut_after(self.path, last)
         self.wandb = _start_wandb(config, run) if self.active and config.log.wandb != "off" else None
         writes_events = self.active and config.log.tensorboard and not diverged
-        self.tensorboard = open_tensorboard(run / "tensorboard", step) if writes_events else None
+        self.tensorboard = open_tensorboard(run / "tensorboard", last) if writes_events else None
 
     def __enter__(self) -> "RunLog":
         self.bar.__enter__()
@@ -109,12 +111,12 @@ class RunLog:
         return distributed.broadcast_object(found)
 
 
-def _cut_after(path: Path, step: int) -> None:
-    """Remove lines after `step`, which the run will repeat, and a last line truncated by a kill; at step 0 move all."""
+def _cut_after(path: Path, last: int) -> None:
+    """Remove lines after the step `last`, and a last line truncated by a kill; if `last` is -1, move all to EARLIER."""
     if not path.exists():
         return
-    kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= step]
-    if not step and path.stat().st_size:  # the run starts again, because it had no checkpoint
+    kept = [json.dumps(row) + "\n" for row in rows_of(path) if row["step"] <= last]
+    if last < 0 and path.stat().st_size:
         path.replace(path.with_name(EARLIER))
     elif "".join(kept).encode() != path.read_bytes():
         write_text(path, "".join(kept))

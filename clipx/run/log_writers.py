@@ -49,8 +49,8 @@ def start_wandb(key: str, mode: str, **options: Any) -> Any:
         raise UserError(f"{key}={mode}: W&B did not start ({one_line(error)}): {WANDB_LOGIN}") from error
 
 
-def open_tensorboard(folder: Path, step: int) -> Any:
-    """Return a writer of event files in a folder; a run resumed at `step` replaces the steps that it repeats.
+def open_tensorboard(folder: Path, last: int) -> Any:
+    """Return a writer of event files in a folder; a resumed run replaces the steps after `last`, which it repeats.
 
     Raises UserError: the package is not installed.
     """
@@ -60,7 +60,7 @@ def open_tensorboard(folder: Path, step: int) -> Any:
         raise UserError(
             "log.tensorboard=true needs the extra `tensorboard`: pip install -e '.[tensorboard]' in the checkout"
         ) from error
-    return SummaryWriter(folder, purge_step=step + 1 if step else 0, flush_secs=10)
+    return SummaryWriter(folder, purge_step=last + 1, flush_secs=10)
 
 
 def numbers(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

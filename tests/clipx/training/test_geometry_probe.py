@@ -122,3 +122,4 @@ def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp
     initial = clip.build_model(config).state_dict()
     assert all(torch.equal(weights[name], initial[name]) for name in weights)
     fit(config, RunFolder.of(config).path)  # a second call finds the run finished
+    assert log(RunFolder.of(config).path) == rows
