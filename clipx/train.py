@@ -86,6 +86,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         _record_start(session, run, device)
         if total_steps == 0:  # the untrained model is the result
             manager.save(state, {}, finished=True)
+            return Outcome.FINISHED
 
         batches = session.loader.batches(state.step, device, session.meter.computing)
         for batch, bad_samples in session.meter.timed(batches):

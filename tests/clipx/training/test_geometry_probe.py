@@ -113,8 +113,12 @@ def test_a_probe_of_a_stream_is_refused(tmp_path: Path) -> None:
         fit(config, tmp_path)
 
 
-def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(tmp_path: Path) -> None:
+def test_a_run_of_zero_steps_saves_the_untrained_model_and_logs_its_geometry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clipx.data.loading.loader.open_pixels", lambda *_: pytest.fail("decodes all images"))
     config = probed_config(tmp_path)
+    config.data.cache = "memory"
     config.train.epochs, config.train.samples = None, 0
     rows, weights = rows_and_weights(config)
     assert [row["step"] for row in rows] == [0]
