@@ -176,7 +176,7 @@ def _open_session(
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
         *resume(state, run),
-        *_changed_plugins(config, run),
+        *(_changed_plugins(config, run) if resuming else []),
     ]
     manager = CheckpointManager(config, run)
     with explain_ended_worker(), RunLog(config, run, state.step, sampler.total_steps) as log, manager.thread:
@@ -237,8 +237,10 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
         if session.config.plugins:
             data["plugins"] = source_hashes(session.config.plugins)
         if step:
-            for note in _changed_samples(RunFolder(run).environment.get("samples", {}), session.samples):
-                session.log.info(note)
+            changed = _changed(RunFolder(run).environment.get("samples"), session.samples)
+            if changed:
+                shown = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+                session.log.info(f"warning: the data have changed since the run began, for example {shown}")
         record_environment(run, device, step, sources | data)
     if step == 0:
         geometry = session.probe(0, session.sampler.progress(0), session.meter.paused)
@@ -247,17 +249,14 @@ def _record_start(session: _Session, run: Path, device: torch.device) -> None:
 
 def _changed_plugins(config: RunConfig, run: Path) -> list[str]:
     """Return a warning that names the plug-ins whose file has changed since the run began; [] if none has."""
-    before, now = RunFolder(run).environment.get("plugins") or {}, source_hashes(config.plugins)
-    changed = [name for name, content in before.items() if now.get(name, content) != content]
+    changed = _changed(RunFolder(run).environment.get("plugins"), source_hashes(config.plugins))
     which = f"plugins={','.join(changed)}: the code has changed since {run} began"
-    return [f"warning: {which}; to train with the new code, give the run another name="] if changed else []
+    return [f"warning: {which}; to train all steps with the new code, give the run another name="] if changed else []
 
 
-def _changed_samples(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return a warning that names samples whose image or captions have changed since the run began; [] if none has."""
-    changed = [place for place, content in before.items() if now.get(place, content) != content]
-    shown = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-    return [f"warning: the data have changed since the run began, for example {shown}"] if changed else []
+def _changed(before: dict[str, str] | None, now: dict[str, str]) -> list[str]:
+    """Return the names whose hash differs; None stands for no names."""
+    return [name for name, content in (before or {}).items() if now.get(name, content) != content]
 
 
 def _weights_sources(session: _Session, run: Path) -> dict[str, Any]:

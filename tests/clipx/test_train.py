@@ -187,6 +187,7 @@ def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> 
 def test_a_plugin_that_was_edited_is_named_when_the_same_command_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """But not if the run has no checkpoint: it starts again, with the new code in all steps."""
     (tmp_path / "edited.py").write_text("TOWERS = {}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with plugin_tables.restored():
@@ -198,7 +199,10 @@ def test_a_plugin_that_was_edited_is_named_when_the_same_command_is_repeated(
         assert "the code has changed" not in capsys.readouterr().err
         (tmp_path / "edited.py").write_text("TOWERS = {}  # better\n")
         trained(config)
-    assert "warning: plugins=edited: the code has changed" in capsys.readouterr().err
+        assert "warning: plugins=edited: the code has changed" in capsys.readouterr().err
+        shutil.rmtree(RunFolder.of(config).path / "checkpoints")
+        trained(config)
+    assert "the code has changed" not in capsys.readouterr().err
 
 
 def test_a_shard_that_was_replaced_by_one_of_equal_size_is_named_on_resume(
