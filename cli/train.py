@@ -37,7 +37,6 @@ def train(config: RunConfig) -> None:
             _open_moved_data(config)
             run = RunFolder.create(config)
             if run.divergence() is None:
-                run.refuse_lost_checkpoints()
                 _start(config, run, started)
             if (ended := run.divergence()) is not None:
                 raise RunDiverged(ended.message(run.path))

@@ -89,12 +89,14 @@ class RunFolder:
     def create(cls, config: RunConfig) -> "RunFolder":
         """Write the config into its run directory and return the directory.
 
-        Raises UserError: the directory holds a run with other settings; the message lists them, old -> new.
+        Raises UserError: it holds a run with other settings (the message lists them, old -> new), or without its
+        checkpoints.
         """
         run = cls.of(config)
         refuse_links(run.path)
         if (run.path / LOG).exists() or (run.path / "checkpoints").exists():  # else no step was done yet
             run.refuse_changes(config)
+            run.refuse_lost_checkpoints()
         write_text(run.path / CONFIG, OmegaConf.to_yaml(OmegaConf.structured(config)))
         return cls.of(config)  # not `run`, which keeps the config of before
 
@@ -140,11 +142,11 @@ class RunFolder:
             raise UserError(f"{self.path} already holds a run with other settings ({'; '.join(changed)}): {remedy}")
 
     def refuse_lost_checkpoints(self) -> None:
-        """Raise UserError if the run has saved a checkpoint or was evaluated, but no checkpoint is left."""
+        """Raise UserError if the run has saved a checkpoint or was evaluated, but has none, and did not diverge."""
         last = max((row["step"] for row in rows_of(self.path / LOG)), default=0)
         # the first checkpoint may be incomplete until the second is due, which waits for it
         saved = last > 2 * self.config.train.save_every or (self.path / RESULTS).is_file()
-        if last and saved and not self.checkpoints:
+        if last and saved and not self.checkpoints and self.divergence() is None:
             raise UserError(
                 f"{self.path} was trained to step {last}, but its checkpoints are gone: restore them from a copy; or "
                 f"remove {self.path / LOG} and {self.path / RESULTS} to train it again from the start"

@@ -336,19 +336,22 @@ def test_references_of_yaml_are_read_as_long_as_they_are_few() -> None:
 def test_a_run_whose_checkpoints_are_gone_is_refused_and_keeps_its_log(copied_run: tuple[RunConfig, Path]) -> None:
     config, run = copied_run
     config.train.save_every = 1
-    before = (run / "log.jsonl").read_text()
+    before = (RunFolder.create(config).path / "log.jsonl").read_text()
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(UserError, match=r"was trained to step 4, but its checkpoints are gone: restore them"):
         train(config)
     assert (run / "log.jsonl").read_text() == before
 
 
+@pytest.mark.parametrize("save_every", [2, 1])  # of four steps: the checkpoint of step 2 was still being written
 def test_a_run_killed_before_its_first_checkpoint_is_complete_starts_again_and_keeps_its_log(
-    copied_run: tuple[RunConfig, Path],
+    copied_run: tuple[RunConfig, Path], save_every: int
 ) -> None:
+    """Also if it now saves more often, as a user does after such a loss."""
     config, run = copied_run
-    config.train.save_every = 2  # of four steps: the checkpoint of step 2 was still being written
-    before = (run / "log.jsonl").read_text()
+    config.train.save_every = 2
+    before = (RunFolder.create(config).path / "log.jsonl").read_text()
+    config.train.save_every = save_every
     shutil.rmtree(run / "checkpoints")
     train(config)
     assert (run / "log.earlier.jsonl").read_text() == before
