@@ -10,12 +10,13 @@ from torch import Tensor
 
 from clipx import distributed, geometry
 from clipx.config.schema import RunConfig
-from clipx.data.loading.features import image_features, text_features
+from clipx.data.loading.features import given_texts, image_features, text_features
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sampler import split_held_out
 from clipx.data.sources.base import PairSource
+from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
@@ -55,31 +56,36 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
 
 
 class GeometryProbe:
-    """Fixed pairs, decoded once without augmentation, and their geometry under the current model."""
+    """Fixed pairs, read once, and their geometry under the current model.
+
+    Images are not augmented, but of stored random crops (data.views) each image has its first.
+    """
 
     def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
         self.model, self.precision = model, config.train.precision
         # that of a step on this process, which fits in memory
         self.batch_size = config.train.batch_size // (distributed.world_size() * config.train.accumulation)
         read = self._reader(config, pairs)
-        images, captions, ids = [], [], probe_ids(config, pairs)
+        images, captions, ids = [], dict[int, str](), probe_ids(config, pairs)
         for sample_id in ids:
             try:
                 caption = pairs.caption(sample_id, random.Random(sample_id))
                 images.append(read(sample_id))
             except BadSample:
                 continue
-            captions.append(caption)
+            captions[sample_id] = caption
         if len(images) < 2:
             raise UserError(
                 f"only {len(images)} of the {len(ids)} pairs for geometry can be read; at least 2 are needed"
             )
         self.images = torch.stack(images)
-        if tower := model.frozen_towers.get("text"):
-            of_texts = text_features(tower, tokenizer, captions)
-            self.texts = of_texts[torch.arange(len(captions))]
+        texts, tower = [*captions.values()], model.frozen_towers.get("text")
+        if tower is None:
+            self.texts = tokenizer(texts)
+        elif isinstance(pairs, EmbeddingPairs):
+            self.texts = given_texts(pairs, tower)[torch.tensor([*captions])]
         else:
-            self.texts = tokenizer(captions)
+            self.texts = text_features(tower, tokenizer, texts)[torch.arange(len(texts))]
 
     def _reader(self, config: RunConfig, pairs: PairSource) -> Callable[[int], Tensor]:
         """Return a function that reads the image, or the stored features, of a sample id. It raises BadSample."""

@@ -16,7 +16,7 @@ from clipx.run.checkpoint import checkpoints
 from evaluation.embedding.encoder import CPU, from_checkpoint, from_file
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import write_shards
-from tests.helpers.runs import weights
+from tests.helpers.runs import log, weights
 
 NAMES = ("img_emb", "text_emb")
 SIZES = [3] * 11 + [7]  # rows of the parts: part 10 comes after part 9
@@ -94,7 +94,7 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
     write_shards(tmp_path / "data/train", 24)
     common = """recipe=demo train.samples=48 train.batch_size=8 schedule.warmup_steps=0 data.workers=0
         model.image.frozen=true model.text.frozen=true data.features=true data.crop_scale=[1,1] model.embed_dim=8
-        data.evaluation=[] data.captions=first""".split()  # noqa: SIM905
+        data.evaluation=[] data.captions=first log.geometry_every=2 log.geometry_on=train""".split()  # noqa: SIM905
     shards = ["data=shards", "data.root=data", "data.split=train"]
     clipx_here("train", *common, *shards, "name=features", cwd=tmp_path)
     done = clipx_here("data", "embed", *common, *shards, "out=emb", cwd=tmp_path)
@@ -103,7 +103,10 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
     towers = [f'model.{s}.name="embeddings:{w}"' for s, w in zip(("image", "text"), widths, strict=True)]
     given = ["data=embeddings", "data.root=emb", "data.held_out=0", *towers]
     clipx_here("train", *common, *given, "name=given", cwd=tmp_path)
-    expected, found = weights(tmp_path / "runs/features/s0"), weights(tmp_path / "runs/given/s0")
+    runs = [tmp_path / "runs" / name / "s0" for name in ("features", "given")]
+    geometry, of_given = ([row["geometry"] for row in log(run) if "geometry" in row] for run in runs)
+    assert of_given == geometry != []
+    expected, found = map(weights, runs)
     assert found.keys() == expected.keys()
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
