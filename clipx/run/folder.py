@@ -334,7 +334,7 @@ def newest_runs(wrong: str = "") -> str:
 def natural_order(path: Path) -> tuple[str, int, str]:
     """Return a sorting key that puts s2 before s10."""
     digits = path.name[1:]
-    return str(path.parent), int(digits) if digits.isdigit() else -1, path.name
+    return str(path.parent), int(digits) if digits.isdecimal() else -1, path.name
 
 
 def other_run(config: RunConfig, name: str) -> Path:

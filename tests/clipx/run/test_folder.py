@@ -13,7 +13,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run import folder
 from clipx.run.checkpoint import checkpoints
-from clipx.run.folder import RunFolder, other_run
+from clipx.run.folder import RunFolder, natural_order, other_run
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import write_shards
 from tests.helpers.report_runs import write_run
@@ -51,6 +51,11 @@ def test_a_config_with_a_wrong_field_is_named_with_its_file(tmp_path: Path, old:
     with pytest.raises(UserError, match=rf"^{file}: ({message}).*; restore it from a copy$") as raised:
         _ = RunFolder(file.parent).config
     assert "\n" not in str(raised.value)
+
+
+def test_runs_are_ordered_by_the_numbers_of_their_seeds() -> None:
+    runs = [Path("a/s10"), Path("a/s2"), Path("a/m²"), Path("a/m1")]  # ² is a digit, but no number for int()
+    assert sorted(runs, key=natural_order) == [runs[2], runs[3], runs[1], runs[0]]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"step": 3}', '{"step": "x", "bad_steps": 1, "checkpoint": null}'])
