@@ -4,16 +4,18 @@ import os
 import sys
 import time
 from collections.abc import Container, Iterable
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from rich.text import Text
 
 from clipx.errors import printable
 
 UNLIMITED = 1000  # characters; wider than any row of a table
+# texts are printed as they are, [NAME] is no style and :NAME: no picture; in a notebook rich would bypass stdout
+PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "force_jupyter": False}
 # seconds between lines of progress if stderr is not a terminal
 ITEMS_EVERY = 10.0
 STEPS_EVERY = 5.0
@@ -25,17 +27,17 @@ def stdout_console(least: int = 0) -> Console:
     It is as wide as the terminal or as COLUMNS, at least `least` characters. In a pipe or a file, without COLUMNS, rows
     and sentences are not wrapped, so that grep finds whole lines.
     """
-    found = Console(highlight=False, force_jupyter=False)  # in a notebook rich would bypass stdout
+    found = Console(**PLAIN)
     fits = found.is_terminal or "COLUMNS" in os.environ
-    return Console(highlight=False, force_jupyter=False, width=max(found.width, least) if fits else UNLIMITED)
+    return Console(width=max(found.width, least) if fits else UNLIMITED, **PLAIN)
 
 
 def empty_table(columns: Iterable[str], texts: Container[str], title: str = "", caption: str = "") -> Table:
     """Return a table without rows: the columns in `texts` are wrapped, all others hold numbers, right-aligned."""
-    table = Table(box=box.SIMPLE, title=Text(title), title_justify="left", caption=caption, caption_justify="left")
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", caption=caption, caption_justify="left")
     for name in columns:
         is_text = name in texts
-        table.add_column(Text(name), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     return table
 
 
@@ -44,15 +46,15 @@ class ProgressBar:
 
     def __init__(self, active: bool = True, transient: bool = True) -> None:
         """`active`: if False, print nothing; only one rank should be active. `transient`: remove the bar at the end."""
-        self.console = Console(stderr=True, quiet=not active, force_jupyter=False)
+        self.console = Console(stderr=True, quiet=not active, **PLAIN)
         self.is_bar = sys.stderr.isatty()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TaskProgressColumn(),  # per cent
             TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             console=self.console,
             disable=not (active and self.is_bar),
             transient=transient,
@@ -109,7 +111,7 @@ class ProgressBar:
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""
-        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(text), soft_wrap=True)
 
 
 def duration(seconds: float | None) -> str:

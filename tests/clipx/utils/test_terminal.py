@@ -1,9 +1,11 @@
-"""Tables in a pipe keep one line per row, and COLUMNS limits the width; progress is a line every 30 seconds."""
+"""Tables in a pipe keep one line per row, COLUMNS limits the width, brackets are text; progress every 30 seconds."""
+
+import sys
 
 import pytest
 from rich.table import Table
 
-from clipx.utils.terminal import ProgressBar, stdout_console
+from clipx.utils.terminal import ProgressBar, empty_table, stdout_console
 
 
 def test_a_row_is_one_line_in_a_pipe_and_columns_limits_the_width(
@@ -19,6 +21,23 @@ def test_a_row_is_one_line_in_a_pipe_and_columns_limits_the_width(
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
     monkeypatch.setenv("COLUMNS", "20")
     assert stdout_console(least=50).width == 50
+
+
+def test_brackets_and_colons_are_text_in_tables_and_beside_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    texts = ["set [a]", "title [b]", "[no interval]", "csv:data[/v2]/x.csv :heart:"]
+    table = empty_table(texts[:1], texts[:1], title=texts[1], caption=texts[2])
+    table.add_row(texts[3])
+    stdout_console().print(table)
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in texts)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with ProgressBar(transient=False) as bar:
+        bar.start("csv:data[/v2]/x.csv [old]", total=1)
+        bar.advance(1)
+    assert "csv:data[/v2]/x.csv [old]" in capsys.readouterr().err
 
 
 def test_a_line_is_printed_every_30_seconds(
