@@ -11,7 +11,6 @@ from pathlib import Path
 
 from omegaconf import MISSING
 from rich.table import Column, Table
-from rich.text import Text
 
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
@@ -42,7 +41,7 @@ def ls(arguments: list[str]) -> None:
 def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
     table.title_justify, table.box, table.pad_edge = "left", None, False
     for row in rows:
-        table.add_row(*map(Text, row))  # Text, because rich would parse [NAME] in a string as a style
+        table.add_row(*row)
     console = stdout_console()
     with console.capture() as printed:
         console.print(table)

@@ -11,7 +11,6 @@ from typing import Any
 from rich import box
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from cli.settings.arguments import parse_options
 from clipx.config.setting import POSITIVE, setting
@@ -83,7 +82,7 @@ def _table(lines: list[list[str]]) -> Table:
         text = COLUMNS[k] in ("run", CURVE, "state")
         table.add_column(COLUMNS[k], justify="left" if text else "right", no_wrap=COLUMNS[k] != "run", overflow="fold")
     for line in lines:
-        table.add_row(*(Text(line[k]) for k in kept))
+        table.add_row(*(line[k] for k in kept))
     return table
 
 

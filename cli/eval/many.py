@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from rich.text import Text
-
 from cli.eval import one
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from clipx.config.evaluation import EvalConfig
@@ -167,7 +165,7 @@ def _show(rows: dict[str, list[Result]]) -> None:
     tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
     table = empty_table(["run", *tasks], ["run"])
     for run, mean in means.items():
-        table.add_row(Text(run), *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
+        table.add_row(run, *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
     stdout_console().print(table)
     of_retrieval = "; retrieval: R@1, both directions" if "retrieval" in tasks else ""
     print(f"%, mean over the data sets{of_retrieval}. All numbers: results.md in each run.")
