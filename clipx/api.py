@@ -19,7 +19,7 @@ import contextlib
 import io
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -229,8 +229,8 @@ def _overrides(given: Sequence[str]) -> list[str]:
 
 
 def _seeds(given: int | Sequence[int]) -> list[int]:
-    found = [*range(given)] if isinstance(given, int) else [*given]
-    if not found or any(isinstance(seed, bool) or not isinstance(seed, int) for seed in found):
+    found = [*range(given)] if type(given) is int else [*given] if isinstance(given, Iterable) else []
+    if not found or any(type(seed) is not int for seed in found):
         raise UserError(f"seeds={given!r} must be a number above 0, or a list of seeds")
     return found
 
@@ -247,6 +247,8 @@ def _folders(given: Given) -> list[Path]:
         if not below:
             raise UserError(f"no run at or below {one}; train(...) makes runs")
         found += below
+    if not found:
+        raise UserError("runs=[] is empty; train(...) makes runs")
     return found
 
 

@@ -51,6 +51,9 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
         (lambda: api.train("demo", overrides="train.samples=8"), "must be a list of texts"),
         (lambda: api.train("demo", seeds=0), "seeds=0 must be a number above 0"),
         (lambda: api.train("demo", seeds=[True]), "seeds="),
+        (lambda: api.train("demo", seeds=True), "seeds=True must be a number above 0"),
+        (lambda: api.train("demo", seeds=2.5), "seeds=2.5 must be a number above 0"),  # type: ignore[arg-type]
+        (lambda: api.compare([]), r"runs=\[\] is empty"),
         (lambda: api.train("demo", overrides=["launch.slurm=--time=1"]), "works with the command only"),
         (lambda: api.evaluate("nowhere"), "no run at or below nowhere"),
         (lambda: api.evaluate(3), "runs=3 must be the result of train"),  # type: ignore[arg-type]
