@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from http.client import HTTPException
 
 
 @cache
@@ -19,7 +20,7 @@ def reachable() -> bool:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
         return True  # the hub has answered, with an error status
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):  # HTTPException: the answer is not HTTP, as of a SOCKS proxy
         return False
     return True
 

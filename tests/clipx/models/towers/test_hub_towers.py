@@ -1,7 +1,9 @@
 """Runs with towers of timm and Hugging Face: train, resume and evaluate."""
 
 import logging
+from http.client import BadStatusLine
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from clipx.models import clip
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder
 from clipx.train import fit
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import quiet_hub, reachable
 from evaluation.embedding.encoder import from_checkpoint
 from tests.helpers import folder, hub
 from tests.helpers.runs import trained
@@ -71,3 +73,9 @@ def test_logging_stays_as_the_user_disabled_it() -> None:
         assert logging.root.manager.disable == logging.CRITICAL
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_a_proxy_that_answers_in_another_protocol_counts_as_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("urllib.request.urlopen", Mock(side_effect=BadStatusLine("\5\xff")))  # of a SOCKS proxy
+    assert not reachable.__wrapped__()
