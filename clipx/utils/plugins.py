@@ -135,18 +135,14 @@ def _load_installed() -> None:
 
 
 def _import(name: str) -> ModuleType:
+    search = "add its folder to PYTHONPATH (the current folder is searched too)"
+    if "/" in name or name.endswith(".py"):
+        raise UserError(f"plugins={name} is a path: name the module, plugins=[{Path(name).stem}], and {search}")
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if f"{name}.".startswith(f"{error.name}."):
-            missing = f"plugins={name}: there is no module {error.name}"
-            if name.endswith(".py"):
-                raise UserError(f"{missing}; did you mean plugins=[{name[:-3]}]?") from error
-            raise UserError(
-                f"{missing}; install it, or add its folder to PYTHONPATH (the current folder is searched too)"
-            ) from error
-        raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
     except (Exception, SystemExit) as error:  # the module's code may raise any error
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise UserError(f"plugins={name}: there is no module {error.name}; install it, or {search}") from error
         raise UserError(f"plugins={name} cannot be imported: {_describe(error)}") from error
 
 

@@ -58,6 +58,12 @@ def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | N
     assert "\n" not in str(raised.value) and before == tables
 
 
+@pytest.mark.parametrize("path", ["mine.py", "./mine.py", "folder/mine.py", "../mine", "/tmp/mine.py"])
+def test_a_path_is_refused_with_the_name_of_the_module(path: str) -> None:
+    with pytest.raises(UserError, match=rf"^plugins={re.escape(path)} is a path: name the module, plugins=\[mine\]"):
+        load_plugins([path])
+
+
 def test_the_rows_of_clipx_are_of_the_kind_that_plugins_must_give() -> None:
     for name, table in plugins.TABLES.items():
         rows = [row for row in plugins._object(table.location).values() if row is not None]  # None: mixing.kind=none
