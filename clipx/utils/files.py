@@ -31,7 +31,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
-        temporary.chmod(0o755)  # mkdtemp makes folders private
+        temporary.chmod(0o777 & ~UMASK)  # mkdtemp makes folders private
         try:
             temporary.rename(path)
         except OSError:
@@ -82,11 +82,17 @@ def lock(name: str) -> Iterator[None]:
     """Hold the lock `name` in a `with` block; wait while another process of this machine holds it.
 
     The operating system releases the lock if this process dies. `clipx.utils.lock` has locks between machines.
+
+    Raises UserError: the file system of the cache has no locks.
     """
     locks = cache_home() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / content_hash(name)).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:  # such as Lustre that is mounted without locks
+            reason = f"{error.strerror}; set the environment variable CLIPX_CACHE to a folder on another disk"
+            raise UserError(f"files in {locks} cannot be locked: {reason}") from error
         yield
 
 

@@ -1,10 +1,13 @@
 """new_folder keeps a folder that another process has created, and leaves no files after an error; cache folder."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from clipx.errors import UserError
+from clipx.utils import files
 from clipx.utils.files import cache_home, new_folder
 
 
@@ -31,6 +34,26 @@ def test_a_failed_rename_is_an_error_and_leaves_nothing_behind(tmp_path: Path, m
     with pytest.raises(OSError, match="no room"), new_folder(tmp_path / "made"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o077])
+def test_a_new_folder_has_the_permissions_of_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    monkeypatch.setattr(files, "UMASK", umask)
+    with new_folder(tmp_path / "made"):
+        pass
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_cache_on_a_disk_without_locks_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(UserError, match=r"cannot be locked: Function not implemented; set .* CLIPX_CACHE"):
+        files.lock("x").__enter__()
 
 
 def test_a_cache_folder_that_is_a_file_is_named_with_its_variable(
