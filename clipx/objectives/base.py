@@ -1,6 +1,7 @@
 """The interface of a loss term, and the objective as a weighted sum of terms. B is the global batch size."""
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import UnionType
@@ -260,7 +261,7 @@ def _check_declarations(name: str, term: Term) -> None:
 
 
 def _check_type(key: str, value: object, annotation: Any) -> None:
-    """Raise UserError if a value does not have the annotated type.
+    """Raise UserError if a value does not have the annotated type, or is not finite.
 
     A whole number counts as a number. Nothing else is converted: `average="off"` must not be read as true. Parameters
     of other types, such as lists, are checked by their term.
@@ -271,3 +272,5 @@ def _check_type(key: str, value: object, annotation: Any) -> None:
     unwanted_bool = isinstance(value, bool) and bool not in kinds  # bool is a subclass of int
     if unwanted_bool or not isinstance(value, (*kinds, int) if float in kinds else kinds):
         raise UserError(f"{key}={value!r} must be {' or '.join(WORDS[kind] for kind in kinds)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}={value} is out of range; allowed: finite numbers")

@@ -136,6 +136,7 @@ class FastClipV2Term(FastClipV1Term):
     ) -> None:
         super().__init__(num_samples, gamma, gamma_decay_epochs, eps)
         check_range(f"objective.{self.name}.tau0", tau0, between(*TAU_BOUNDS))
+        check_range(f"objective.{self.name}.eta", eta, AT_LEAST_0)
         self.rho, self.eta = rho, eta
         initial = {"tau": tau0, "m": 0.0, "v": 0.0}
         more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
