@@ -93,24 +93,30 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     Raises UserError for a missing configuration, missing weights, embed_dim=None, an encoder without a class token, or
     too long a context.
     """
-
     source = config.name.partition(":")[2]
     if embed_dim is None:
         raise UserError(f"model.embed_dim= is needed for {KEY}.name={config.name}: the width of the projection")
     shape = _load_config(source)
-    longest = shape.max_position_embeddings
-    length = min(CONTEXT_LENGTH, longest) if config.context_length is None else config.context_length
-    if length > longest:
-        raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if config.pretrained is None or not load:
         encoder = _from_config(shape, source)
     else:
         encoder = _load_pretrained(config.pretrained, source, shape)
+    longest = _longest(encoder, shape)
+    length = min(CONTEXT_LENGTH, longest) if config.context_length is None else config.context_length
+    if length > longest:
+        raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # unused, since the projection replaces it; DDP fails on unused weights
     body = PooledText(encoder, shape.pad_token_id, config.pooling or _pooling_of(source))
     tokens = Tokens(tokenizer=config.name, context_length=length)
     return TextTower(Projected(body, shape.hidden_size, embed_dim), body, embed_dim, tokens)
+
+
+def _longest(encoder: Any, shape: Any) -> int:
+    """Return the largest number of tokens. RoBERTa and its relatives do not use the positions up to that of padding."""
+    positions = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    unused = getattr(positions, "padding_idx", None)
+    return int(shape.max_position_embeddings) - (0 if unused is None else unused + 1)
 
 
 def _pooling_of(source: str) -> str:

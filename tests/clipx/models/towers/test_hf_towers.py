@@ -90,6 +90,18 @@ def test_every_parameter_gets_a_gradient(tmp_path: Path, kind: str) -> None:
     assert [name for name, p in module.named_parameters() if p.grad is None] == []
 
 
+def test_roberta_takes_fewer_tokens_than_it_has_positions(tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
+    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    AutoConfig.for_model("roberta", **sizes, max_position_embeddings=20, pad_token_id=1).save_pretrained(tmp_path)
+    tower = build(tmp_path, length=None)
+    assert tower.inputs.context_length == 18
+    assert tower.module(torch.randint(3, 50, (1, 18))).isfinite().all()
+    with pytest.raises(UserError, match="context_length=19 is more than the 18 tokens"):
+        build(tmp_path, length=19)
+
+
 @pytest.mark.parametrize("form", ["folder", "safetensors", "pytorch", "with a head"])
 def test_local_weights_are_loaded(tmp_path: Path, form: str) -> None:
     folder = write_distilbert(tmp_path / "model", weights=True)
