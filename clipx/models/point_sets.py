@@ -61,7 +61,8 @@ class PointTower(nn.Module):
         return (self._weights(tokens)[:, None, :] @ tokens.float())[:, 0] * self.reduction(tokens.shape[1])
 
     def _weights(self, tokens: Tensor) -> Tensor:
-        return self.bound(self.weight_head(tokens)[..., 0].float())
+        weights = self.bound(self.weight_head(tokens)[..., 0].float())
+        return weights * tokens.any(dim=-1)  # tokens of zeros are padding, to which sigmoid would give weight 50
 
 
 def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:

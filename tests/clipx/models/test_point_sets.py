@@ -20,7 +20,7 @@ from clipx.config.schema import (
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
-from clipx.models.point_sets import BOUNDS, PaddedText, to_token_tower
+from clipx.models.point_sets import BOUNDS, PaddedText, PointTower, TokenTower, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model, tower_names
 from clipx.models.towers.timm_towers import build_timm_tower
 from clipx.types import PointSet, Progress
@@ -108,6 +108,16 @@ def test_weights_are_bounded_and_initialised_as_in_the_paper() -> None:
     assert [name for name, _ in head.named_parameters()] == ["weight"]
     stds = [float(build(config(seed=s)).get_parameter("image.weight_head.weight").data.std()) for s in range(5)]
     assert sum(stds) / 5 == pytest.approx(128**-0.5, rel=0.15)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("weights", BOUNDS)
+def test_masked_padding_has_no_weight(weights: str) -> None:
+    points = PointsConfig(kernel="gaussian", weights=weights, reduce="sum")
+    tokens = torch.randn(2, 3, 8)
+    tower = PointTower(TokenTower(nn.Identity(), torch.randn(8, 4)), points)
+    embed = KernelHead(points, 4, 0).evaluation(0)
+    torch.testing.assert_close(embed(tower(F.pad(tokens, (0, 0, 0, 5)))), embed(tower(tokens)))
 
 
 @torch.no_grad()
