@@ -205,11 +205,12 @@ def _projected(tower: Projected) -> None:
     body: Any = tower.body
     if type(body) is PooledText:
         _transformers(body.encoder)
-    else:
+    elif type(body) is not nn.Identity:
         body.set_grad_checkpointing(True)
 
 
 SWITCHES: dict[type, Callable[[Any], None]] = {
+    nn.Identity: lambda tower: None,  # its features are stored, so there is nothing to recompute
     VisionTransformer: lambda tower: tower.set_grad_checkpointing(True),
     TextTransformer: lambda tower: tower.set_grad_checkpointing(True),
     TimmModel: lambda tower: tower.trunk.set_grad_checkpointing(True),

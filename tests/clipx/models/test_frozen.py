@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig
-from clipx.models import frozen
+from clipx.models import clip, frozen
 from clipx.models.frozen import FrozenTower, frozen_towers
 from tests.helpers.folder import settings
 from tests.helpers.hub import write_distilbert
@@ -115,3 +115,9 @@ def test_padding_is_known_and_its_outputs_are_zero(config: RunConfig) -> None:
     assert outputs[0, :3].any(dim=1).all() and outputs[1, [0, 1, 3, 4]].any(dim=1).all()
     assert not outputs[0, 3:].any()
     torch.testing.assert_close(outputs, tower.body(text)[:, :5])
+
+
+def test_grad_checkpointing_needs_no_support_of_a_tower_whose_features_are_stored(config: RunConfig) -> None:
+    config.model.text.frozen, config.train.grad_checkpointing = False, True
+    text: Any = clip.build_model(config).text
+    assert text.body.encoder.is_gradient_checkpointing
