@@ -177,12 +177,15 @@ def _describe(config: RunConfig, side: str) -> FrozenTower[Any]:
         known = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
         body, _, tower = _load(model, side)
-        if isinstance(body, blocks.Before):
-            _check_blocks(body, tower.inputs, side)
+        with _seed_0():
+            example = _example(tower.inputs)
+            if isinstance(body, blocks.Before):
+                blocks.check(body, example, f"model.{side}.trainable_blocks")
+            shape = list(body(example).shape[1:])
         known = {
             "weights": weights_digest(body),
             "architecture": content_hash(repr(body)),  # also the pooling, which no weight shows
-            "shape": _shape(body, tower.inputs),
+            "shape": shape,
             "embed_dim": tower.embed_dim,
             "projected": isinstance(tower.module, Projected),
             "inputs": asdict(tower.inputs),
@@ -275,7 +278,7 @@ def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Towe
 
 @contextmanager
 def _seed_0() -> Iterator[None]:
-    """Draw random weights on the CPU with seed 0; the run's random draws stay as they are."""
+    """Work on the CPU (a forecast builds models on the meta device), with random draws of seed 0 of their own."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         yield
@@ -286,26 +289,13 @@ def _build(model: ModelConfig, side: str, load: bool) -> Tower[Any]:
     return build_one(model, load=load)
 
 
-def _check_blocks(before: blocks.Before, inputs: Pixels | Tokens, side: str) -> None:
-    """Raise UserError if a tower cannot be divided before its last blocks."""
-    with _seed_0():
-        if isinstance(inputs, Pixels):
-            x = torch.randn(2, 3, inputs.image_size, inputs.image_size)
-        else:
-            x = torch.arange(2, 2 + inputs.context_length).clamp(max=8)[None]  # all vocabularies have ids 0 to 8
-            x[:, inputs.context_length // 2 :] = 0  # padding of most towers
-    blocks.check(before, x, f"model.{side}.trainable_blocks")
-
-
-@torch.no_grad()
-def _shape(body: nn.Module, inputs: Pixels | Tokens) -> list[int]:
-    """Return the shape of an output, from that for one input."""
-    with torch.device("cpu"):  # a forecast builds models on the meta device
-        if isinstance(inputs, Pixels):
-            outputs: Tensor = body(torch.zeros(1, 3, inputs.image_size, inputs.image_size))
-        else:
-            outputs = body(torch.ones(1, inputs.context_length, dtype=torch.int64))  # all vocabularies have id 1
-    return list(outputs.shape[1:])
+def _example(inputs: Pixels | Tokens) -> Tensor:
+    """Return two random images, or a text."""
+    if isinstance(inputs, Pixels):
+        return torch.randn(2, 3, inputs.image_size, inputs.image_size)
+    text = torch.arange(2, 2 + inputs.context_length).clamp(max=8)[None]  # all vocabularies have ids 0 to 8
+    text[:, inputs.context_length // 2 :] = 0  # padding of most towers
+    return text
 
 
 def _tokenizer_digest(inputs: Pixels | Tokens) -> str:
