@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.special import exp1, ive, softmax
+from scipy.special import exp1, softmax
 
 from clipx.config.setting import AT_LEAST_0, OPEN_SHARE, POSITIVE, Rule, at_least, each, setting
 from clipx.theory.experiment import Array, Curve, Panel
@@ -149,9 +149,14 @@ class Growth:
 
 
 def growth_rate(beta0: float, gamma0: float, d: int) -> float:
-    """Return dgamma/dt at t = 0 for n -> infinity (the exponential scale of `ive` cancels)."""
-    a, rho = beta0 * (1 - gamma0**2), (d - 2) / 2
-    return float(2 * beta0 * gamma0 * ive(rho + 1, a) / ive(rho, a))
+    """Return dgamma/dt at t = 0 for n -> infinity.
+
+    The quotient of Bessel functions is a continued fraction: for d = 512, the functions themselves underflow.
+    """
+    a, rho, quotient = beta0 * (1 - gamma0**2), (d - 2) / 2, 0.0
+    for k in range(min(int(a), 10_000) + 100, 0, -1):
+        quotient = 1 / (2 * (rho + k) / a + quotient)
+    return 2 * beta0 * gamma0 * quotient
 
 
 def growth_rate_3d(beta0: float, gamma0: float) -> float:

@@ -2,10 +2,21 @@
 
 import numpy as np
 import pytest
+from scipy.special import gammaln, logsumexp
 
 from clipx.theory import paper4
 from clipx.theory.experiment import Array
-from clipx.theory.paper4 import GapResult, GapSettings, beta_of_gamma, claims, full_flow, slope_ratio, solve, velocity
+from clipx.theory.paper4 import (
+    GapResult,
+    GapSettings,
+    beta_of_gamma,
+    claims,
+    full_flow,
+    growth_rate,
+    slope_ratio,
+    solve,
+    velocity,
+)
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +26,17 @@ def solved() -> GapResult:
 
 def test_all_four_parts_of_the_claim_hold(solved: GapResult) -> None:
     assert [claim.verdict for claim in claims(solved)] == ["holds"] * 4
+
+
+@pytest.mark.parametrize(("beta0", "d"), [(1 / 0.07, 3), (30.0, 64), (5.0, 512), (1 / 0.07, 1024)])
+def test_the_growth_equals_the_series_of_the_bessel_functions(beta0: float, d: int) -> None:
+    gamma0 = 0.5
+    a, k = beta0 * (1 - gamma0**2), np.arange(200)
+    log_I = [
+        logsumexp((2 * k + order) * np.log(a / 2) - gammaln(k + 1) - gammaln(k + order + 1))
+        for order in ((d - 2) / 2, d / 2)
+    ]
+    assert growth_rate(beta0, gamma0, d) == pytest.approx(2 * beta0 * gamma0 * np.exp(log_I[1] - log_I[0]), rel=1e-9)
 
 
 @pytest.mark.parametrize(("n", "d", "gamma0", "beta0", "mismatch"), [(16, 8, 0.5, 14.3, 0.3), (6, 3, 0.2, 5.0, 1.0)])
