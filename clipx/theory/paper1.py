@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, ndtr, softmax
 
-from clipx.config.setting import AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, each, setting
+from clipx.config.setting import AT_LEAST_1, POSITIVE, SHARE, at_least, each, setting
 from clipx.errors import UserError
 from clipx.theory.experiment import Array, Curve, Panel
 from clipx.verdict import Check, CheckedClaim, near
@@ -39,8 +39,9 @@ class MarginSettings:
     gamma_square: float = setting(
         0.3, "gamma of Corollary 5.7", (lambda v: 0 < v < 1 / 3, "more than 0, less than 1/3")
     )
-    xi: float = setting(0.0, "length of the images' unique feature", AT_LEAST_0)
-    zeta: float = setting(0.0, "length of the texts' unique feature", AT_LEAST_0)
+    # with longer unique features the steps below would be too large, and the margin fall below 0
+    xi: float = setting(0.0, "length of the images' unique feature", SHARE)
+    zeta: float = setting(0.0, "length of the texts' unique feature", SHARE)
     taus: tuple[float, ...] = setting((0.1, 0.05, 0.02, 0.01), "temperatures", each(POSITIVE))
     lambdas: tuple[float, ...] = setting((0.1, 1.0), "weights of the positive term E||W x - y||^2", each(POSITIVE))
     equal_steps: int = setting(3000, "steps of a separate descent, all of size 0.2 tau^2", at_least(200))

@@ -4,6 +4,7 @@ import pytest
 
 from clipx.config.setting import parse
 from clipx.errors import UserError
+from clipx.theory.paper1 import MarginSettings
 from clipx.theory.paper3 import PopularitySettings
 from clipx.theory.paper5 import PmiSettings
 
@@ -11,6 +12,7 @@ from clipx.theory.paper5 import PmiSettings
 @pytest.mark.parametrize(
     ("schema", "setting"),
     [
+        (MarginSettings, "xi=2"),
         (PopularitySettings, "tau=0"),
         (PopularitySettings, "n=100,1"),
         (PopularitySettings, "n=50"),
