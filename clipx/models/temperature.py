@@ -47,9 +47,6 @@ FRACTIONS: dict[str, Callable[[Progress], float]] = {
 class Temperature(nn.Module):
     """Base class: `forward(progress)` returns the scale 1/tau, a tensor []."""
 
-    def forward(self, progress: Progress) -> Tensor:
-        raise NotImplementedError
-
     def clamp_(self) -> None:
         """Clamp parameters to their bounds; called after each optimizer step."""
 
