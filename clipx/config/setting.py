@@ -28,7 +28,6 @@ from clipx.utils.registry import did_you_mean, lookup, one_of, suggest
 
 S = TypeVar("S")
 MISSING = "???"  # as in omegaconf, whose import would slow down completion
-AUTO = "auto"  # value of a setting that clipx chooses by the machine
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
 # types in messages
 WORDS: dict[type, str] = {
@@ -71,7 +70,7 @@ NAME: Rule = (
     "one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -, at most 255 characters",
 )
 WORKERS: Rule = (
-    lambda v: v == AUTO or (isinstance(v, int) and not isinstance(v, bool) and v >= 0),
+    lambda v: v == "auto" or (isinstance(v, int) and not isinstance(v, bool) and v >= 0),
     "auto, or a whole number of 0 or more",
 )
 FOLDER: Rule = (lambda v: bool(v.strip()), "a folder")

@@ -159,12 +159,6 @@ def growth_rate(beta0: float, gamma0: float, d: int) -> float:
     return 2 * beta0 * gamma0 * quotient
 
 
-def growth_rate_3d(beta0: float, gamma0: float) -> float:
-    """Return `growth_rate` for d = 3, computed by elementary functions."""
-    a = beta0 * (1 - gamma0**2)
-    return float(2 * beta0 * gamma0 * (1 / np.tanh(a) - 1 / a))
-
-
 def sample_growth(beta0: float, gamma0: float, n: int, d: int, draws: int, rng: np.random.Generator) -> Growth:
     """Draw n random features per modality `draws` times and compute dgamma/dt and dDelta/dt at t = 0.
 
@@ -228,11 +222,6 @@ def identity_flow(gamma0: float, beta0: float, t: Array) -> tuple[Array, Array]:
     s = np.log1p(t)
     solved = solve_ivp(right_hand_side, (0, s[-1]), [np.log(gamma0), beta0], "LSODA", s, rtol=1e-11, atol=1e-13)
     return solved.y[0], solved.y[1]
-
-
-def identity_small_gamma(gamma0: float, beta0: float, t: Array) -> Array:
-    """log gamma(t) for beta = nu and small gamma: beta = log(t + exp(beta0)), gamma = gamma0 exp(beta0^2 - beta^2)."""
-    return np.asarray(np.log(gamma0) + beta0**2 - np.log(t + np.exp(beta0)) ** 2)
 
 
 def constant_time(gamma: Array, gamma0: float, beta: float) -> Array:
@@ -304,8 +293,8 @@ def _closed_forms(settings: GapSettings, t: Array) -> list[Check]:
     gamma0, beta0, beta1 = settings.gamma0, settings.scheme_beta0, settings.scheme_beta1
     log_gamma, beta = identity_flow(gamma0, beta0, t)
     identity = np.abs(beta / identity_beta(log_gamma, gamma0, beta0) - 1).max()
-    small, _ = identity_flow(SMALL, beta0, t)
-    asymptotic = np.abs(small - identity_small_gamma(SMALL, beta0, t)).max()
+    small, _ = identity_flow(SMALL, beta0, t)  # gamma = gamma0 exp(beta0^2 - beta^2) with beta = log(t + exp(beta0))
+    asymptotic = np.abs(small - (np.log(SMALL) + beta0**2 - np.log(t + np.exp(beta0)) ** 2)).max()
     early = np.linspace(0, 10 * np.exp(beta0) / beta0, 100)  # at its end a small gamma has fallen by e^20
     constant = integrate(gamma0, lambda *_: beta0, early)
     times = np.abs(constant_time(constant, gamma0, beta0) - early).max() / early[-1]
@@ -363,7 +352,8 @@ def _growth_checks(result: GapResult) -> list[Check]:
             checks.append(Check(name, float(relative.mean()), low, high, float(half_width(relative))))
     growing = np.mean([(g.gap_rates > 0).mean() for row in result.growth.values() for g in row])
     beta0, gamma0 = result.settings.beta0, result.settings.gamma0
-    ratio = growth_rate_3d(beta0, gamma0) / growth_rate(beta0, gamma0, 3)
+    a = beta0 * (1 - gamma0**2)
+    ratio = 2 * beta0 * gamma0 * (1 / np.tanh(a) - 1 / a) / growth_rate(beta0, gamma0, 3)
     return [
         *checks,
         near("d=3: coth a - 1/a divided by the Bessel form", ratio, 1, 1e-10),
