@@ -80,7 +80,8 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.annotate(name, (0.01, y), color=GREY, fontsize=8.5, **left)
     axes.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
-        if name in panel.log:
+        # a scale without a positive number cannot be logarithmic
+        if name in panel.log and any((getattr(curve, name) > 0).any() for curve in panel.curves):
             axes.set(**{f"{name}scale": "log"})
             plain_ticks(axis)
         else:

@@ -1,9 +1,13 @@
-"""Settings from the command line: conversion and ranges."""
+"""Settings from the command line: conversion and ranges; figures of numbers that a logarithmic axis cannot show."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from clipx.config.setting import parse
 from clipx.errors import UserError
+from clipx.theory.experiment import Curve, Panel, write_figure
 from clipx.theory.paper1 import MarginSettings
 from clipx.theory.paper3 import PopularitySettings
 from clipx.theory.paper5 import PmiSettings
@@ -26,3 +30,10 @@ def test_a_setting_out_of_its_range_is_reported(schema: type, setting: str) -> N
     key, _, value = setting.partition("=")
     with pytest.raises(UserError, match=f"^{setting} is out of range; allowed: "):
         parse(schema, {key: value}, "theory")
+
+
+@pytest.mark.parametrize("y", [-1.0, 0.0, np.nan])
+def test_a_panel_without_positive_numbers_is_drawn(tmp_path: Path, y: float) -> None:
+    curve = Curve("below", np.array([1.0, 10.0]), np.array([y, y]))
+    write_figure([Panel("x", "y", [curve], log="xy")] * 2, tmp_path / "figure.svg")
+    assert "below" in (tmp_path / "figure.svg").read_text()
