@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -147,8 +148,8 @@ def _expanded(url: str) -> list[str]:
     if is_path and Path(url).is_dir():
         expanded = sorted(map(str, files_below(Path(url), SHARDS)))
     elif is_path and any(sign in url for sign in "*?["):
-        root = Path(Path(url).anchor)
-        expanded = sorted(map(str, root.glob(str(Path(url).relative_to(root)))))
+        # Path.glob refuses FOLDER/**.tar
+        expanded = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207
     else:
         expanded = _without_braces(url)
     if not expanded:

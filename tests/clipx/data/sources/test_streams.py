@@ -108,7 +108,9 @@ def test_missing_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
     assert isinstance(stream, ShardStream) and len(stream.problems) == 8 and len(stream.shards[0]) == 2
 
 
-@pytest.mark.parametrize("url", ["a", "a/*.tar", "a/0000?.tar", "a/{00000..00001}.tar"])
+@pytest.mark.parametrize(
+    "url", ["a", "a/*.tar", "a/0000?.tar", "a/{00000..00001}.tar", "a/**.tar", "**/*.tar", "./a/*.tar"]
+)
 def test_a_folder_and_a_pattern_stand_for_their_shards(tmp_path: Path, url: str) -> None:
     write_shards(tmp_path / "a", samples=32)
     made = config(tmp_path)
