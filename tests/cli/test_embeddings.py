@@ -60,10 +60,14 @@ def test_a_row_is_that_of_the_whole_set(made: Path, names: tuple[str, str]) -> N
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_the_arrays_of_an_npz_file_are_mapped_where_they_lie(tmp_path: Path, order: str) -> None:
+def test_the_arrays_of_npz_files_are_mapped_where_they_lie(
+    tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image, text = (np.asfortranarray(vectors(6, 0)) if order == "F" else vectors(6, 0)), vectors(4, 1)
     for part in (0, 1):
-        np.savez(tmp_path / f"{part}.npz", l14_txt=text, b32_img=image + part, b32_txt=text + part)
+        np.savez(tmp_path / f"{'ab'[part]}.npz", l14_txt=text, b32_img=image + part, b32_txt=text + part)
+    glob = Path.glob  # a file system lists files in any order
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: sorted(glob(folder, pattern), reverse=True))
     source = open_embeddings(tmp_path, ("b32_img", "b32_txt"))
     everything = np.arange(80)
     assert np.array_equal(source.features["image"].take(everything), np.concatenate([image, image + 1]))

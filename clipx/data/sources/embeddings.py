@@ -147,7 +147,7 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
 
 def _numbered(folder: Path, pattern: str) -> list[Path]:
     """Return files in the order of the numbers in their names: 10 after 9."""
-    return sorted(folder.glob(pattern), key=lambda file: _numbers(file.stem))
+    return sorted(folder.glob(pattern), key=lambda file: (_numbers(file.stem), file.name))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
