@@ -22,7 +22,7 @@ from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.shards.index import ABSENT, COLUMNS, INDEX_FOLDER, Index, open_index, save
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
-from clipx.errors import UserError, one_line
+from clipx.errors import UserError, one_line, printable_line
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import ProgressBar
@@ -40,7 +40,8 @@ def index(arguments: list[str]) -> None:
     problems = list(Shards(folder, found, ("image", text_column(found))).problems)
     problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
     for shard in found.shards:
-        problems += [f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items()]
+        unused = (f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items())
+        problems += map(printable_line, unused)
     (index_folder / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
     print(f"{len(found):,} samples in {len(found.shards):,} shards")
     for column in COLUMNS:

@@ -39,6 +39,17 @@ def test_the_index_is_written_into_the_folder_and_used(
     assert len(Shards.open(folder, ("image", "txt"))) == 20
 
 
+def test_names_in_a_shard_of_another_encoding_or_with_escape_codes_are_reported(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "0.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as shard:
+        for name in ("a.jpg", "a.txt", "photo.n\xba1", "b.\x1b[31mred"):
+            add(shard, name, jpeg("red"))
+    data(["index", str(tmp_path)])
+    assert (tmp_path / "clipx_index" / "report.txt").read_text().splitlines() == [
+        "0.tar: 1 members . [31mred, unused",
+        "0.tar: 1 members .n 1, unused",
+    ]
+
+
 def test_captions_are_counted_per_keyword(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_shards(tmp_path / "s", samples=24)
     data(["keywords", str(folder), "keywords=[red,blue,dog]"])
