@@ -130,8 +130,9 @@ def verify(arguments: list[str]) -> None:
 
 
 def text_column(index: Index) -> str:
-    """Return the first text column that the shards hold: .txt captions, .json captions or .cls classes; else "txt"."""
-    return next((c for c in COLUMNS[1:] if (index.arrays[f"{c}_block"] != ABSENT).any()), "txt")
+    """Return the first text column that images have: .txt captions, .json captions or .cls classes; else "txt"."""
+    has = {column: index.arrays[f"{column}_block"] != ABSENT for column in COLUMNS}
+    return next((column for column in COLUMNS[1:] if (has["image"] & has[column]).any()), "txt")
 
 
 @dataclass

@@ -143,5 +143,6 @@ def test_each_caption_and_class_is_checked(tmp_path: Path) -> None:
         for key, text in (("a", b"3"), ("b", b"three")):
             add(shard, f"{key}.png", jpeg("red"))
             add(shard, f"{key}.cls", text)
+        add(shard, "README.txt", b"about this set")
     data(["verify", str(classes), "workers=1", "max_bad_rate=1"])
-    assert report(classes)[1] == ["0.tar:b: .cls is not a number"]
+    assert report(classes)[1] == ["0.tar:README lacks image, cls", "0.tar:b: .cls is not a number"]
