@@ -251,7 +251,7 @@ class CheckpointManager:
         best = False
         if distributed.rank() == 0:  # on other machines, a checkpoint that is just being deleted raises ESTALE
             failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
-            found = {**self._metrics(), **({} if failed else self._latest), step: metrics}
+            found = {**self._metrics(step), **({} if failed else self._latest), step: metrics}
             best = self.policy.best_step(found) == step
         return bool(distributed.max_over_ranks(float(best))[0])
 
@@ -307,8 +307,7 @@ class CheckpointManager:
     def _clean_up(self, step: int) -> None:
         """Link the best checkpoint, and delete those that are no longer kept."""
         remove_leftovers(self.run, step)
-        # later ones are corrupt, and could not be removed yet
-        found = {at: metrics for at, metrics in self._metrics().items() if at <= step}
+        found = self._metrics(step)
         best = self.policy.best_step(found)
         if best is not None:
             link = self.run / "checkpoints" / BEST
@@ -319,8 +318,9 @@ class CheckpointManager:
         retained = self.policy.retained(found)
         remove(folder(self.run, at) for at in found if at not in retained)
 
-    def _metrics(self) -> dict[int, dict[str, float]]:
-        return {step_of(path): read_metrics(path) for path in checkpoints(self.run)}
+    def _metrics(self, last: int) -> dict[int, dict[str, float]]:
+        """Return the metrics of the checkpoints up to the step `last`; later ones are corrupt, but not yet removed."""
+        return {at: read_metrics(path) for path in checkpoints(self.run) if (at := step_of(path)) <= last}
 
 
 def resume(state: TrainState, run: Path) -> list[str]:

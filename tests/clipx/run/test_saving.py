@@ -153,6 +153,16 @@ def test_a_checkpoint_that_is_being_written_counts_for_the_best(tmp_path: Path, 
     assert [manager.due(9, {"loss": loss}) for loss in (2.0, 0.5)] == [False, True]
 
 
+def test_a_later_corrupt_checkpoint_does_not_count_for_the_best(tmp_path: Path) -> None:
+    """A run that has resumed from the checkpoint before it has not yet removed it."""
+    config, saved = settings(tmp_path), state()
+    config.train.keep_best, config.log.geometry_every = "min:loss", 3
+    for saved.step, loss in ((6, 2.0), (12, 0.5)):
+        path = saved.save(tmp_path, {"loss": loss})
+    os.truncate(path / "training.pt", 100)
+    assert CheckpointManager(config, tmp_path).due(9, {"loss": 1.0})
+
+
 def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
