@@ -307,6 +307,17 @@ def test_a_full_disk_raises_user_error_and_keeps_the_last_good_checkpoint(tmp_pa
     verify(good)
 
 
+def test_a_disk_without_room_for_the_folder_of_checkpoints_is_a_user_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *arguments: object, **options: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(UserError, match=r"could not be written \(.*quota.*; there is no earlier checkpoint"):
+        state().save(tmp_path)
+
+
 def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **tensors: object) -> None:
         raise RuntimeError("CUDA error")
