@@ -22,6 +22,7 @@ from clipx.utils.files import cache_home, content_hash, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
 from clipx.utils.lock import turn
 from clipx.utils.terminal import ProgressBar
+from clipx.utils.trust import load_json
 
 FORMAT = 1  # to be increased when rendering changes, so that cached data are rendered again
 SHARD = 5_000  # samples per training shard
@@ -94,14 +95,15 @@ def _identity(config: ScenesConfig) -> dict[str, Any]:
 
 def _is_finished(root: Path, config: ScenesConfig) -> bool:
     """Return True if `root` contains this data set, False if `root` is absent or empty. Raises UserError otherwise."""
-    if not root.exists():
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return False
     advice = "give another data.root, or data.root=null for the cache"
-    if not (root / FINISHED).is_file():
-        if root.is_dir() and not any(root.iterdir()):
-            return False
+    try:
+        found, wanted = load_json((root / FINISHED).read_bytes()), _identity(config)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a damaged file
+        found = None
+    if not isinstance(found, dict):
         raise UserError(f"data.root={root} exists, but holds no finished scenes; {advice}")
-    found, wanted = json.loads((root / FINISHED).read_text()), _identity(config)
     if found != wanted:
         differences = ", ".join(f"{k}={found.get(k)}, not {v}" for k, v in wanted.items() if found.get(k) != v)
         raise UserError(f"data.root={root} holds other scenes ({differences}); {advice}")

@@ -99,13 +99,14 @@ def test_a_finished_folder_is_not_rendered_again_and_refused_with_the_difference
         scenes_folder.ensure_rendered(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
 
 
-def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "content"), [("holiday.jpg", "x"), ("scenes.json", "{"), ("scenes.json", "[]")])
+def test_a_folder_with_other_or_damaged_files_is_refused_and_unchanged(tmp_path: Path, name: str, content: str) -> None:
     root = tmp_path / "photographs"
     root.mkdir()
-    (root / "holiday.jpg").write_bytes(b"x")
+    (root / name).write_text(content)
     with pytest.raises(UserError, match=r"data\.root=.*photographs exists, but holds no finished scenes"):
         scenes_folder.ensure_rendered(CONFIG, root)
-    assert [p.name for p in root.iterdir()] == ["holiday.jpg"]
+    assert [p.name for p in root.iterdir()] == [name]
 
 
 def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
