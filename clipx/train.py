@@ -304,7 +304,7 @@ def _log_step(session: _Session, numbers: dict[str, Any], progress: Progress, ge
     row["data_wait"] = distributed.max_over_ranks(row["data_wait"])[0]  # the other ranks wait for the slowest loader
     if row["data_wait"] > MOST_WAITING and not session.noted_waiting and progress.step:
         session.noted_waiting = True
-        session.log.info(_about_waiting(row["data_wait"], session.config.data))
+        session.log.info(_about_waiting(row["data_wait"], session.config.data, session.loader.source))
     step = session.components.state.step
     session.log.step(step, row | ({"geometry": geometry} if geometry else {}))
     if step == session.sampler.total_steps:
@@ -323,12 +323,13 @@ def _about_chance(terms: dict[str, float], config: RunConfig) -> str:
     return f"warning: {guessing}; the model has learned nothing, or has collapsed"
 
 
-def _about_waiting(share: float, data: DataConfig) -> str:
+def _about_waiting(share: float, data: DataConfig, source: PairSource | Stream) -> str:
     """Return what to change in a run that waits for its data."""
     cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
-    more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
+    most = min(cores - 1, source.max_workers) if source.streaming else cores - 1
+    more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < most else []
     decodes = data.decode == "exact" and data.cache == "none" and not data.features
-    more += ["data.cache=memory"] if decodes else []
+    more += ["data.cache=memory"] if decodes and not source.streaming else []
     more += ["data.decode=fast"] if decodes and data.augment == "workers" else []
     hint = f"; it may help to set {' or '.join(more)}" if more else ""
     return f'training waits for its data {share:.0%} of the time{hint}; see "What a run costs" in docs/scaling.md'

@@ -13,6 +13,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -338,10 +339,14 @@ def test_the_log_shows_the_process_that_waits_longest_for_its_data(tmp_path: Pat
     assert {row["data_wait"] for row in log(run) if "loss" in row} == {0.75}
 
 
-def test_advice_against_waiting_names_only_settings_that_the_run_accepts() -> None:
-    def advised(**settings: Any) -> set[str]:
-        return set(re.findall(r"data\.\w+=[a-z]+", train._about_waiting(0.5, DataConfig(**settings))))
+def test_advice_against_waiting_names_only_settings_that_the_run_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def advised(streaming: bool = False, **settings: Any) -> set[str]:
+        source = Mock(streaming=streaming, max_workers=1)
+        return set(re.findall(r"data\.\w+=[a-z0-9]+", train._about_waiting(0.5, DataConfig(**settings), source)))
 
     assert advised() == {"data.cache=memory", "data.decode=fast"}
     assert advised(decode="fast") == advised(cache="memory") == advised(features=True) == set()
     assert advised(augment="device") == {"data.cache=memory"}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    assert advised(workers=1) == {"data.workers=2", "data.cache=memory", "data.decode=fast"}
+    assert advised(streaming=True, workers=1) == {"data.decode=fast"}
