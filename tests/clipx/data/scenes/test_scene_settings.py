@@ -74,7 +74,7 @@ def test_omit_and_a_share_together_are_refused() -> None:
 
 def test_rates_of_faults_that_sum_to_1_are_accepted_whatever_their_rounding() -> None:
     """Added one by one as floats, 0.2, 0.4, 0.3 and 0.1 are 1.0000000000000002."""
-    rates = {"omit": 0.2, "mislabelled": 0.4, "irrelevant_numbers": 0.3}
+    rates: dict[str, Any] = {"omit": 0.2, "mislabelled": 0.4, "irrelevant_numbers": 0.3}
     validate(ScenesConfig(**rates, noise=0.1))
     with pytest.raises(UserError, match=r"=1\.01 is out of range; allowed: at most 1"):
         validate(ScenesConfig(**rates, noise=0.11))
