@@ -151,11 +151,7 @@ def gather_objects(local: T) -> list[T]:
 
 def all_gather_sizes(local: int) -> list[int]:
     """Return every rank's number of rows, by rank, for `gather`."""
-    if world_size() == 1:
-        return [local]
-    sizes = [torch.zeros((), dtype=torch.int64) for _ in range(world_size())]
-    dist.all_gather(sizes, torch.tensor(local))
-    return [int(size) for size in sizes]
+    return gather_objects(local)
 
 
 def gather_on_host(columns: list[Tensor], most: int) -> tuple[list[int], list[Tensor]]:

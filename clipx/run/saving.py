@@ -370,9 +370,8 @@ def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
 
 
 def _write_error(path: Path, error: OSError) -> str:
-    run = run_of(path)  # the folder checkpoints/ may not exist
-    free = shutil.disk_usage(run).free / 2**20
-    earlier = checkpoints(run)
+    free = shutil.disk_usage(run_of(path)).free / 2**20  # the folder checkpoints/ may not exist
+    earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     return (
         f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room, then run "

@@ -65,7 +65,11 @@ class GeometryProbe:
         self.model, self.precision = model, config.train.precision
         # that of a step on this process, which fits in memory
         self.batch_size = config.train.batch_size // (distributed.world_size() * config.train.accumulation)
-        read = self._reader(config, pairs)
+        # the image of a sample id, or its stored features
+        tower, transform = model.frozen_towers.get("image"), evaluation_transform(model.inputs)
+        read = (
+            image_features(config.data, pairs, tower).sample if tower else lambda i: transform(decode(pairs.image(i)))
+        )
         images, captions, ids = [], dict[int, str](), probe_ids(config, pairs)
         for sample_id in ids:
             try:
@@ -86,13 +90,6 @@ class GeometryProbe:
             self.texts = given_texts(pairs, tower)[torch.tensor([*captions])]
         else:
             self.texts = text_features(tower, tokenizer, texts)[torch.arange(len(texts))]
-
-    def _reader(self, config: RunConfig, pairs: PairSource) -> Callable[[int], Tensor]:
-        """Return a function that reads the image, or the stored features, of a sample id. It raises BadSample."""
-        tower, transform = self.model.frozen_towers.get("image"), evaluation_transform(self.model.inputs)
-        if tower is None:
-            return lambda sample_id: transform(decode(pairs.image(sample_id)))
-        return image_features(config.data, pairs, tower).sample
 
     @torch.no_grad()
     def measure(self, progress: Progress) -> dict[str, float]:

@@ -227,17 +227,16 @@ class Loader(BatchLoader):
         return CachedSamples(source, images, captions, self.sampler.seed)
 
     def _replace_empty(self, sample: GetSample, batches: Iterator[HostBatch], start: int) -> Iterator[HostBatch]:
-        for step, batch in enumerate(batches, start):
-            yield batch if len(batch.sample_id) else self._replace_batch(sample, step, batch)
-
-    def _replace_batch(self, sample: GetSample, step: int, batch: HostBatch) -> HostBatch:
         """Replace a batch without good samples by good samples of this rank's next steps.
 
         The step cannot be skipped: other ranks may have good samples, and a resumed run would meet the same batch.
         """
-        tried = starmap(sample, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
-        good = islice((sample for sample in tried if not sample.error), len(batch.bad))
-        return collate(list(good))._replace(bad=batch.bad)  # a bad replacement is counted at its regular step
+        for step, batch in enumerate(batches, start):
+            if not len(batch.sample_id):
+                tried = starmap(sample, islice(self.sampler.replacement_samples(step), MAX_REPLACEMENTS))
+                good = islice((sample for sample in tried if not sample.error), len(batch.bad))
+                batch = collate(list(good))._replace(bad=batch.bad)  # a bad replacement counts at its regular step
+            yield batch
 
 
 @dataclass(eq=False)
