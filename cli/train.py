@@ -1,6 +1,7 @@
 """`clipx train`: train a run in this process, or in several worker processes on one or more machines."""
 
 import os
+import shlex
 import sys
 import time
 from contextlib import nullcontext
@@ -78,7 +79,7 @@ def _print_next(config: RunConfig, run: RunFolder) -> None:
         needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,LAYOUT:PLACE]  # clipx ls data"
         datasets = "" if config.data.evaluation else needed
         plugins = f" plugins=[{','.join(config.plugins)}]" if config.plugins else ""
-        print(f"to evaluate: clipx eval {run.path}{plugins}{datasets}", file=sys.stderr)
+        print(f"to evaluate: clipx eval {shlex.quote(str(run.path))}{plugins}{datasets}", file=sys.stderr)
 
 
 def _fit(config: RunConfig, run: RunFolder, started: float) -> int:

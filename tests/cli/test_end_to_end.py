@@ -5,10 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from cli.settings.compose import compose_run
+from cli.train import _print_next
 from clipx.config.schema import RunConfig
+from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx, clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.runs import lines, log
+
+
+def test_a_run_ends_with_the_command_that_evaluates_it(capsys: pytest.CaptureFixture[str]) -> None:
+    config = compose_run(["recipe=demo", "runs=my runs"])
+    _print_next(config, RunFolder.of(config))
+    assert capsys.readouterr().err == "to evaluate: clipx eval 'my runs/demo/s0'\n"
 
 
 @pytest.mark.slow
