@@ -56,10 +56,8 @@ class Estimator:
 
         Raises UserError: unknown towers or objectives.
         """
-        data = config.data
         pairs = num_pairs(config)
-        of_loaders = (data.name, data.features, data.workers, data.crop_scale, data.rand_augment, data.decode)
-        key = f"{step_key(config)} {of_loaders} {data.augment} {data.cache}"
+        key = f"{step_key(config)} {config.data}"  # the second part: for the loaders
         steps = total_steps(config, pairs)
         if steps is None:
             return None
