@@ -81,7 +81,6 @@ def run_command(
     Raises UserError: invalid arguments; in a sweep, before the first job. After a sweep, raises UserError or Fault if
     any job failed.
     """
-    messages.refuse_options(arguments)
     given, options = _split_options(arguments)
     overrides, from_arm = _expand(_quoted(given))
     sys.argv = ["clipx train", *overrides, *options]
@@ -145,7 +144,6 @@ def submitted_runs(arguments: list[str]) -> list[list[str]]:
     """
     if shows_config(arguments) or not texts_of(arguments, "launch.slurm"):
         return []
-    messages.refuse_options(arguments)
     given, options = _split_options(arguments)
     return _jobs(_parse(_quoted(given))) if {"-m", "--multirun"} & set(options) else [given]
 
@@ -153,9 +151,10 @@ def submitted_runs(arguments: list[str]) -> list[list[str]]:
 def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split overrides from Hydra's options with their values: Hydra refuses overrides on both sides of an option.
 
-    Raises UserError: an option lacks its value, or has a wrong one.
+    Raises UserError: an unknown option, or one that lacks its value or has a wrong one.
     """
     parser = get_args_parser()
+    messages.refuse_options(arguments, parser._option_string_actions)
     parser.error = messages.refuse_arguments  # type: ignore[method-assign]
     given = parser.parse_intermixed_args(arguments)
     messages.refuse_together(given)

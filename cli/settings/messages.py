@@ -2,7 +2,7 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,18 +13,13 @@ from clipx.config.setting import allowed_hint, settings_of, suggest_key, wrong_t
 from clipx.errors import UserError
 from clipx.utils.registry import lookup, suggest
 
-OPTIONS = {  # of Hydra
-    *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
-    *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
-    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
-}
 KINDS: dict[str, type] = {"Float": float, "Integer": int, "Boolean": bool, "bool": bool}  # in OmegaConf's messages
 
 
-def refuse_options(arguments: list[str]) -> None:
-    """Raise UserError for an option that Hydra does not have; the message names the settings with this name."""
+def refuse_options(arguments: list[str], known: Container[str]) -> None:
+    """Raise UserError for an option that is not `known`; the message names the settings with this name."""
     for option in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):
-        if option not in OPTIONS:
+        if option not in known:
             name = option.lstrip("-").replace("-", "_")
             near = " or ".join(f"{key}=..." for key in settings_of(RunConfig) if key.split(".")[-1] == name)
             rest = f": {near}" if near else "; for open_clip's flags see docs/settings.md"
