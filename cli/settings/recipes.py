@@ -17,7 +17,7 @@ scale:                                 # ladders of `clipx reproduce scale=AXIS`
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.resources import files
@@ -131,21 +131,9 @@ def _refuse_typed(path: Path, content: dict[Any, Any]) -> None:
     """Raise UserError if a recipe, which may come from somebody else, has a key of TYPED or reads the environment."""
     if keys := [key for key in content if re.split(r"[./]", str(key))[0] in TYPED]:
         raise UserError(f"recipe {path}: {keys[0]} may only be set on the command line, not by a recipe")
-    for text in _texts(content):
-        if found := other_interpolation(text):
-            raise UserError(f"recipe {path}: {found} may not be read; allowed: references to settings, ${{KEY}}")
-
-
-def _texts(content: Any) -> Iterator[str]:
-    """Yield all keys and values of a recipe that are texts."""
-    if isinstance(content, dict):
-        for key, value in content.items():
-            yield from (*_texts(key), *_texts(value))
-    elif isinstance(content, list):
-        for value in content:
-            yield from _texts(value)
-    elif isinstance(content, str):
-        yield content
+    if found := other_interpolation(str(content)):
+        found = found[: found.find("}") + 1]  # without the rest of the recipe
+        raise UserError(f"recipe {path}: {found} may not be read; allowed: references to settings, ${{KEY}}")
 
 
 def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
