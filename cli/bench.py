@@ -153,8 +153,7 @@ def _choose(names: list[str], options: Options) -> tuple[str, Benchmark]:
     if not known:
         raise UserError(f"recipe={name} has no arms to compare; clipx ls recipes lists recipes and their arms")
     reference = options.reference or known[0]
-    chosen = [arm for arm in options.arms if arm] or known
-    arms = tuple(dict.fromkeys(one_of(arm, known, "arms") for arm in chosen if arm != reference))
+    arms = tuple(dict.fromkeys(one_of(arm, known, "arms") for arm in options.arms or known if arm != reference))
     if not arms:
         raise UserError(
             f"arms={reference} is the reference; allowed: {', '.join(arm for arm in known if arm != reference)}"

@@ -234,8 +234,7 @@ class Trial:
         wanted = [(arm, value) for arm in arms for value in values]
         for _ in range(ROUNDS):
             self.score(grid, wanted, fixed, pool)
-            beyond = {arm: grid.beyond(arm) for arm in arms}
-            wanted = [(arm, value) for arm, value in beyond.items() if value is not None]
+            wanted = [(arm, value) for arm in arms if (value := grid.beyond(arm)) is not None]
             if not wanted:  # a value that is best for one arm may be the new edge of another arm's grid
                 wanted = [one for one in product(arms, grid.best_of_arms()) if one not in grid.scores]
             if not wanted:
@@ -287,7 +286,6 @@ def _train(arguments: list[str]) -> Path:
 
     config = compose_run(arguments)
     run = RunFolder.of(config).path
-    run.mkdir(parents=True, exist_ok=True)
     append_output_to(run / "output.log")
     train(config)
     return run

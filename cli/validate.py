@@ -5,7 +5,6 @@ they are mean per-class accuracies, our mean per-class accuracy is compared. Exi
 nothing was compared because weights or data are missing.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -68,7 +67,7 @@ def validate(arguments: list[str]) -> None:
         UserError: an unknown or repeated argument, or a corrupt data set.
         SystemExit: a number differs from the published one, or none was compared.
     """
-    from clipx.utils.device import choose_device
+    from clipx.utils.device import choose_device, loader_processes
     from clipx.utils.files import cache_home
     from evaluation.embedding.encoder import folder_name, from_open_clip
     from evaluation.runner import evaluate
@@ -81,7 +80,7 @@ def validate(arguments: list[str]) -> None:
     def run(model: str, task: str, specs: list[str]) -> list[Result]:
         encoder = from_open_clip(model, device)
         out = Path(options.out) / folder_name(model)
-        workers = min(8, os.cpu_count() or 1)
+        workers = loader_processes("auto")
         return evaluate(
             encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
         )
@@ -108,7 +107,7 @@ def fetch_command(model: str) -> str:
 
 
 def agrees(row: Result, value: PublishedValue) -> bool:
-    """Return True if a row agrees with the published value: within TOLERANCE, or of our split, in its 95% interval."""
+    """Return True if a row is within TOLERANCE of the published value, or its interval has it and the split is ours."""
     of_our_split = row.dataset == value.column.drawn
     near = abs(value.difference) <= TOLERANCE + ROUNDING
     return near or (of_our_split and row.low <= value.published <= row.high)
@@ -128,7 +127,7 @@ def compare_all(
         evaluate: scores a model on data sets.
     """
     specs: dict[str, list[str]] = {}  # task -> data sets
-    copies: dict[str, str] = {}  # the name of a copy in result rows, which is that of a link's target -> COPY
+    copies: dict[str, str] = {}  # name of a copy in result rows (that of its target, if it is a link) -> COPY
     missing: list[str] = []
     for name, copy in COPIES.items():
         found = specs.setdefault("retrieval" if name == "mscoco" else "zeroshot", [])

@@ -116,6 +116,7 @@ class Pool:
 
 def append_output_to(file: Path) -> None:
     """Let this process of a pool write its output to the end of a file, so that lines of several runs do not mix."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as output:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -292,13 +292,10 @@ def run_one(overrides: list[str]) -> str:
     if run.is_evaluated and not run.checkpoints:
         run.refuse_changes(config)
         return "is evaluated; it has no checkpoints any more"
-    run.path.mkdir(parents=True, exist_ok=True)
     append_output_to(run.path / "output.log")
     start, before = time.monotonic(), run.checkpoints[-1:]
     # results do not depend on these
-    like_training = {
-        "processes": config.train.processes, "workers": config.data.workers, "device": config.train.device
-    }  # fmt: skip
+    like_training = {"processes": config.train.processes, "workers": config.data.workers, "device": config.train.device}
     try:
         with suppress(RunDiverged):  # the evaluation records it
             train(config)

@@ -241,8 +241,7 @@ def _check(options: Options, settings: list[str]) -> None:
             runs_take = "; runs take train.device=" if key == "device" else ""
             raise UserError(f"{key}={text} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
     if options.scale and options.until:
-        axes = ",".join(options.scale)
-        raise UserError(f"scale={axes} contradicts until=decided, which is about claims at the recipe's own scale")
+        raise UserError(f"scale={','.join(options.scale)} contradicts until=decided: no claim is about a ladder")
     for name in options.recipe:
         known = recipe(name).scale
         if options.scale and not known:

@@ -141,9 +141,8 @@ def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]
     names = plugin_names(overrides)
     if names is None:
         return overrides, None
-    is_list = [o.lstrip("+").startswith("plugins=") for o in overrides]
     listed = f"plugins=[{','.join(names)}]"
-    return [listed if found else o for o, found in zip(overrides, is_list, strict=True)], names
+    return [listed if key_of(o) == "plugins" else o for o in overrides], names
 
 
 def same_spelling(value: str) -> str:
