@@ -210,14 +210,14 @@ def _compose_groups(groups: tuple[str, ...]) -> DictConfig:
 
 
 def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
-    """Return the config of `clipx eval` without checkpoint=, and the list of runs.
+    """Return the config of `clipx eval` without checkpoint=, and the runs; "" is left out: it would name this folder.
 
     The runs are the arguments without a key, then the values of checkpoint=. Raises UserError: invalid overrides.
     """
     runs, overrides = split_positional(arguments)
     overrides = _quoted(overrides)
     runs += texts_of(overrides, "checkpoint")
-    return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), runs
+    return compose_eval([o for o in overrides if key_of(o) != "checkpoint"]), [*filter(None, runs)]
 
 
 def texts_of(overrides: list[str], *keys: str) -> list[str]:

@@ -107,6 +107,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
     "eval": "give one of RUN (a run directory) and model=",
     "eval model=a,b datasets=[wds:x]": "model=a,b: several values need a command each; a list needs brackets",
+    "eval checkpoint=": "give one of RUN (a run directory) and model=",
     "eval a/s0 b/s0 out=x": "out=x would hold the results of 2 runs",
     "eval a/s0 b/s0 model=open_clip:mini-48": "give one of a/s0 and model=open_clip:mini-48",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
