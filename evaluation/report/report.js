@@ -12,8 +12,8 @@ document.addEventListener("click", (event) => {
   const body = headerRow.closest("table").tBodies[0];
   const descending = header.getAttribute("aria-sort") === "ascending";
   const key = (row) => {
-    const cell = row.cells[column];
-    return "sort" in cell.dataset ? Number(cell.dataset.sort) : cell.textContent;
+    const cell = row.cells[column], number = Number(cell.dataset.sort);
+    return Number.isNaN(number) ? cell.textContent : number; // no data-sort, or nan
   };
   const rows = [...body.rows].sort((a, b) => {
     const x = key(a), y = key(b);
@@ -120,9 +120,9 @@ async function copy(button, text) {
     document.execCommand("copy");
     area.remove();
   }
-  const before = button.textContent;
+  const label = button.dataset.name ??= button.textContent; // not "Copied" after a second click
   button.textContent = "Copied";
-  setTimeout(() => { button.textContent = before; }, 1500);
+  setTimeout(() => { button.textContent = label; }, 1500);
 }
 
 const action = (label, run) => element("button", label, { type: "button", onclick: (event) => run(event.target) });
@@ -168,8 +168,8 @@ for (const figure of all("figure:has(script)")) {
   details.addEventListener("toggle", () => details.append(...dataTable(read())), { once: true });
 }
 
-// Add a panel above figures that switches their curves off and on, by label and by seed, and cut off their legends.
-function switches(figures) {
+// Add a panel before `place` that switches the figures' curves off and on, by label and by seed; cut off their legends.
+function switches(figures, place) {
   const drawn = figures.flatMap((figure) => all("[data-label]", figure));
   const curves = new Map(figures.flatMap((figure) => JSON.parse(figure.dataset.keys)).map((curve) => [curve[0], curve]));
   const seeds = [...new Set(drawn.map((curve) => curve.dataset.seed))].filter(Boolean).sort((a, b) => a - b);
@@ -203,13 +203,22 @@ function switches(figures) {
   group("Curves", "labels", [...curves.values()].map(keyed).concat(curves.size > 3 ? flip : []));
   if (seeds.length > 1) group("Seeds", "seeds", seeds.map((seed) => box(seed)));
   form.addEventListener("change", show);
-  figures[0].closest(".figures").before(form);
+  place.before(form);
   for (const figure of figures) {
     const { viewBox } = figure.querySelector("svg");
     viewBox.baseVal.height -= figure.dataset.legend;
   }
 }
 
-// one panel per section, and per folded block of a section
+// Return true if every label has one colour and style in all figures; keys: see _keys in html.py.
+function agree(figures) {
+  const keys = figures.flatMap((figure) => JSON.parse(figure.dataset.keys));
+  return new Set(keys.map(String)).size === new Set(keys.map(([label]) => label)).size;
+}
+
+// one panel per section, and per folded block of a section; one per figure if a label has several colours
 const panels = Map.groupBy(all("figure[data-keys]"), (figure) => figure.closest("details, section"));
-for (const figures of panels.values()) switches(figures);
+for (const figures of panels.values()) {
+  if (agree(figures)) switches(figures, figures[0].closest(".figures"));
+  else for (const figure of figures) switches([figure], figure.querySelector(".wide"));
+}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from evaluation.report import blocks
+from evaluation.report.sections.papers import density_plot
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs
@@ -29,6 +30,7 @@ FLAGS = (
 )
 WIDTHS = (390, 1024, 1440)  # CSS px
 PACKAGE = "axe_core_python"  # in the extra `dev`; contains axe-core's script
+MARGINS = {"first": -1, "last": 1, "counts": [1, 2]}
 HOSTILE = "a_b & 50% ~ [x] | <i> τ≤1 é 図"
 MEASURE = """<script>
 console.error("a known message");
@@ -86,26 +88,53 @@ def opened(page: str, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
-def test_the_csv_of_a_table_has_the_displayed_values_not_the_sort_keys() -> None:
+def in_node(code: str) -> str:
+    """Run code after report.js, on an empty page, and return what it prints."""
     assert NODE is not None
     script = (Path(blocks.__file__).parent / "report.js").read_text()
+    page = "const document = { addEventListener() {}, querySelectorAll: () => [] }, LATEX = {};"
+    new = "Map.groupBy = () => new Map();"  # Node.js before 21 lacks it
+    command = [NODE, "-e", f"{page}{new}{script}\n{code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
+def test_the_csv_of_a_table_has_the_displayed_values_not_the_sort_keys() -> None:
     rows = [
         [{"text": "1–3", "note": "", "sort": "1"}, {"text": "holds", "note": "by far", "sort": "0"}],
         [{"text": "-0.0120", "note": "", "sort": "-0.012049"}, {"text": "1,235", "note": "", "sort": "1234.5"}],
         [{"text": "-1+2", "note": "", "sort": None}, {"text": '=A"1', "note": "", "sort": None}],
     ]
     table = json.dumps({"columns": ["rank", "verdict"], "numeric": [True, False], "rows": rows})
-    page = "const document = { addEventListener() {}, querySelectorAll: () => [] }, LATEX = {};"
-    new = "Map.groupBy = () => new Map();"  # Node.js before 21 lacks it
-    program = f"{page}{new}{script}\nprocess.stdout.write(FORMATS.csv({table}));"
-    output = subprocess.run([NODE, "-e", program], capture_output=True, text=True, check=True, timeout=60)
-    assert output.stdout.splitlines() == [
+    assert in_node(f"process.stdout.write(FORMATS.csv({table}));").splitlines() == [
         "rank,verdict",
         "1–3,holds by far",
         '-0.0120,"1,235"',
         '\'-1+2,"\'=A""1"',
     ]
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
+@pytest.mark.parametrize(("second", "expected"), [("a", "true"), ("b", "false")])
+def test_figures_share_switches_only_if_a_label_has_the_same_colour_in_all_of_them(second: str, expected: str) -> None:
+    """Else the panel, which replaces the legends, would show the colours of the last figure."""
+    drawn = [density_plot("m", "", {label: [MARGINS] for label in labels}) for labels in ("ab", f"{second}c")]
+    keys = [json.dumps([[*key, "solid"] for key in figure.colours.items()]) for figure in drawn]
+    figures = json.dumps([{"dataset": {"keys": of_figure}} for of_figure in keys])
+    assert in_node(f"process.stdout.write(String(agree({figures})));") == expected
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js on the PATH")
+def test_a_button_that_is_clicked_twice_gets_its_own_text_back() -> None:
+    clicks = """const navigator = { clipboard: { writeText: async () => {} } };
+    const button = { dataset: {}, textContent: "Copy" }, timers = [];
+    globalThis.setTimeout = (later) => timers.push(later);
+    copy(button, "").then(() => copy(button, "")).then(() => {
+      const during = button.textContent;
+      timers.forEach((later) => later());
+      process.stdout.write(`${during} ${button.textContent}`);
+    });"""
+    assert in_node(clicks) == "Copied Copy"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
