@@ -44,14 +44,13 @@ Members = list[tuple[RunGroup, list[Artifact]]]  # groups with one artifact per 
 ClassPair = tuple[int, int]  # numbers of the true and the predicted class
 
 
-def artifacts_by_dataset(groups: list[RunGroup], content: str) -> dict[str, Members]:
-    """Return, by data set, the groups that have artifacts of this content ("retrieval"), each with one per seed."""
+def artifacts_by_dataset(groups: list[RunGroup], *kinds: str) -> dict[str, Members]:
+    """Return, by data set, the groups that have artifacts of these kinds ("retrieval"), each with one per seed."""
     by_dataset: dict[str, dict[str, tuple[RunGroup, list[Artifact]]]] = {}
     for group in groups:
-        for run in group.runs:
-            for dataset, artifact in run.artifacts_of(content):
-                by_group = by_dataset.setdefault(dataset, {})
-                by_group.setdefault(group.label, (group, []))[1].append(artifact)
+        for dataset, artifact in (found for run in group.runs for kind in kinds for found in run.artifacts_of(kind)):
+            by_group = by_dataset.setdefault(dataset, {})
+            by_group.setdefault(group.label, (group, []))[1].append(artifact)
     return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}
 
 
@@ -65,8 +64,7 @@ def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
     """Return one matrix per data set and group, summed over seeds; for many classes the most confused pairs."""
     matrices: list[Figure] = []
     tables: list[Block] = []
-    with_matrix = artifacts_by_dataset(groups, "confusion")
-    for dataset, members in {**with_matrix, **artifacts_by_dataset(groups, "confused")}.items():
+    for dataset, members in artifacts_by_dataset(groups, "confusion", "confused").items():
         for group, artifacts in members:
             names = [str(name) for name in artifacts[0]["classnames"]]
             seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
@@ -74,7 +72,7 @@ def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
             title = _title(dataset, [(group, artifacts)], groups) + (
                 f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
             )
-            if dataset in with_matrix:
+            if any("matrix" in seed for seed in seeds):  # the first versions also wrote one of many classes
                 name = f"confusion-{len(matrices) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
                 matrices.append(confusion_matrix(name, f"{title}: % of each true class", names, counts))
             if len(names) > MAX_CLASSES:
@@ -261,10 +259,8 @@ def _popularity_during_training(group: RunGroup, run: Run) -> list[Figure]:
     logged = [(float(line["step"]), line["columns"]) for line in run.log if line.get("columns")]
     drawn = []
     for column in sorted({name for _, columns in logged for name in columns if "_zeta_" in name}):
-        lines = [
-            Line(quantile, [step for step, _ in logged], [float(columns[column][at]) for _, columns in logged])
-            for at, quantile in QUANTILES.items()
-        ]
+        known = [(step, columns[column]) for step, columns in logged if column in columns]
+        lines = [Line.of_finite(name, [(step, of[at]) for step, of in known]) for at, name in QUANTILES.items()]
         caption = f"{group.label}, seed {run.seed}: quantiles of {column} over the samples"
         drawn.append(line_plot(f"{slug(column)}-{slug(group.label)}", caption, lines, "step", "ζ"))
     return drawn

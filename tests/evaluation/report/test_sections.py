@@ -11,10 +11,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_run
-from evaluation.report.blocks import Figure, Figures, KeyValues, Table, Text
+from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table, Text
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
+from evaluation.report.sections.tasks import MAX_CLASSES, popularity, task_details
 from evaluation.report.sections.training import geometry_paths, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
@@ -80,6 +81,32 @@ def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
     first, *_ = results(headline_metrics(metrics), groups, {})
     assert isinstance(first, Text) and first.text == "Diverged: r-a (seed 0)."
     assert results([], group_runs(lost_and_finished()[:1]), {}) == [first]
+
+
+def test_confusions_of_the_first_versions_are_shown_beside_new_ones_of_the_same_set() -> None:
+    names = [f"class {number}" for number in range(MAX_CLASSES + 1)]
+    old = {"kind": "confusion", "matrix": [[0, 2, *[0] * 19], *[[0] * 21] * 20]}
+    new = {"kind": "confused", "cells": [[0, 1, 2]]}
+    runs = [
+        replace(synthetic.run("r", arm, 0, {}), artifacts={"zeroshot-x": {"classnames": names, **found}})
+        for arm, found in (("a", old), ("b", new))
+    ]
+    matrices, *tables = task_details(group_runs(runs), [])
+    assert isinstance(matrices, Figures) and [one.name for one in matrices.figures] == ["confusion-01-x-a"]
+    shown = {one.summary: one.blocks for one in tables if isinstance(one, Details)}
+    assert [*shown] == ["x · a: most confused classes", "x · b: most confused classes"]
+    assert shown["x · a: most confused classes"] == shown["x · b: most confused classes"]
+
+
+def test_a_quantile_that_the_log_does_not_tell_is_left_out() -> None:
+    """The log has null for nan and infinity."""
+    log: list[dict[str, Any]] = [
+        {"step": step, "columns": {"nuclr_zeta_text": [0.0, low, 0.1, 0.2, 0.3, 0.4, 0.5]}}
+        for step, low in ((1, -0.1), (2, None))
+    ]
+    (block,) = popularity(group_runs([synthetic.run("r", "a", 0, {}, log)]))
+    assert isinstance(block, Figures) and isinstance(block.figures[0], Figure)
+    assert [row[2:] for row in block.figures[0].data.rows if row[0] == "5%"] == [[1.0, -0.1]]
 
 
 def fine_tuned(root: Path) -> list[Run]:
