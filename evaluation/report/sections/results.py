@@ -50,13 +50,12 @@ def _diverged(groups: list[RunGroup]) -> list[Block]:
 
 
 def headline_metrics(metrics: list[MetricSummary]) -> list[MetricSummary]:
-    """Return the main metrics of each task and data set; the first metric if the task defines no main metric."""
-    chosen: dict[tuple[str, str, str], set[str]] = {}
+    """Return the main metrics of each task and data set; the first metric if there is no result of a main metric."""
+    named: dict[tuple[str, ...], list[str]] = {}
     for row in (metric.row for metric in metrics):
-        names = chosen.setdefault((row.task, row.dataset, row.split), set())
-        if row.metric in HEADLINE[row.task] if row.task in HEADLINE else not names:
-            names.add(row.metric)
-    return [m for m in metrics if m.row.metric in chosen[m.row.task, m.row.dataset, m.row.split]]
+        named.setdefault(row.key[:3], []).append(row.metric)
+    chosen = {key: {*names} & HEADLINE.get(key[0], {}).keys() or {names[0]} for key, names in named.items()}
+    return [metric for metric in metrics if metric.row.metric in chosen[metric.row.key[:3]]]
 
 
 def tone(metric: MetricSummary) -> Tone:
@@ -186,7 +185,7 @@ def _bar(row: Result) -> IntervalBar | None:
 
 
 def _interval(row: Result) -> str:
-    return f"[{_text(row, row.low)}, {_text(row, row.high)}]"
+    return MISSING if math.isnan(row.value) else f"[{_text(row, row.low)}, {_text(row, row.high)}]"
 
 
 def _value(row: Result, value: float | None, note: str = "") -> Cell:

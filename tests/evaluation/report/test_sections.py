@@ -109,6 +109,15 @@ def test_a_quantile_that_the_log_does_not_tell_is_left_out() -> None:
     assert [row[2:] for row in block.figures[0].data.rows if row[0] == "5%"] == [[1.0, -0.1]]
 
 
+def test_without_a_result_of_a_main_metric_the_first_metric_is_shown() -> None:
+    values = {("many_to_many", "coco", f"cxc_{way}_recall@1"): math.nan for way in ("image_to_text", "text_to_image")}
+    groups = group_runs([synthetic.run("r", "a", 0, values)])
+    table, *_ = results(headline_metrics(summarise_metrics(groups)), groups, {})
+    assert isinstance(table, Table)
+    ((name, value, interval, *_),) = table.rows
+    assert (name.text, value.text, interval.text) == ("many_to_many cxc_image_to_text_recall@1", "-", "-")
+
+
 def fine_tuned(root: Path) -> list[Run]:
     for one in all_runs(3):
         folder = synthetic.write(root, one)
