@@ -128,14 +128,18 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
     shown = Contents(runs, groups, metrics, headline_metrics(metrics), evidence, outcomes(CLAIMS, evidence), published)
     first = OF_A_STUDY if shown.tested and len(groups) > MAX_NAMES else ()
     sections = [Section(name, SECTIONS[name](shown)) for name in dict.fromkeys([*first, *SECTIONS])]
-    lead = f"{_summary(shown)} {claims_summary(shown.outcomes)}".rstrip()
-    if failed and not runs[0].failed_to_start:
-        lead += f" Left out, because they have no training step yet: {first_names(failed)}."
-    if copies:
-        lead += f" Left out, because another run of the same folder has their seed: {first_names(copies)}."
-    if note := other_data_note(runs):
-        lead += f" {note}"
-    return Document(title(groups), lead, [section for section in sections if section.blocks], FOOTER)
+    left_out = {
+        "they have no training step yet": [] if runs[0].failed_to_start else failed,
+        "another run of the same folder has their seed": copies,
+    }
+    lead = [
+        _summary(shown),
+        claims_summary(shown.outcomes),
+        *(f"Left out, because {reason}: {first_names(paths)}." for reason, paths in left_out.items() if paths),
+        limited_note(runs) if shown.headline else "",  # else `_summary` has it
+        other_data_note(runs),
+    ]
+    return Document(title(groups), " ".join(filter(None, lead)), [one for one in sections if one.blocks], FOOTER)
 
 
 def _without_copies(runs: list[Run]) -> tuple[list[Run], list[str]]:

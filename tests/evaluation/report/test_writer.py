@@ -110,9 +110,12 @@ def test_failed_starts_are_no_methods_and_results_without_a_chance_level_are_not
     write_run(tmp_path / "runs", results=[row("geometry", "over", "gap", 0.3, 0, chance=None)], with_artifacts=False)
     failed = write_run(tmp_path / "runs", "failed", results=[], with_artifacts=False)
     (failed / "log.jsonl").unlink()
+    few = row("geometry", "over", "gap", 0.5, 1, hashes={"limit": "5"})
+    write_run(tmp_path / "runs", seed=1, results=[few], with_artifacts=False)
     text = write_report([tmp_path / "runs"], tmp_path / "out").markdown.read_text()
     assert "Left out, because they have no training step yet: .../s0." in text
-    assert "1 run." in text and "better than chance" not in text
+    assert "2 runs." in text and "better than chance" not in text
+    assert "Evaluated with limit=N only: .../s1. Add limited=true to include these rows." in text
 
 
 def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:
