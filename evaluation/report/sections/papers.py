@@ -194,7 +194,7 @@ def _slow_closure(evidence: Evidence) -> list[Figure]:
         for arm, seeds in evidence.runs.get(recipe, {}).items():
             for run in seeds.values():
                 points = [(-1 / math.log(step) ** 2, gap) for step, gap in logged_gaps(run) if step > 100]
-                lines.append(Line.of_finite(arm or run.name, points))
+                lines.append(Line.of_finite(arm or run.name, points, run.seed))
         if any(line.x for line in lines):
             caption = f"{recipe}: gap during training, one line per seed; slow closure is a straight line"
             caption += " (paper 4, Fig. 4)"

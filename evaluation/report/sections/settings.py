@@ -42,7 +42,7 @@ def conditions(runs: list[Run]) -> list[Block]:
         rows = [[Cell(text) for text in row] for row in found.table()]
         blocks += [
             Text(f"{found.recipe}, beside {paper}: {found.paper.name}"),
-            Table(["", paper, "ours", "source"], rows),
+            Table(["Condition", paper, "ours", "source"], rows),
         ]
     return [Text(CONDITIONS, "muted"), *blocks] if blocks else []
 
