@@ -64,7 +64,7 @@ def confusion(predicted: Tensor, label: Tensor, classnames: list[str]) -> dict[s
     if classes <= MAX_DRAWN:
         matrix = torch.bincount(cell, minlength=classes**2).view(classes, classes)
         return {"kind": "confusion", "classnames": classnames, "matrix": matrix.tolist()}
-    found, count = cell.unique(return_counts=True)
+    found, count = torch.unique(cell, return_counts=True)
     cells = torch.stack([found // classes, found % classes, count], dim=1)
     return {"kind": "confused", "classnames": classnames, "cells": cells.tolist()}
 
