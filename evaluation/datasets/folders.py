@@ -36,7 +36,9 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
     if any(map(files.text_beside, files.files_below(splits[scored]))):
         pairs = files.folder(splits[scored], source_config(settings, "folder"))
         if pairs.problems:
-            raise UserError(f"{splits[scored]}: {pairs.problems[0]}")
+            more = f" and {len(pairs.problems) - 1} more" if len(pairs.problems) > 1 else ""
+            complete = "an evaluation set must be complete: add what is missing, or move these files away"
+            raise UserError(f"{splits[scored]}: {pairs.problems[0]}{more}; {complete}")
         images = FileImages(splits[scored], [splits[scored] / pairs.where(i) for i in range(len(pairs))])
         return Captioned(spec, short_name(folder), scored, images, all_captions(pairs), settings)
     classes = [path.name for path in class_folders(splits[scored])]
