@@ -68,6 +68,7 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
     Raises UserError if the data set cannot be loaded, a column is missing, or data.captions is "each".
     """
     import datasets
+    from datasets.features.features import require_decoding
 
     one_of(config.captions, ("first", "random"), "data.captions")
     try:
@@ -90,7 +91,8 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         images = {name for name, feature in features.items() if isinstance(feature, datasets.Image)}
         for column in {config.image_column} | images:  # reading a row would decode all of them
             rows = rows.cast_column(column, datasets.Image(decode=False))
-        return rows
+        # without lists of images, sound and videos
+        return rows.select_columns([name for name, feature in rows.features.items() if not require_decoding(feature)])
     except Exception as error:  # pyarrow's own types
         column = f"data.image_column={config.image_column}"
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error

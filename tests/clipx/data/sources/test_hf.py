@@ -81,6 +81,19 @@ def test_the_error_of_a_missing_column_or_data_set_names_it(tmp_path: Path, no_h
 
 
 @pytest.mark.parametrize("source", ["hf", "hf_stream"])
+def test_other_columns_of_images_are_not_decoded(tmp_path: Path, source: str) -> None:
+    cell = {"bytes": b"no image", "path": None}
+    columns = {"image": [{"bytes": jpeg("red"), "path": None}], "caption": ["red"], "mask": [cell], "views": [[cell]]}
+    kinds = {"image": datasets.Image(), "mask": datasets.Image(), "views": datasets.List(datasets.Image())}
+    features = datasets.Features(kinds | {"caption": datasets.Value("string")})
+    (tmp_path / "d").mkdir()
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "d" / "train.parquet")
+    pairs = open_source(DataConfig(name="h", source=source, root=str(tmp_path / "d"), num_samples=1))
+    drawn = random.Random(0)
+    assert (next(pairs.pairs(drawn)).image if pairs.streaming else pairs.pair(0, drawn)[0]) == jpeg("red")
+
+
+@pytest.mark.parametrize("source", ["hf", "hf_stream"])
 def test_paths_of_images_are_below_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     (tmp_path / "d" / "images").mkdir(parents=True)
     (tmp_path / "d" / "images" / "0.jpg").write_bytes(jpeg("red"))
