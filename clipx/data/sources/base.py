@@ -57,7 +57,7 @@ class PairSource(Protocol):
         return None
 
     def image_sizes(self) -> list[int]:
-        """Return the bytes of some image files, if the fingerprint covers only their names; caches tell them apart."""
+        """Return the bytes of some image files, by which caches differ, if the fingerprint covers only their names."""
         return []
 
     def stamp(self) -> str | None:

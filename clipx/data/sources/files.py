@@ -28,7 +28,7 @@ from clipx.utils.trust import load_json
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
-# images of a folder that are named as left out
+# image files that are not read; each is reported
 UNREAD = (".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".jfif", ".jpe", ".jp2", ".jxl")
 NO_CLASSES = {  # folders that hold images, but are no classes
     *("image", "images", "img", "imgs", "photos", "jpegimages", "caption", "captions", "text", "labels", "annotations"),
@@ -337,7 +337,7 @@ def entries(
 def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FilePairs:
     """Return the pairs of a text table with a header line and columns data.image_column and data.caption_column.
 
-    Its `delimiter` may also be one of DELIMITERS, if the header has only that.
+    If its header lacks `delimiter`, the first of DELIMITERS in it is taken.
 
     Raises UserError if a column is missing, the file is not UTF-8, or it contains no pairs.
     """
