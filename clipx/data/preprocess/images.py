@@ -82,18 +82,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
     Raises BadSample if the image is corrupt, or has 32-bit values, whose range is unknown.
     """
+    is_grey_16 = image.mode in GREY_16 or (image.mode == "I" and image.format == "PNG")  # older versions of PIL say I
+    if image.mode in ("I", "F") and not is_grey_16:
+        raise BadSample(f"image of mode {image.mode}: the range of 32-bit values is unknown; write 8 or 16 bits")
     try:
-        if image.mode in GREY_16 or (image.mode == "I" and image.format == "PNG"):  # older versions of PIL say I
+        if is_grey_16:
             values = np.asarray(image).astype(np.uint32)
             return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
-        if image.mode in ("I", "F"):
-            raise BadSample(f"image of mode {image.mode}: the range of 32-bit values is unknown; write 8 or 16 bits")
         if image.mode == "RGB":  # without the copy that `convert` makes
             image.load()
             return image
         return image.convert("RGB")
-    except BadSample:
-        raise
     except Exception as error:  # as in open_image
         raise BadSample(f"corrupt image ({type(error).__name__}: {error})") from error
 

@@ -100,10 +100,6 @@ class Index:
         """Return one line per problem in any shard."""
         return [printable_line(line) for shard in self.shards for line in shard.damage]
 
-    def named(self) -> set[tuple[int, str]]:
-        """Return shard number and key of the samples that `damage` names."""
-        return {(number, key) for number, shard in enumerate(self.shards) for key in shard.named}
-
     def duplicates(self) -> NDArray[np.int64]:
         """Return the rows of the samples that have the same key as an earlier sample."""
         _, first = np.unique(self.arrays["key_hash"], return_index=True)

@@ -35,7 +35,8 @@ class Shards:
             complete &= index.arrays[f"{column}_block"] != ABSENT
         # sample id -> row of the index; None if both are equal
         self._rows = None if complete.all() else np.flatnonzero(complete).astype(np.int32)
-        named = index.named()  # a sample whose member is damaged also lacks it: it counts once
+        # a sample whose member is damaged also lacks it: it counts once
+        named = {(number, key) for number, shard in enumerate(index.shards) for key in shard.named}
         lacking = [
             row for row in np.flatnonzero(~complete).tolist() if (index.shard_of(row), index.key(row)) not in named
         ]

@@ -19,7 +19,6 @@ from clipx.errors import UserError
 JSON = ("dataset_flickr8k.json", "dataset_flickr30k.json")
 TABLES = ("captions.txt", "Flickr8k.token.txt", "results_20130124.token")
 SPLITS = {"train": "train", "dev": "val", "val": "val", "test": "test"}  # our name -> Karpathy's
-DEV = {"val": "dev"}  # Karpathy's name -> that of the official lists
 Captions = dict[str, list[str]]  # path of an image, below the folder of images -> its captions
 
 
@@ -40,7 +39,7 @@ def read_split(root: Path, split: str) -> tuple[Path, Captions]:
         _, images = read_karpathy(file, (SPLITS[split],))
         found = {image.name: image.captions for image in images}
     else:
-        numbers = _official(DEV.get(split, split))
+        numbers = _official("dev" if split == "val" else split)
         found = {name: captions for name, captions in _table(file).items() if name.partition("_")[0] in numbers}
         if len(found) < len(numbers):
             raise UserError(

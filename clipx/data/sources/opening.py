@@ -111,12 +111,11 @@ ROOTS = {
     "webdataset": "the folder of the shards, or with data.urls the folder of evaluation sets",
     "flickr8k": "the data set as distributed, or the folder that holds {}/*.tar",
 }
-OTHER_ROOT = "the folder of the data"  # for the source of a plug-in
 
 
 def meaning_of_root(name: str, source: str, split: str) -> str:
-    """Return what data.root is for data=NAME, in words."""
-    return ROOTS.get(name, ROOTS.get(source, OTHER_ROOT)).format(split).replace("./*", "*")
+    """Return what data.root is for data=NAME, in words; a plug-in's source is not in ROOTS."""
+    return ROOTS.get(name, ROOTS.get(source, "the folder of the data")).format(split).replace("./*", "*")
 
 
 def ensure_root_folder(config: DataConfig) -> Path:

@@ -148,8 +148,7 @@ def _expanded(url: str) -> list[str]:
     if is_path and Path(url).is_dir():
         expanded = sorted(map(str, files_below(Path(url), SHARDS)))
     elif is_path and any(sign in url for sign in "*?["):
-        # Path.glob refuses FOLDER/**.tar
-        expanded = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207
+        expanded = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207 - Path.glob refuses A/**.tar
     else:
         expanded = _without_braces(url)
     if not expanded:
