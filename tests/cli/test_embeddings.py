@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
-from clipx.data.sources.embeddings import open_embeddings
+from clipx.data.sources.embeddings import open_embeddings, write
 from clipx.errors import UserError
 from clipx.run.checkpoint import checkpoints
 from evaluation.embedding.encoder import CPU, from_checkpoint, from_file
@@ -113,6 +113,13 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
     expected, found = map(weights, runs)
     assert found.keys() == expected.keys()
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
+def test_texts_that_utf_8_cannot_hold_are_written_with_question_marks(tmp_path: Path) -> None:
+    """Half of a surrogate pair in a .json, and a file name in another encoding."""
+    metadata = {"image_path": ["n\udce9.jpg"], "caption": [" a \ud83d dog\n"]}
+    write(tmp_path / "emb", [lambda rows: np.ones((len(rows), 2), np.float32)] * 2, metadata)
+    assert open_embeddings(tmp_path / "emb", NAMES).captions(0) == ["a ? dog"]
 
 
 @pytest.mark.parametrize(

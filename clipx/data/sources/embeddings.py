@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clipx.data.features import EMBEDDED, Features
+from clipx.data.preprocess.captions import plain
 from clipx.data.sources.base import PairSource, evenly_spaced
 from clipx.errors import UserError, one_line
 from clipx.utils.files import new_folder
@@ -205,7 +206,7 @@ def write(folder: Path, vectors: Sequence[Callable[[Array], Array]], metadata: d
 
     Args:
         vectors: functions of row numbers to the vectors [b, width] of images and of texts.
-        metadata: column -> a text for each row.
+        metadata: column -> a text for each row; what UTF-8 cannot hold becomes "?".
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -218,5 +219,5 @@ def write(folder: Path, vectors: Sequence[Callable[[Array], Array]], metadata: d
             rows = np.arange(first, min(first + PART, count))
             for name, of_rows in zip(DEFAULT_NAMES, vectors, strict=True):
                 np.save(temporary / name / f"{name}_{part}.npy", of_rows(rows))
-            table = pa.table({column: texts[first : first + PART] for column, texts in metadata.items()})
+            table = pa.table({name: [*map(plain, texts[first : first + PART])] for name, texts in metadata.items()})
             parquet.write_table(table, temporary / METADATA / f"{METADATA}_{part}.parquet")
