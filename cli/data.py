@@ -231,10 +231,10 @@ def embed(arguments: list[str]) -> None:
         raise UserError(f"out={options.out} {state}: clipx data embed recipe=NAME out=NEW_FOLDER")
     config = compose_run(settings)
     towers = frozen_towers(config)
-    if len(towers) < 2 or any(len(tower.shape) > 1 for tower in towers.values()):
+    if len(towers) < 2 or any(len(tower.shape) > 1 for tower in towers.values()) or config.data.views is not None:
         raise UserError(
             "clipx data embed needs data.features=true and two frozen towers with one vector a sample: "
-            "model.points.kernel=none, and no model.*.trainable_blocks"
+            "model.points.kernel=none, no model.*.trainable_blocks, and data.views=null"
         )
     source, tokens = open_pair_source(config.data), towers["text"].inputs
     images = image_features(config.data, source, towers["image"])

@@ -101,6 +101,8 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
         data.evaluation=[] data.captions=first log.geometry_every=2 log.geometry_on=train""".split()  # noqa: SIM905
     shards = ["data=shards", "data.root=data", "data.split=train"]
     clipx_here("train", *common, *shards, "name=features", cwd=tmp_path)
+    done = clipx_here("data", "embed", *common, *shards, "data.views=2", "out=emb", cwd=tmp_path, code=2)
+    assert "and data.views=null" in done.stderr  # a view is a random crop
     done = clipx_here("data", "embed", *common, *shards, "out=emb", cwd=tmp_path)
     assert "emb: 24 pairs" in done.stdout
     widths = [np.load(tmp_path / f"emb/{name}/{name}_0.npy").shape[1] for name in NAMES]
