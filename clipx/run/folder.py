@@ -89,8 +89,7 @@ class RunFolder:
     def create(cls, config: RunConfig) -> "RunFolder":
         """Write the config into its run directory and return the directory.
 
-        Raises UserError: it holds a run with other settings (the message lists them, old -> new), or without its
-        checkpoints.
+        Raises UserError: it holds a run with other settings (the message lists them, old -> new) or lost checkpoints.
         """
         run = cls.of(config)
         refuse_links(run.path)
@@ -297,7 +296,7 @@ def refuse_links(run: Path) -> None:
                 if not _target(path).is_relative_to(inside):
                     raise UserError(
                         f"{path} is a link that leads out of the run, and clipx reads and writes only inside a run: "
-                        "replace the link by a copy, or keep the whole run elsewhere and link to its folder"
+                        "replace the link by a copy, or keep the whole run elsewhere and name its folder"
                     )
             elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise UserError(f"{path} is neither a file nor a folder; remove it")

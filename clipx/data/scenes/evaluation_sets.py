@@ -73,7 +73,7 @@ CLASS_SETS = {
 
 
 def retrieval_samples(config: ScenesConfig, num_images: int) -> Iterator[Sample]:
-    """Yield samples whose captions name all attributes; contents are unique, so each caption fits only one image."""
+    """Yield samples whose captions name all attributes; contents are unique, so no two images share a caption."""
     rng = random.Random(f"{config.seed}/scenes_captions")
     distribution = ContentDistribution(config.max_count, TWO_GROUPS, concepts=WORLDS[config.world].concepts)
     seen: set[frozenset[tuple[object, ...]]] = set()
