@@ -26,10 +26,6 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 QUANTILE_ROWS = 4096  # maximum number of rows for quantiles: enough for a figure, without sorting millions
 
 
-def _copy_to_host(values: Tensor) -> Tensor:
-    return values.to("cpu", copy=True)
-
-
 class SampleTable:
     """Columns by name, each with an initial value. Every rank makes the same calls with the same arguments."""
 
@@ -107,7 +103,7 @@ class SampleTable:
         levels = torch.tensor(QUANTILES)
         return {column: sampled[k].quantile(levels).tolist() for k, column in enumerate(self.columns)}
 
-    def whole(self, copy: Callable[[Tensor], Tensor] = _copy_to_host) -> dict[str, Tensor]:
+    def whole(self, copy: Callable[[Tensor], Tensor] = lambda own: own.to("cpu", copy=True)) -> dict[str, Tensor]:
         """Return column -> [n] on rank 0, in CPU memory, and {} on the others; every rank must call it.
 
         `copy` copies a column to CPU memory; saving reuses buffers for it.

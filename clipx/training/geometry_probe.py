@@ -56,10 +56,7 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
 
 
 class GeometryProbe:
-    """Fixed pairs, read once, and their geometry under the current model.
-
-    Images are not augmented, but of stored random crops (data.views) each image has its first.
-    """
+    """Fixed pairs, read once without augmentation (data.views: the first view), and their geometry under the model."""
 
     def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
         self.model, self.precision = model, config.train.precision
