@@ -172,6 +172,9 @@ def _check_embeddings(embeddings: Embeddings) -> None:
     for name in ("sample_id", "label", "group"):
         if (value := getattr(embeddings, name)) is not None:
             shapes.check(f"Embeddings.{name}", value, "B", integer=True)
+    if (teacher := embeddings.teacher) is not None:  # align_clip uses texts only, which may have another width
+        for name, dims in (("image", "B E'"), ("text", "B E''"), ("scale", "")):
+            shapes.check(f"TeacherEmbeddings.{name}", getattr(teacher, name), dims)
 
 
 def _check_needs(name: str, term: Term, given: Mapping[str, object], rows: Rows) -> None:

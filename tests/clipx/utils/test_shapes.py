@@ -10,7 +10,7 @@ import torch
 from clipx import geometry, objectives
 from clipx.errors import UserError
 from clipx.objectives.base import Objective
-from clipx.types import Embeddings
+from clipx.types import Embeddings, TeacherEmbeddings
 from evaluation import metrics
 
 ARRAY: Any = np.ones((4, 3))
@@ -35,6 +35,12 @@ CALLS: dict[str, Callable[[], object]] = {
     "Embeddings.image must hold floating-point numbers, not int64": lambda: clip()(Embeddings(X.long(), X, SCALE)),
     "Embeddings.label must hold whole numbers (int64), not float32": lambda: clip()(
         Embeddings(X, X, SCALE, label=torch.zeros(4))
+    ),
+    "TeacherEmbeddings.image has the shape [5, 3]; expected: [B, E'] with B=4 as in Embeddings.image": lambda: clip()(
+        Embeddings(X, X, SCALE, teacher=TeacherEmbeddings(LONG, LONG, SCALE))
+    ),
+    "TeacherEmbeddings.scale must be a torch.Tensor, not float": lambda: clip()(
+        Embeddings(X, X, SCALE, teacher=TeacherEmbeddings(X, WIDE, 10.0))  # type: ignore[arg-type]
     ),
     "text has the shape [4, 5]; expected: [T, E]": lambda: metrics.recall_at_k(X, WIDE, FOUR, 1),
     "label has the shape [3]; expected: [n] with n=4 as in scores": lambda: metrics.accuracy(X, FOUR[:3]),
