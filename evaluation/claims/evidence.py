@@ -14,7 +14,7 @@ from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
 from evaluation.claims.design import Design, find_designs
-from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
+from evaluation.claims.measures import CANONICAL_HELD_OUT, dataset_key
 from evaluation.claims.table import CLAIMS, claims_of
 from evaluation.claims.types import Finding, Measure
 from evaluation.runs.description import data_settings, unfinished
@@ -156,7 +156,7 @@ def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
 
 
 def _quantity(row: Result) -> str:
-    return f"{row.task} {canonical_name(row.dataset)} {row.split} {row.metric}"
+    return f"{row.task} {dataset_key(row.dataset)} {row.split} {row.metric}"
 
 
 def _scoring(row: Result) -> str:

@@ -11,6 +11,7 @@ from evaluation.runs.reader import Run
 from evaluation.types import Result
 
 TEST = "test"  # the split that the papers report
+OTHER_SPLIT = re.compile(r"/(train|val|dev)$")  # at the end of a data set's name
 CANONICAL_HELD_OUT = "heldout"  # pairs held out of training: users choose settings on them, so no claim reads them
 
 
@@ -37,7 +38,7 @@ class MetricReader(Measure):
         for row in run.results:
             if row.task != self.task:
                 continue
-            dataset, parts = canonical_name(row.dataset), _parse_split(row.split)
+            dataset, parts = canonical_name(row.dataset), _parse_split(row.dataset, row.split)
             chance = row.chance if self.above_chance else 0.0
             if chance is not None and row.metric in self._metrics(dataset) and self._selects(row, dataset, parts):
                 found.setdefault(dataset, {}).setdefault(parts, {})[row.metric] = row.value - chance
@@ -81,9 +82,11 @@ class _SplitParts:
 
 
 @cache
-def _parse_split(split: str) -> _SplitParts:
-    """Separate the parts of a row's split."""
+def _parse_split(dataset: str, split: str) -> _SplitParts:
+    """Separate the parts of a row's split. Classes in a folder DIR/val are of the split val, though rows say `test`."""
     name, _, rest = split.partition(", ")
+    if name == TEST and (of_folder := OTHER_SPLIT.search(dataset.lower())):
+        name = of_folder[1]
     pool = re.match(r"(\d+) of \d+ images \(seed \d+\)(, )?", rest)
     rest = rest[pool.end() :] if pool else rest
     paper = re.match(r"paper protocol(, (?=limit )|$)", rest)
@@ -98,12 +101,12 @@ def value_name(row: Result) -> str:
     "retrieval flickr8k/dev". So values that cannot be compared have different names. Pool and protocol=paper are left
     out: a reader has one each.
     """
-    return _parse_split(row.split).name(row.task, canonical_name(row.dataset))
+    return _parse_split(row.dataset, row.split).name(row.task, canonical_name(row.dataset))
 
 
 def value_title(row: Result) -> str:
     """Return the title of a row's value in a report: "retrieval flickr8k/dev", "zeroshot x (prompts simple)"."""
-    parts = _parse_split(row.split)
+    parts = _parse_split(row.dataset, row.split)
     known = parts.split == TEST or row.dataset.endswith(f"/{parts.split}")
     notes = [text for text in ("" if known else parts.split, parts.choices) if text]
     return f"{row.task} {row.dataset}" + (f" ({', '.join(notes)})" if notes else "")
@@ -227,13 +230,13 @@ def signed_r_squared(points: list[tuple[float, float]]) -> float:
 @cache
 def canonical_name(dataset: str) -> str:
     """Return a data set's name in lower case without prefix, split, punctuation: `cifar10` for `wds_CIFAR-10/test`."""
-    name = re.sub(r"/(train|val|dev|test)$", "", dataset.lower()).rpartition("/")[2]
-    return re.sub(r"[^a-z0-9]+", "", name.removeprefix("wds_").removeprefix("vtab-").removeprefix("vtab_"))
+    name = re.sub(r"/(train|val|dev|test)$", "", dataset.lower().rstrip("/")).rpartition("/")[2]
+    return re.sub(r"[\W_]+", "", name.removeprefix("wds_").removeprefix("vtab-").removeprefix("vtab_"))
 
 
 def dataset_key(dataset: str) -> str:
     """Return the canonical name with the split, unless that is `test` or missing: `flickr8k`, `flickr8k/dev`."""
-    split = re.search(r"/(train|val|dev)$", dataset.lower())
+    split = OTHER_SPLIT.search(dataset.lower().rstrip("/"))
     return canonical_name(dataset) + (split[0] if split else "")
 
 

@@ -289,6 +289,19 @@ def test_another_split_has_another_name_and_does_not_replace_the_test_split() ->
     assert on_dev.read(with_splits({"dev": 0.9, "test": 0.4})) == {"retrieval flickr8k/dev": 0.9}
 
 
+@pytest.mark.parametrize("last", ["imagenet/val", "imagenet/test"])
+def test_a_set_of_classes_in_a_folder_named_after_a_split_is_of_that_split(last: str) -> None:
+    """The rows of such a set have the split `test`, because the folder is all of it."""
+    values = {"imagenet/val": 0.9, "imagenet/test": 0.4}
+    one = run("r", "a", 0, {})
+    one.results.extend(result("zeroshot", name, "R", values[name]) for name in sorted(values, key=last.__eq__))
+    reader = MetricReader("zeroshot", ("R",))
+    assert reader.read(one) == {"zeroshot imagenet": 0.4}, "whichever set was evaluated last"
+    assert replace(reader, datasets=("imagenet/val",)).read(one) == {"zeroshot imagenet/val": 0.9}
+    only_val = replace(one, results=[row for row in one.results if row.dataset == "imagenet/val"])
+    assert reader.read(only_val) == {"zeroshot imagenet/val": 0.9}
+
+
 def test_limit_does_not_hide_the_protocol_and_has_another_name() -> None:
     reader = MetricReader("retrieval", ("R",))
     limited = with_splits({"test, paper protocol, limit 20": 0.9, "test, 10 of 20 images (seed 0), limit 20": 0.8})
@@ -302,6 +315,9 @@ def test_folder_names_of_a_data_set_are_unified() -> None:
     names = ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")
     assert {canonical_name(name) for name in names} == {"cifar10"}
     assert canonical_name("flickr8k/test") == "flickr8k" and canonical_name("scenes_count") == "scenescount"
+    assert canonical_name("evaluation/flowers/") == "flowers"
+    in_other_scripts = {canonical_name(name) for name in ("кошки/test", "собаки/test", "猫", "é")}
+    assert in_other_scripts == {"кошки", "собаки", "猫", "é"}, "sets with one name would replace each other"
 
 
 def test_rank_correlation_with_ties_and_without_variance() -> None:

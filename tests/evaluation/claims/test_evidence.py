@@ -85,6 +85,13 @@ def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
     assert "another precision, prompts or examples" in message and message.endswith("/s0 zeroshot scenes_colour")
 
 
+def test_the_rows_of_two_splits_are_not_taken_for_two_scorings_of_one() -> None:
+    one, two = runs()[0], {"imagenet/val": "a", "imagenet/test": "b"}
+    rows = [replace(one.results[0], dataset=name, hashes={"labels/test": labels}) for name, labels in two.items()]
+    evidence = collect_evidence([replace(one, results=rows)], [])
+    assert evidence.left_out == [] and evidence.runs[RECIPE]["clip"][0].results == rows
+
+
 def test_copies_of_image_folders_and_other_devices_are_the_same_scoring() -> None:
     found = runs()
     hashes = {"precision": "fp32 cuda", "images/test": "copy", "checkpoint": "a"}
