@@ -15,7 +15,7 @@ from clipx.config.setting import from_values
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
-from evaluation.claims.table import CLAIMS
+from evaluation.claims.table import CLAIMS, RECIPES
 from evaluation.claims.types import Claim
 
 LOOKS = (3, 5, 8)  # default numbers of seeds of a new design
@@ -182,9 +182,9 @@ def find_designs(paths: list[Path]) -> dict[str, Design]:
     files: list[Path] = []
     for path in (path.resolve() for path in paths):
         above = [folder / FOLDER for folder in (path.parent, path.parent.parent)]
-        files += [file for folder in [*path.rglob(FOLDER), *above] for file in sorted(folder.glob("*.json"))]
+        files += [folder / f"{recipe}.json" for folder in [*path.rglob(FOLDER), *above] for recipe in sorted(RECIPES)]
     found: dict[str, tuple[Design, Path]] = {}
-    for file in dict.fromkeys(files):  # many runs have the same folder above them
+    for file in filter(Path.is_file, dict.fromkeys(files)):  # many runs have the same folder above them
         design = _read(file)
         first, first_file = found.setdefault(design.recipe, (design, file))
         if changes := first.changes(design):

@@ -15,7 +15,7 @@ from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
 from evaluation.claims.design import Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, dataset_key
-from evaluation.claims.table import CLAIMS, claims_of
+from evaluation.claims.table import CLAIMS, RECIPES, claims_of
 from evaluation.claims.types import Finding, Measure
 from evaluation.runs.description import data_settings, unfinished
 from evaluation.runs.reader import STATED, Run
@@ -24,8 +24,6 @@ from evaluation.types import Result, first_names
 
 Seeds = dict[int, Run]
 VERDICTS = get_args(Verdict)
-KNOWN = {claim.id for claim in CLAIMS}
-RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
 
 
@@ -85,7 +83,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
             elif recipe in RECIPES:
                 names = first_names([str(run.path) for run in same])
                 left_out.append(f"left out, recipe={recipe} with other settings: {names}")
-    if unknown := sorted({claim for run in runs for claim in run.config.claims} - KNOWN):
+    if unknown := sorted({claim for run in runs for claim in run.config.claims} - {claim.id for claim in CLAIMS}):
         left_out.append(f"not judged, because this version has no such claims: {', '.join(unknown)}")
     drawn = [svg for file in _files(paths, STATED) for svg in sorted(file.parent.glob("*.svg")) if not svg.is_symlink()]
     histograms = _parsed(paths, HISTOGRAM, lambda content: [int(count) for count in content["histogram"]])

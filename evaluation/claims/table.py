@@ -10,6 +10,7 @@ CLAIMS: tuple[Claim, ...] = (
     *paper4.CLAIMS,
     *paper5.CLAIMS,
 )
+RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 
 
 def claims_of(recipe: str) -> list[Claim]:

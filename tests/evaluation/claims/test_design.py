@@ -66,6 +66,14 @@ def test_a_corrupt_design_and_one_without_looks_are_named(changed: str, tmp_path
         find_designs([tmp_path])
 
 
+def test_json_of_other_programs_is_no_design(tmp_path: Path) -> None:
+    store(tmp_path / "runs", DESIGN)
+    (tmp_path / "designs").mkdir()
+    for name, content in (("logo", '{"name": "logo", "layers": []}'), ("colours", "[1, 2]")):
+        (tmp_path / "designs" / f"{name}.json").write_text(content)
+    assert find_designs([tmp_path / "runs"]) == {"clip_reg_mini": DESIGN}
+
+
 def test_bounds_arms_and_measures_are_part_of_the_design() -> None:
     (text,) = describe_claims("clip_reg_mini")["1.5"].values()
     assert text.startswith("clip_reg,clip mean (1.0, -1.0) (MetricReader(task='zeroshot', metrics=('top1'), without=(")
