@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -100,12 +101,9 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     # arms may differ in their data settings, and so in their samples
     texts = [data_settings(run) for run in runs]
     samples = _most_common((text, run.environment.get("data")) for text, run in zip(texts, runs, strict=True))
-    usual, other_data = list[Run](), list[str]()
-    for text, run in zip(texts, runs, strict=True):
-        if run.environment.get("data") == samples[text]:
-            usual.append(run)
-        else:
-            other_data.append(str(run.path))
+    is_usual = [run.environment.get("data") == samples[text] for text, run in zip(texts, runs, strict=True)]
+    usual = [run for run, same in zip(runs, is_usual, strict=True) if same]
+    other_data = [str(run.path) for run, same in zip(runs, is_usual, strict=True) if not same]
     scoring = _most_common((_quantity(row), _scoring(row)) for run in usual for row in run.results)
     sets = design.sets if design else ()
     found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
@@ -146,11 +144,22 @@ def _counts(dataset: str, run: Run, sets: tuple[str, ...]) -> bool:
     A set's splits train, val and dev are different sets: a result on dev is not one on test.
     """
     dataset = dataset.partition(", ")[0]
-    names = [name for spec in sets for name in spec.split(":", 1)]  # KIND or NAME, and FOLDER or FILE
-    names += [re.sub(r"^(dataset_|captions_)", "", Path(name).stem) for name in names if name.endswith(".json")]
-    known = {CANONICAL_HELD_OUT, *map(dataset_key, [*names, run.config.data.name])}
-    of_split = any(dataset.endswith(f"/{name}") for name in names)  # a set in FOLDER `test` has the name PARENT/test
+    known = {CANONICAL_HELD_OUT, dataset_key(run.config.data.name), *_keys_of(sets)}
+    of_split = any(dataset.endswith(f"/{Path(spec.partition(':')[2])}") for spec in sets)  # FOLDER test: PARENT/test
     return not sets or dataset_key(dataset) in known or of_split
+
+
+@cache
+def _keys_of(sets: tuple[str, ...]) -> set[str]:
+    """Return `dataset_key` of the names in result rows that the sets LAYOUT:PLACE or NAME:FOLDER may have."""
+    names = list[str]()
+    for kind, _, place in (spec.partition(":") for spec in sets):
+        path = Path(place.partition("@")[0])  # hf:REPOSITORY@SPLIT
+        stem = re.sub(r"^(dataset_|captions_)", "", path.stem)
+        names += [kind, str(path), stem]
+        names += [f"{kind}-count", f"{kind}-{stem.rpartition('_')[2]}"]  # clevr_count, xtd10_es
+        names += [f"{path.name}-{kind}", f"{path.parent.name}-{kind}/{path.name}"]  # photos_swaps, flickr8k_swaps/test
+    return {*map(dataset_key, names)}
 
 
 def _quantity(row: Result) -> str:

@@ -49,10 +49,19 @@ def test_results_on_sets_outside_the_stored_design_do_not_count(tmp_path: Path) 
     ("spec", "dataset"),
     [
         ("captions:test", "f8k/test"),
+        ("captions:test/", "f8k/test"),
         ("captions:data/f8k/test", "f8k/test"),
         ("karpathy:data/dataset_f8k.json", "f8k/test"),
         ("coco:annotations/captions_val2017.json", "coco/val2017"),
         ("cifar10:evaluation", "cifar10"),
+        ("wds:evaluation/flowers/", "flowers"),
+        ("csv:captions/dev.csv", "dev"),
+        ("swaps:data/f8k/test", "f8k_swaps/test"),
+        ("swaps:photos", "photos_swaps"),
+        ("hf:somebody/f8k@test", "f8k"),
+        ("multi30k:data/multi30k/de", "multi30k_de"),
+        ("xtd10:XTD10/XTD10/test_1kcaptions_es.txt", "xtd10_es"),
+        ("clevr:CLEVR_v1.0", "clevr_count"),
     ],
 )
 def test_each_form_of_an_evaluation_set_is_recognised(spec: str, dataset: str, tmp_path: Path) -> None:
