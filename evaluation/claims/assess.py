@@ -209,7 +209,8 @@ class _Part:
             arm = "" if missing == [ANY] else f" arm={missing[0]}"
             return self._not_run(f"run: clipx train recipe={self.recipe}{arm} seed=0")
         if self.comparison.kind == "rank":
-            self.arms = {arm: seeds for arm, seeds in self.arms.items() if self.diverged.get(arm) != len(seeds)}
+            finished = {arm: seeds for arm, seeds in self.arms.items() if self.diverged.get(arm) != len(seeds)}
+            self.arms = finished or self.arms
         if look := self._look_of_expected_divergence():
             share = share_estimate(DIVERGES, look, look, self.looks[look])
             return replace(self._judge(share, look, look), least=DIVERGES)

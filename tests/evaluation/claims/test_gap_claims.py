@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from evaluation.claims.published import TABLES
 from evaluation.claims.types import Finding
 from evaluation.runs.reader import Run
 from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
-from tests.helpers.synthetic import Values, claim, run
+from tests.helpers.synthetic import Values, claim, result, run
 
 
 def gap_log(gap: Callable[[int], float], every: int = 50, last: int = 5000) -> list[dict[str, Any]]:
@@ -106,6 +107,12 @@ def test_statements_over_arms_are_shown_but_not_judged(number: str, gap: list[fl
 def test_the_correlations_over_all_arms_and_within_the_families_are_stated() -> None:
     (part,) = outcome("4.5", "gap_mini", over_arms(UP[::-1], MIXED, UP)).findings
     assert part.effect == pytest.approx(1.0) and "within the families: +1.00, +1.00, +1.00, +1.00" in part.note
+
+
+def test_statements_over_arms_of_which_every_run_diverged_have_no_numbers() -> None:
+    lost = [replace(one, results=[result("train", "d", "loss", math.nan)]) for one in over_arms(UP, MIXED, UP)]
+    (part,) = outcome("4.5", "gap_mini", lost).findings
+    assert part.verdict == "not run" and "base diverged in 3 of 3 seeds" in part.note
 
 
 def test_statements_over_arms_use_every_row_of_tables_2_to_5() -> None:
