@@ -274,10 +274,10 @@ class _Part:
         ]
 
     def _seeds_with_numbers(self, arms: dict[str, Seeds]) -> list[int]:
-        """Return the seeds in which each of these arms has a number for every measure, or that failed."""
+        """Return the seeds in which each of these arms has a number for every measure, or one of them failed."""
         shared = sorted(set.intersection(*map(set, arms.values())))
-        trained = self._trained(shared)
-        return [s for s in shared if s not in trained or all(self._has_numbers(of_arm[s]) for of_arm in arms.values())]
+        failed = set[int]().union(*(self.failed.get(arm, ()) for arm in arms))
+        return [s for s in shared if s in failed or all(self._has_numbers(of_arm[s]) for of_arm in arms.values())]
 
     def _blocked(self, without: set[int], look: int) -> str:
         """Return why no look after `look` can judge: a run of one of its seeds has no number; "" if it can.

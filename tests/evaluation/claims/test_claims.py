@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from evaluation.claims.assess import assess
+from evaluation.claims.design import Design
 from evaluation.claims.measures import MetricReader, SpreadOfMean, canonical_name, signed_r_squared
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.verdict import open_parts
 from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 from tests.helpers.claim_runs import geometry, only, outcome, recall, seeds, zeroshot
-from tests.helpers.synthetic import Values, changed, evidence, result, run
+from tests.helpers.synthetic import Values, changed, claim, evidence, result, run
 
 NUMBER_OF_CLAIMS = {1: 17, 2: 10, 3: 13, 4: 12, 5: 11}  # by paper
 
@@ -109,6 +110,9 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
     assert outcome("5.3", "wpse_cc12m", [*gaussian[:2], *lost]).verdict == "not run"
     unscored = outcome("5.3", "wpse_cc12m", [*seeds("wpse_cc12m", {"gaussian": {}}), *lost])
     assert unscored.verdict == "not run" and "clipx eval runs/wpse_cc12m-gaussian/s0" in only(unscored).note
+    found = evidence([*seeds("wpse_cc12m", {"gaussian": {}}, count=8), *(diverged(seed) for seed in range(8))])
+    found.designs["wpse_cc12m"] = Design("wpse_cc12m", "", (), (3, 5, 8), {}, failed_loss=9.0)
+    assert assess(claim("5.3"), "wpse_cc12m", found).verdict == "not run", "the other arm has no numbers"
     also_lost = [changed(one, arm="gaussian") for one in lost]
     assert outcome("5.3", "wpse_cc12m", [*also_lost, *lost]).verdict == "not run"
 
