@@ -246,7 +246,8 @@ class _Part:
 
     def _judge(self, estimate: Estimate, seeds: int, look: int, blocked: str = "") -> Finding:
         last = self.looks[max(self.looks)]
-        return judge(self.comparison, estimate, seeds, self.looks[look], self.note, blocked, last)
+        found = judge(self.comparison, estimate, seeds, self.looks[look], self.note, blocked, last)
+        return replace(found, look=look)
 
     def _not_run(self, note: str) -> Finding:
         return Finding(self.comparison.label, "not run", least=self.comparison.least, note=note)

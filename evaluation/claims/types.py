@@ -141,6 +141,7 @@ class Finding:
     seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
     detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
     each: tuple[float, ...] = ()  # effect of each seed behind a mean
+    look: int = 0  # number of seeds at its look; more than `seeds` if some of them failed
 
     @property
     def effect(self) -> float | None:

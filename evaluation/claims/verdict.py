@@ -203,10 +203,11 @@ def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
 
     With fewer seeds than at the first look, return the first look.
     """
-    if finding.seeds < min(looks):
+    at, needed = max(finding.look, finding.seeds), finding.seeds_needed
+    if at < min(looks):
         return min(looks)
-    needed = finding.seeds_needed
-    return None if needed is None else next((look for look in sorted(looks) if look >= needed), None)
+    # as many of the further seeds fail as before
+    return needed and next((look for look in sorted(looks) if look * finding.seeds >= needed * at), None)
 
 
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:

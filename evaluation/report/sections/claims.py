@@ -100,7 +100,7 @@ def _forest(outcomes: list[Outcome], evidence: Evidence) -> list[Figure]:
         for finding in outcome.findings:
             one = finding.estimate
             if one is not None and all(map(math.isfinite, (one.effect, one.low, one.high))):
-                at = sum(seeds <= finding.seeds for seeds in looks)
+                at = sum(seeds <= max(finding.look, finding.seeds) for seeds in looks)
                 look = f"{finding.seeds} seeds, look {at} of {len(looks)}"
                 label = f"{_title(outcome, outcomes)} {finding.label}"
                 effects.setdefault(outcome.claim.paper, []).append((label, finding, look))

@@ -28,6 +28,7 @@ from evaluation.claims.verdict import (
     adjust,
     holm,
     judge,
+    look_reached,
     mean_estimate,
     p_value,
     share_estimate,
@@ -336,6 +337,16 @@ def test_too_few_trained_seeds_give_no_verdict() -> None:
     assert part.verdict == "undecided" and "only 2 of 4 seeds trained" in part.note
     (none,) = trained_to([4.0] * 4, [GOOD] * 4, 3.0, (4,)).findings
     assert none.verdict == "not run" and "clip_reg failed in 4 of 4 seeds" in none.note
+
+
+def test_the_look_to_wait_for_counts_the_seeds_that_will_fail() -> None:
+    """Five of eight seeds trained: to have six that trained, one needs ten."""
+    effects = [0.05, 0.02, 0.06, -0.01, 0.03] + [0.0] * 3
+    (part,) = trained_to([1.0] * 5 + [4.0] * 3, effects, 3.0, (8, 10, 40)).findings
+    assert (part.verdict, part.seeds, part.look) == ("undecided", 5, 8) and part.seeds_needed
+    assert look_reached(replace(part, seeds_needed=6), (8, 10, 40)) == 10
+    assert look_reached(replace(part, seeds_needed=7), (8, 10, 40)) == 40
+    assert look_reached(replace(part, seeds_needed=6), (8,)) is None
 
 
 def gap_runs(base: float, swapped: float, **settings: Any) -> list[Run]:
