@@ -135,8 +135,8 @@ def _measure(run: Run, counted: dict[str, Values]) -> Values:
 
 
 def final_loss(run: Run) -> float | None:
-    """Return the mean loss over the last tenth of the logged steps; only the term `clip` if the objective has it."""
-    losses = [value for line in run.log if (value := _contrastive(line)) is not None]
+    """Return the mean of the finite losses in the last tenth of the logged ones; only the term `clip` if it exists."""
+    losses = [value for line in run.log if (value := _contrastive(line)) is not None and math.isfinite(value)]
     return fmean(losses[-math.ceil(len(losses) / 10) :]) if losses else None
 
 

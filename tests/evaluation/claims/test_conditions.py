@@ -1,6 +1,7 @@
 """Measured conditions: each row measures what its label says; rows without data in the run folder are empty."""
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ def test_length_loss_and_temperature_of_a_run(tmp_path: Path) -> None:
     (values,) = only(tmp_path).runs
     expected = {"steps": 200, "batch_share": 64 / 256, "epochs": 200 * 64 / 256, "tau": 0.05, "loss": 1.5}
     assert values | expected == values
+
+
+def test_a_skipped_step_has_no_loss(tmp_path: Path) -> None:
+    """Every step that is skipped, because its loss or gradient is not finite, is logged."""
+    skipped = {"step": 15, "loss": math.nan, "terms": {"clip": math.nan}, "skipped": 1}
+    finished(tmp_path, log=[*lines([2.0]), skipped])
+    assert value(tmp_path, "loss") == 2.0
 
 
 def test_the_final_loss_is_the_whole_loss_without_a_contrastive_term(tmp_path: Path) -> None:
