@@ -158,10 +158,8 @@ def _count(config: RunConfig) -> Values:
         draw = random.Random(0)
         chosen = [draw.randrange(len(s.captions)) if config.data.captions == "random" else 0 for s in samples]
         labelled.append(sum(label(s.captions[k]) > 0 for s, k in zip(samples, chosen, strict=True)))
-        contents = [s.scene.content for s in samples]
-        descriptions = [s.descriptions[k] for s, k in zip(samples, chosen, strict=True)]
-        others = permutations(range(len(ids)), 2)  # i, j with i != j
-        false_negatives.append(sum(fits(descriptions[j], contents[i]) for i, j in others))
+        described = [(s.scene.content, s.descriptions[k]) for s, k in zip(samples, chosen, strict=True)]
+        false_negatives.append(sum(fits(caption, content) for (content, _), (_, caption) in permutations(described, 2)))
     if not false_negatives:
         return {}
     labels = {"labelled": fmean(labelled)} if config.data.keywords else {}
@@ -179,6 +177,6 @@ def _batches(config: RunConfig) -> Iterator[list[int]]:
 
 def _text(value: float) -> str:
     """Format with three significant digits; numbers of 1,000 or more as whole numbers."""
-    if abs(value) >= 1000:
+    if abs(value) >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.2e}".replace("e-0", "e-") if 0 < abs(value) < 1e-3 else f"{value:.3g}"

@@ -132,6 +132,10 @@ def test_labels_are_those_of_the_batches_that_training_reads(tmp_path: Path, mon
     assert value(tmp_path, "labelled") == pytest.approx(sum(label(c) > 0 for c in captions) / 20)
 
 
+def test_numbers_that_round_to_a_thousand_are_whole() -> None:
+    assert [Stated(value=number).text for number in (999.7, 999.4, 0.001)] == ["1,000", "999", "0.001"]
+
+
 def test_every_recipe_of_a_paper_has_conditions_and_every_number_a_source() -> None:
     papers = read_papers()
     listed = [name for paper in papers for name in paper.recipes]
