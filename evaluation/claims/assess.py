@@ -173,11 +173,9 @@ class _Part:
         every_seed = evidence.runs.get(recipe, {})
         first = REPLICATION.start  # seeds from here on decide no verdict
         arms = {arm: {s: run for s, run in seeds.items() if s < first} for arm, seeds in every_seed.items()}
-        arms = {arm: seeds for arm, seeds in arms.items() if seeds}
         if comparison.arms == (ANY,):
-            every = {seed: run for seeds in arms.values() for seed, run in seeds.items()}
-            arms = {ANY: every} if every else {}
-        self.arms = {arm: arms[arm] for arm in comparison.arms if arm in arms}
+            arms = {ANY: {seed: run for seeds in arms.values() for seed, run in seeds.items()}}
+        self.arms = {arm: arms[arm] for arm in comparison.arms if arms.get(arm)}
         counts = {arm: sum(run.diverged for run in seeds.values()) for arm, seeds in self.arms.items()}
         self.diverged = {arm: number for arm, number in counts.items() if number}  # arm -> number of its seeds
         design = evidence.designs.get(recipe)

@@ -17,8 +17,9 @@ Looks: a claim is judged at 3, 5 and 8 seeds (by default) and at no other number
 claim is decided. Each look has its own error rate (evaluation.claims.design.spent_errors), together 2.5% in each
 direction. An interval has the coverage 1 - 2 * error of its look.
 
-A look at n seeds uses seeds 0 to n - 1. If a compared arm diverged in some of these seeds, the verdict on the
-comparison is `undecided`, also with more seeds; if no seed at all has numbers of every compared arm, `not run`.
+A look at n seeds uses seeds 0 to n - 1. If the design has a `failed_loss`, seeds that diverged or failed are counted
+apart. Otherwise, if a compared arm diverged in some of these seeds, the verdict on the comparison is `undecided`, also
+with more seeds. It is `not run` if no seed has numbers of every compared arm.
 
 Parts: the comparisons of a claim. The claim holds if all parts hold, and is refuted if one part is refuted. To keep the
 error rate of a refutation, the p-values of the parts are adjusted by Holm's method. A report also marks the verdicts
@@ -49,7 +50,6 @@ from evaluation.claims.design import ERROR
 from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
 from evaluation.statistics import EQUAL, are_equal
 
-Array = NDArray[np.float64]
 POWER = 0.8  # for the number of seeds needed and the distance from s that seeds detect
 MOST_SEEDS = 1_000
 FEWEST_OF_TWO_GROUPS = 8  # effects
@@ -193,9 +193,7 @@ def _why_stuck(finding: Finding) -> str:
     """
     if finding.verdict == "not run":
         return finding.note
-    if finding.verdict != "undecided":
-        return ""
-    return no_help(finding.blocked) if finding.blocked else ""
+    return no_help(finding.blocked) if finding.verdict == "undecided" and finding.blocked else ""
 
 
 def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
@@ -294,7 +292,7 @@ def share_estimate(least: float, hits: int, n: int, error: float) -> Estimate:
     return Estimate(hits / n, float(interval.low), float(interval.high), float(greater), float(less))
 
 
-def spread_estimate(comparison: Comparison, values: Array, error: float) -> Estimate:
+def spread_estimate(comparison: Comparison, values: NDArray[np.float64], error: float) -> Estimate:
     """Estimate log(spread of the second arm / spread of the first arm)^2 over seeds, by Brown and Forsythe (1974).
 
     The spread is the mean absolute deviation from the median. With an odd number of seeds, one deviation of each arm is
