@@ -75,7 +75,7 @@ def evaluate(
     """Add the correlations to `out`/results.jsonl, write `out`/artifacts/popularity-DATA.json, and return the rows.
 
     Samples that training never visited are ignored. Returns [] for a run without zeta. Prints a note and returns [] if
-    training data are missing or damaged.
+    training data are missing, damaged or others than in training.
 
     Args:
         checkpoint: a run directory or checkpoint folder.
@@ -85,10 +85,9 @@ def evaluate(
     Raises UserError: the checkpoint is missing or corrupt.
     """
     folder = checkpoints.resolve(checkpoint)
-    sha = checkpoints.read_manifest(folder)["sha256"]
-    if checkpoints.TABLE not in sha:
-        return []
     manifest = checkpoints.verify(folder, checkpoints.TABLE)
+    if checkpoints.TABLE not in (sha := manifest["sha256"]):
+        return []
     columns = load_file(folder / checkpoints.TABLE)
     seen = columns.get("nuclr_seen", torch.empty(0)).nonzero().squeeze(1)
     if len(seen) < 2:
@@ -101,8 +100,10 @@ def evaluate(
     zeta = {side: columns[f"nuclr_zeta_{side}"] for side in SIDES}
     config = RunFolder.of_checkpoint(folder).load_config()
     try:
-        tau = final_tau(config, folder)
-        rows, artifact = _measure(config, tau, zeta, seen, encoder, cache_dir, loading)
+        pairs, tau = open_pair_source(config.data), final_tau(config, folder)
+        if pairs.fingerprint != manifest["data"]:
+            raise UserError(f"trained on other data (fingerprint {manifest['data']}, now {pairs.fingerprint})")
+        rows, artifact = _measure(config, pairs, tau, zeta, seen, encoder, cache_dir, loading)
     except UserError as error:
         print(f"popularity skipped, training data missing or damaged: {error}", file=sys.stderr)
         return []
@@ -116,6 +117,7 @@ def evaluate(
 
 def _measure(
     config: RunConfig,
+    pairs: PairSource,
     tau: float,
     all_zeta: dict[str, Tensor],
     seen: Tensor,
@@ -124,7 +126,7 @@ def _measure(
     loading: Loading,
 ) -> tuple[list[Result], dict[str, Any]]:
     """Return the rows and the artifact. Raises UserError: training data are missing or damaged."""
-    pairs, truth = open_pair_source(config.data), true_popularity(config)
+    truth = true_popularity(config)
     zeta = {side: column[seen] for side, column in all_zeta.items()}
     popularity = truth[seen] if truth is not None and len(truth) == len(all_zeta["text"]) else None
     compared = torch.tensor(draw(len(seen), MAX_PAIRS))

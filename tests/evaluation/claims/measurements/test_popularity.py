@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import statistics
 import tarfile
 from pathlib import Path
@@ -151,6 +152,17 @@ def test_damaged_or_missing_training_data_give_a_note_and_no_rows(
     shard.unlink()
     assert measured(run) == []
     assert "popularity skipped, training data missing or damaged: " in capsys.readouterr().err
+
+
+def test_other_training_data_give_a_note_and_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """zeta belongs to the samples of the training by their numbers; a smaller set has no sample with some of these."""
+    run = finished_run(tmp_path, 1.0, skew=0.0)
+    shutil.rmtree(tmp_path / "train")
+    scenes_folder(tmp_path, ScenesConfig(num_train=SAMPLES // 2))
+    marker = tmp_path / FINISHED
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"num_train": SAMPLES}))
+    assert measured(run) == []
+    assert "damaged: trained on other data (fingerprint 60:" in capsys.readouterr().err
 
 
 def test_without_true_popularity_zeta_is_compared_with_the_optimum_only(tmp_path: Path) -> None:
