@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from clipx.config.schema import RunConfig
 from clipx.data.preprocess import tokenizer
 from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.data.sources.opening import ensure_root_folder
+from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import ARTIFACTS, RunFolder
@@ -28,7 +30,7 @@ SIDE = 56  # width and height of an image in the artifact, px
 def evaluate(checkpoint: Path, out: Path) -> None:
     """Write out/artifacts/weights-DATA.json. Skip single-point models, and runs without an evaluation set of captions.
 
-    Raises UserError: the checkpoint is missing or corrupt, or the evaluation data are missing.
+    Print a note if that set is missing or damaged. Raises UserError: the checkpoint is missing or corrupt.
     """
     folder = checkpoints.resolve(checkpoint)
     config = RunFolder.of_checkpoint(folder).load_config()
@@ -37,7 +39,11 @@ def evaluate(checkpoint: Path, out: Path) -> None:
         return
     model = clip.build_model(config, pretrained=False).eval()
     checkpoints.load_weights(model, folder)
-    artifact = {"kind": "weights", "shown": _examples(config, model, datasets[0])}
+    try:
+        artifact = {"kind": "weights", "shown": _examples(config, model, datasets[0])}
+    except UserError as error:
+        print(f"point weights skipped, evaluation data missing or damaged: {error}", file=sys.stderr)
+        return
     write_text(out / ARTIFACTS / f"weights-{config.data.name}.json", json.dumps(artifact))
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from clipx.models import clip
@@ -16,7 +17,9 @@ from tests.helpers import fakes
 from tests.helpers.runs import prepared_point_sets, trained
 
 
-def test_the_artifact_holds_the_models_weights_in_order_and_the_report_draws_them(tmp_path: Path) -> None:
+def test_the_artifact_holds_the_models_weights_in_order_and_the_report_draws_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = prepared_point_sets(tmp_path)
     config.model.text.name = "open_clip:mini-vit-48"  # with start and end tokens
     spec = fakes.captioned(tmp_path / "pairs")
@@ -39,6 +42,9 @@ def test_the_artifact_holds_the_models_weights_in_order_and_the_report_draws_the
     torch.testing.assert_close(values, text.weights[0, 1 : 1 + len(values)])
     caption = "".join(word for word, _ in examples[0]["words"])
     assert caption == data.texts(data.splits[0], "captions")[0].lower().replace(" ", "")
+    (tmp_path / "pairs").rename(tmp_path / "moved")
+    point_weights.evaluate(run, tmp_path / "other")
+    assert "point weights skipped, evaluation data missing or damaged: " in capsys.readouterr().err
     writer.write_report([run], tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("patch weights, largest") >= point_weights.MAX_PAIRS
