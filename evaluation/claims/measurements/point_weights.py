@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import ImageOps
 from PIL.Image import Image
 
 from clipx.config.schema import RunConfig
@@ -74,8 +75,5 @@ def _examples(config: RunConfig, model: clip.ClipModel, dataset: str) -> list[di
 
 def _pixels(image: Image) -> list[list[list[int]]]:
     """Return the centre crop as [SIDE, SIDE, 3] in 0..255."""
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    crop = image.convert("RGB").crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
-    pixels: list[list[list[int]]] = np.asarray(crop).tolist()
+    pixels: list[list[list[int]]] = np.asarray(ImageOps.fit(image.convert("RGB"), (SIDE, SIDE))).tolist()
     return pixels
