@@ -10,10 +10,10 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from clipx.data.sources.files import entries, read_json
 from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.verdict import within
@@ -21,6 +21,7 @@ from evaluation.claims.evidence import HISTOGRAM, write_stated
 from evaluation.metrics import bootstrap_interval, weighted_mean
 
 LEAST = 0.5  # the claim's "many" means more than this share of the pairs
+CONTENT = "COCO's annotations (captions_*.json, instances_*.json)"
 PERSON = "person"
 IRREGULAR_PLURALS = {"person": "people|persons", "mouse": "mice", "knife": "knives", "sheep": "sheep"}
 
@@ -62,17 +63,17 @@ def count(files: tuple[Path, Path]) -> MissingObjects:
 
     Raises UserError: a file is not a COCO annotation file, or no image has both captions and objects.
     """
-    try:
-        captions, instances = (_read(file) for file in files)
-        names = {int(category["id"]): str(category["name"]) for category in instances["categories"]}
-        objects: dict[int, set[str]] = defaultdict(set)  # image -> annotated categories
-        for annotation in instances["annotations"]:
-            objects[int(annotation["image_id"])].add(names[int(annotation["category_id"])])
-        texts: dict[int, list[str]] = defaultdict(list)  # image -> captions
-        for annotation in captions["annotations"]:
-            texts[int(annotation["image_id"])].append(str(annotation["caption"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{files[0]} and {files[1]} are not COCO annotations: {error!r}") from error
+    captions, instances = (read_json(file, CONTENT) for file in files)
+    categories = entries(files[1], instances, "categories", {"id": int, "name": str}, CONTENT)
+    names = {one["id"]: one["name"] for one in categories}
+    objects: dict[int, set[str]] = defaultdict(set)  # image -> annotated categories
+    for one in entries(files[1], instances, "annotations", {"image_id": int, "category_id": int}, CONTENT):
+        if one["category_id"] not in names:
+            raise UserError(f'{files[1]}: "categories" has no id {one["category_id"]}')
+        objects[one["image_id"]].add(names[one["category_id"]])
+    texts: dict[int, list[str]] = defaultdict(list)  # image -> captions
+    for one in entries(files[0], captions, "annotations", {"image_id": int, "caption": str}, CONTENT):
+        texts[one["image_id"]].append(one["caption"])
     if not objects.keys() & texts.keys():
         raise UserError(f"{files[0]} and {files[1]} have no image in common")
     patterns = {name: _pattern(name) for name in names.values()}
@@ -126,10 +127,3 @@ def _pattern(name: str) -> re.Pattern[str]:
     plural = IRREGULAR_PLURALS.get(name, "")
     regular = re.escape(name) + "(?:e?s)?"
     return re.compile(rf"\b(?:{regular}{'|' + plural if plural else ''})\b", re.IGNORECASE)
-
-
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from error

@@ -59,9 +59,17 @@ def test_errors_name_the_missing_or_wrong_annotations(tmp_path: Path) -> None:
         find([tmp_path])
     with pytest.raises(UserError, match="have no image in common"):
         counted(tmp_path, [[], ["dog"]], [["a dog"]])
-    (tmp_path / "instances_x.json").write_text("{}")
-    with pytest.raises(UserError, match="are not COCO annotations"):
-        count(find([tmp_path]))
+    for content, problem in (
+        ("{}", 'has no list "categories"; it should hold COCO'),
+        ("[", "is corrupt; it should hold COCO"),
+        (
+            '{"categories": [], "annotations": [{"image_id": 0, "category_id": 7}]}',
+            ': "categories" has no id 7',
+        ),
+    ):
+        (tmp_path / "instances_x.json").write_text(content)
+        with pytest.raises(UserError, match=f"instances_x.json ?{problem}"):
+            count(find([tmp_path]))
 
 
 @pytest.mark.real_data
