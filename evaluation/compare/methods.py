@@ -114,6 +114,10 @@ class Method:
     sets: dict[str, BySeed]  # "TASK DATASET" -> values, for every data set that at least one run has
     runs: list[Run]
 
+    def has_all(self, name: str) -> bool:
+        """Return True if every run with a score of TASK has a value on the data set `name`, "TASK DATASET"."""
+        return self.sets[name].keys() == self.values.get(name.partition(" ")[0], {}).keys()
+
     @property
     def diverged(self) -> int:
         """Number of diverged seeds."""
@@ -184,8 +188,8 @@ class MethodComparison:
 
     @property
     def scored(self) -> frozenset[str]:
-        """ "TASK DATASET" of the data sets that all ranked methods have."""
-        return frozenset.intersection(*(frozenset(method.sets) for method in self.ranked))
+        """ "TASK DATASET" of the data sets that all scored runs of all ranked methods have."""
+        return frozenset.intersection(*(frozenset(filter(method.has_all, method.sets)) for method in self.ranked))
 
     def above_chance(self, method: Method) -> bool:
         """Return True if the interval over the seeds lies above the chance level; without an interval, the mean."""

@@ -102,6 +102,14 @@ def test_only_data_sets_shared_by_all_runs_count() -> None:
     assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
 
 
+def test_a_set_that_one_run_lacks_is_not_named_as_scored() -> None:
+    high, low = runs_of("high", 0.6), runs_of("low", 0.5)
+    high[2] = replace(high[2], results=[row for row in high[2].results if row.dataset != "y"])
+    compared = compare_all([*high, *low])
+    assert compared.scored == {"zeroshot x"}
+    assert comparison.notes(compared)[0] == "The score, zero-shot, is over zeroshot x."
+
+
 def on_split(runs: list[Run], dataset: str, split: str) -> list[Run]:
     return [
         replace(one, results=[replace(one.results[0], dataset=dataset, split=split), *one.results[-1:]]) for one in runs
