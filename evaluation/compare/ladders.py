@@ -36,7 +36,7 @@ class Ladder:
 
     axis: str
     points: list[MethodComparison]  # ascending in x
-    x: list[float]  # the quantity of the axis at each point, mean over the runs of the reference
+    x: list[float]  # the quantity of the axis at each point, mean over the runs of the reference that did not diverge
     reference: str
     gains: dict[str, list[SeedMean | None]]  # method -> its score minus the reference's; None: no common seed
 
@@ -72,7 +72,8 @@ def _ladder(axis: str, comparisons: list[MethodComparison], reference: str) -> L
     by_label = sorted(first, key=lambda key: (first[key].label, -counts[key]))
     base = next((key for key in by_label if first[key].label == reference), by_label[0])
     quantity = QUANTITIES[axis][1]
-    points = [(fmean(map(quantity, methods[base].runs)), one, methods) for one, methods in at if base in methods]
+    bases = [(RunGroup("", methods[base].runs).longest, one, methods) for one, methods in at if base in methods]
+    points = [(fmean(map(quantity, runs)), one, methods) for runs, one, methods in bases]
     points.sort(key=lambda point: point[0])
     gains = {}
     for key in by_label:

@@ -1,5 +1,6 @@
 """Ladders: found by the conditions of the comparisons, gains paired by seed, table and figure."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from evaluation.report import comparison
 from evaluation.runs.groups import group_runs
 from evaluation.runs.reader import Run
 from tests.helpers.method_runs import runs_of
+from tests.helpers.synthetic import result
 
 POINTS = (10_000, 640, 2_560)
 LEVELS = {"clip": (0.60, 0.50, 0.55), "high": (0.65, 0.49, 0.55)}  # at each of POINTS
@@ -50,6 +52,16 @@ def test_gains_at_all_points_are_the_paired_differences_of_the_comparisons() -> 
         assert gain == one.difference(high, clip)
     (other,) = ladders_of(runs_at(), "high")
     assert values(other, "clip") == [-value for value in values(ladder, "high") if value is not None]
+
+
+def test_a_point_lies_at_the_samples_of_the_runs_that_did_not_diverge() -> None:
+    samples = [one.config.train.samples or 0 for one in runs_at()]
+    logs = [[{"step": seen // 64, "samples": seen}] for seen in samples]
+    runs = [replace(one, log=log) for one, log in zip(runs_at(), logs, strict=True)]
+    lost = result("train", "d", "loss", math.nan)
+    runs[0] = replace(runs[0], log=[{"step": 1, "samples": 64}], results=[lost])
+    (ladder,) = ladders_of(runs)
+    assert ladder.x == [640, 2_560, 10_000]
 
 
 def test_methods_are_joined_by_their_settings_but_for_the_learning_rate() -> None:
