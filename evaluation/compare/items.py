@@ -131,6 +131,7 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
     """
     digest = ""
     if (path / checkpoints.MANIFEST).is_file():
+        path = checkpoints.resolve(path)  # the run lies above it, even if one types its name inside of the run
         digest = str(checkpoints.read_manifest(path)["sha256"][checkpoints.WEIGHTS])[:16]
     run = checkpoints.run_of(path) if digest else _only_run(path)
     of_checkpoint = run / INTERMEDIATE / path.name

@@ -129,7 +129,9 @@ def write_manifest(folder: Path, digest: str) -> None:
     (folder / "checkpoint.json").write_text(json.dumps(manifest))
 
 
-def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = fakes.labelled(tmp_path / "things")
     for checkpoint, right in (("aaaa", [1, 1, 0]), ("bbbb", [0, 0, 1])):
         store(tmp_path / "run", spec, right, checkpoint * 4)
@@ -139,6 +141,8 @@ def test_a_checkpoint_folder_selects_the_rows_of_this_checkpoint(tmp_path: Path)
     first, second = (tmp_path / "run" / "checkpoints" / name for name in ("aaaa", "bbbb"))
     (pair,) = pair_up(first, second)
     assert pair.a.right.tolist() == [True, True, False] and pair.b.right.tolist() == [False, False, True]
+    monkeypatch.chdir(first.parent)
+    assert pair_up(Path(first.name), second)[0].a.right.tolist() == [True, True, False], "the run lies above the folder"
     with pytest.raises(UserError, match="no run"):
         pair_up(first.parent / "cccc", second)
     write_manifest(first, "cccc" * 16)
