@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,15 @@ def test_the_interval_over_seeds_and_items_has_the_spread_of_both() -> None:
     assert misses <= 12  # of 100, at 95%; few seeds make the bootstrap a little narrow
     expected = 2 * 1.96 * math.sqrt(1 / 8 + 4 / 100 + 1 / 800)
     assert expected * 0.8 < np.mean(widths) < expected * 1.1
+
+
+def test_a_large_set_is_resampled_in_little_memory() -> None:
+    differences = np.random.default_rng(0).normal(0, 1, (3, 10_000))
+    tracemalloc.start()
+    interval = crossed_interval([differences])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert interval == pytest.approx((-0.012024055190336665, 0.01840090061279017)) and peak < 100e6
 
 
 def test_runs_are_compared_over_seeds_and_items_if_all_have_items(tmp_path: Path) -> None:
