@@ -62,6 +62,8 @@ class Column:
             return "protocol=centred; published: the embeddings as they are"
         if row.dataset == self.drawn:
             return "our own test split"
+        if self.task == "retrieval" and (split := row.split.partition(",")[0]) in ("train", "val", "dev"):
+            return f"the split {split}; published: test"
         if LIMIT in row.hashes or (self.items and abs(row.n - self.items) > TOLERANCE * self.items):
             return f"{row.n:,} items; published: {self.items:,}" if self.items else f"only {row.n:,} items"
         if self.templates == OWN and row.split != SPLIT:

@@ -70,6 +70,7 @@ def test_the_same_protocol_gives_a_difference() -> None:
         (replace(IMAGENET, hashes=IMAGENET.hashes | {"limit": "49900"}, n=49_900), "49,900 items; published: 50,000"),
         (replace(COCO, split="test, paper protocol"), "protocol=paper; published: exact recall"),
         (row("zeroshot", "caltech101", "mean_per_class", 6084, **templates("caltech101")), "our own test split"),
+        (replace(COCO, dataset="mscoco/val", split="val"), "the split val; published: test"),
         (row("zeroshot", "camelyon17", "top1", 85_054), ""),
         (
             row("zeroshot", "camelyon17", "top1", 85_054, "test, prompts simple"),
