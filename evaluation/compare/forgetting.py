@@ -129,12 +129,11 @@ def _fine_tuning(recipe: str, groups: list[RunGroup], known: dict[Path, Run]) ->
             starts[run.path] = scores
     every = [*starts.values(), *(scores_of(run) for run in runs if run.path in starts)]
     new, kept = (sorted(set.intersection(*(set(of[side]) for of in every))) if every else [] for side in (0, 1))
-    labels = [group.label.removeprefix(f"{recipe}-") for group in groups]
     arms = []
-    for label, group in zip(labels, groups, strict=True):
-        scored = [run for run in group.runs if run.path in starts]
-        if scored and new and kept:
-            arms.append(FineTuned(label, {run.seed: _curve(run, starts[run.path], new, kept) for run in scored}))
+    for group in groups if new and kept else []:
+        curves = {run.seed: _curve(run, starts[run.path], new, kept) for run in group.runs if run.path in starts}
+        if curves:
+            arms.append(FineTuned(group.label.removeprefix(f"{recipe}-"), curves))
     arms.sort(key=lambda arm: -arm.mean(lambda change: change.net).value)
     left_out = [run.path for run in runs if run.path not in starts or not arms]
     titles = {value_name(row): value_title(row) for run in runs for row in run.results}

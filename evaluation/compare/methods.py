@@ -6,6 +6,7 @@ A score is read by the same readers as in the claims, and averaged over the data
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -61,7 +62,6 @@ GEOMETRY: dict[str, MetricReader] = {
     "margin": MARGIN,
 }
 ERROR = 0.05  # largest probability that any of several equal methods is ranked before another
-MOST_NAMED = 3  # settings that are named where runs cannot be compared
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
 BySeed = dict[int, float]  # seed -> value
@@ -177,7 +177,7 @@ class MethodComparison:
         return percent if self.is_share(measure) else digits
 
     def is_share(self, measure: str = "") -> bool:
-        """Return True if a measure, by default the ranking score, is a share: of clipx's scores, or one with chance."""
+        """Return True for measures in per cent: MEAN, SCORES, and the ranking score (the default) if it has chance."""
         measure = measure or self.by
         return measure in (MEAN, *SCORES) or (measure == self.by and self.chance is not None)
 
@@ -290,30 +290,24 @@ def compare(
             if len(differs) > 1:
                 values = f"{first}: {values}"
             alone.setdefault(tuple(differs), []).append(f"{members[0].label} ({values})")
-    left_out += [LeftOut(f"no other run with the same {_shortened(keys)}", names) for keys, names in alone.items()]
+    left_out += [LeftOut(f"no other run with the same {first_names(keys)}", names) for keys, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
-
-
-def _shortened(keys: tuple[str, ...]) -> str:
-    """Name up to MOST_NAMED of the settings that differ, and count the others."""
-    more = f" and {len(keys) - MOST_NAMED} more settings" if len(keys) > MOST_NAMED else ""
-    return ", ".join(keys[:MOST_NAMED]) + more
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
     """Drop runs without settings or all training steps, merge groups with equal settings, keep one run per seed."""
-    unknown, failed, early, repeated = list[str](), list[str](), list[str](), list[str]()
+    left_out: dict[str, list[str]] = defaultdict(list)  # reason -> runs
     merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
     for group in groups:
         for run in group.runs:
             name = str(run.path)
             if not run.has_config:
-                unknown.append(name)
+                left_out["no config.yaml"].append(name)
             elif run.failed_to_start:
-                failed.append(name)
+                left_out["still starting, or failed before the first step"].append(name)
             elif text := unfinished(run):
-                early.append(f"{name} ({text})")
+                left_out["not trained to the last step"].append(f"{name} ({text})")
             else:
                 key = repr((settings_of_method(run), training_conditions(run)))
                 labels.setdefault(key, group.label)
@@ -322,18 +316,12 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                 if other is not run:
                     kept, dropped = (run, other) if run.results and not other.results else (other, run)
                     by_seed[run.seed] = kept
-                    repeated.append(f"{dropped.path} ({kept.path})")
-    of_methods = [list(by_seed.values()) for by_seed in merged.values()]
-    scored = [runs for runs in of_methods if any(run.results for run in runs)]
-    left_out = {
-        "not evaluated": [str(run.path) for runs in scored for run in runs if not run.results],
-        "no config.yaml": unknown,
-        "still starting, or failed before the first step": failed,
-        "not trained to the last step": early,
-        "same settings and seed as another run": repeated,
-    }
+                    left_out["same settings and seed as another run"].append(f"{dropped.path} ({kept.path})")
+    for by_seed in merged.values():
+        if lacking := [str(run.path) for run in by_seed.values() if not run.results]:
+            left_out["not evaluated"] += lacking if len(lacking) < len(by_seed) else []
     usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
-    return usable, [LeftOut(reason, names) for reason, names in left_out.items() if names]
+    return usable, [LeftOut(reason, names) for reason, names in left_out.items()]
 
 
 def paired(a: BySeed, b: BySeed) -> BySeed:
@@ -424,9 +412,6 @@ def shared_values(measure: Measure, groups: list[RunGroup]) -> list[BySeed]:
     scores = [{run.seed: by_dataset for run in group.runs if (by_dataset := measure.read(run))} for group in groups]
     datasets = [set(by_dataset) for by_seed in scores for by_dataset in by_seed.values()]
     shared = set.intersection(*datasets) if datasets else set()
-    return [
-        {seed: math.fsum(by_dataset[name] for name in shared) / len(shared) for seed, by_dataset in by_seed.items()}
-        if shared
-        else {}
-        for by_seed in scores
-    ]
+    if not shared:
+        return [{} for _ in groups]
+    return [{seed: fmean(found[name] for name in shared) for seed, found in by_seed.items()} for by_seed in scores]

@@ -23,7 +23,7 @@ from statistics import median
 from clipx.verdict import Verdict, within
 
 FIRST_LOOK = 10  # blocks
-ERROR = 0.05  # probability that some interval of some look misses the true ratio; without a bound: of each interval
+ERROR = 0.05  # probability that any interval of any look misses the true ratio; without a bound: that a given one does
 Times = dict[str, list[float]]  # arm -> seconds of a step in each block
 
 
