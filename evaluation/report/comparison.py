@@ -90,11 +90,8 @@ def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder],
     named = list(zip(comparisons, names(comparisons), strict=True))
     sections = [_ladder_section(ladder, number) for number, ladder in enumerate(ladders, 1)]
     sections += [_section(comparison, name, number) for number, (comparison, name) in enumerate(named, 1)]
-    if left_out:
-        lists: list[Block] = [
-            Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out
-        ]
-        sections.append(Section("Left out", lists))
+    lists = [Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out]
+    sections.append(Section("Left out", [*lists]))
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]
     sections.append(Section("Provenance", provenance(groups)))
@@ -249,9 +246,8 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
         blocks += figures(method_figures(comparison, prefix))
         if drawn := curves(runs, prefix):
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted"), *drawn]
-    if len(comparison.ranked) > 2:
-        blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
-    if comparison.ranked:
+        if len(comparison.ranked) > 2:
+            blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:

@@ -341,11 +341,10 @@ def heat_map(
         axes.imshow([[cell.colour(largest) for cell in line] for line in cells], interpolation="none", aspect="auto")
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
-        axes.set_xticks(range(len(columns)) if labelled else [])
-        axes.set_yticks(range(len(rows)) if labelled else [])
+        axes.set(xticks=[], yticks=[])
         if labelled:
-            axes.set_xticklabels(heads, rotation=60, ha="left", rotation_mode="anchor")
-            axes.set_yticklabels(names)
+            axes.set_xticks(range(len(columns)), heads, rotation=60, ha="left", rotation_mode="anchor")
+            axes.set_yticks(range(len(rows)), names)
             for at, line in enumerate(cells):
                 for column, cell in enumerate(line):
                     axes.text(column, at, cell.text, ha="center", va="center_baseline", fontsize=FONT - 1)

@@ -204,10 +204,7 @@ function switches(figures, place) {
   if (seeds.length > 1) group("Seeds", "seeds", seeds.map((seed) => box(seed)));
   form.addEventListener("change", show);
   place.before(form);
-  for (const figure of figures) {
-    const { viewBox } = figure.querySelector("svg");
-    viewBox.baseVal.height -= figure.dataset.legend;
-  }
+  for (const figure of figures) figure.querySelector("svg").viewBox.baseVal.height -= figure.dataset.legend;
 }
 
 // Return true if every label has one colour and style in all figures; keys: see _keys in html.py.

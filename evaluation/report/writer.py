@@ -144,11 +144,10 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
 
 def _without_copies(runs: list[Run]) -> tuple[list[Run], list[str]]:
     """Return the runs without copies such as s0_old, which would count as further seeds, and the copies' paths."""
-    kept: dict[tuple[Path, str, int], Run] = {}
-    for run in sorted(runs, key=lambda run: run.path.name != f"s{run.seed}"):
-        kept.setdefault((run.path.resolve().parent, run.name, run.seed), run)
-    paths = {run.path for run in kept.values()}
-    return [run for run in runs if run.path in paths], [str(run.path) for run in runs if run.path not in paths]
+    own_folder_last = sorted(runs, key=lambda run: run.path.name == f"s{run.seed}")
+    by_seed = {(run.path.resolve().parent, run.name, run.seed): run.path for run in own_folder_last}
+    kept = {*by_seed.values()}
+    return [run for run in runs if run.path in kept], [str(run.path) for run in runs if run.path not in kept]
 
 
 def title(groups: list[RunGroup]) -> str:

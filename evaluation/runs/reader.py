@@ -132,12 +132,9 @@ class Run:
         return not (self.log or self.results)
 
     def dataset(self, slug: str) -> str:
-        """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`.
-
-        Of several sets under one name, see `name_apart`, the last one counts, because its artifact replaced the others.
-        """
+        """Return the data set's name for a slug, which has "_" for "/"; keep a suffix such as `, prompts X`."""
         short, comma, choice = slug.partition(", ")
-        names = (row.dataset for row in reversed(self.results))
+        names = (row.dataset for row in reversed(self.results))  # artifacts of the last set with this name are kept
         same = (name for name in names if OTHER_DATA.sub("", name).replace("/", "_") == short)
         return next(same, short) + comma + choice
 

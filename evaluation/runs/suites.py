@@ -9,28 +9,24 @@ from evaluation.datasets.named import present
 from evaluation.runs.results import LIMIT
 from evaluation.types import Result
 
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-SUITES: dict[str, tuple[str, ...]] = {
-    "datacomp38": _names(  # Gadre et al. 2023, DataComp's evaluation
+NAMES = {  # suite -> its sets
+    "datacomp38": (  # Gadre et al. 2023, DataComp's evaluation
         "imagenet imagenetv2 imagenet_sketch imagenet_a imagenet_o imagenet_r objectnet caltech101 cifar10 cifar100 "
         "clevr_count clevr_distance country211 dtd eurosat aircraft food101 gtsrb kitti_distance mnist flowers102 pets "
         "voc2007 pcam rendered_sst2 resisc45 cars stl10 sun397 svhn flickr30k mscoco winogavil iwildcam camelyon17 "
         "fmow dollar_street geode"
     ),
-    "vtab": _names(  # Zhai et al. 2019
+    "vtab": (  # Zhai et al. 2019
         "caltech101 cifar100 dtd flowers102 pets svhn sun397 pcam eurosat resisc45 retinopathy clevr_count "
         "clevr_distance dmlab kitti_distance dsprites_location dsprites_orientation smallnorb_azimuth "
         "smallnorb_elevation"
     ),
-    "clip13": _names(  # paper 5, table 1
+    "clip13": (  # paper 5, table 1
         "imagenet cifar10 cifar100 stl10 food101 caltech101 cars aircraft flowers102 eurosat dtd pets sun397"
     ),
-    "composition": _names("sugar_crepe winoground mmvp aro_attribution aro_relation aro_coco_order aro_flickr_order"),
+    "composition": "sugar_crepe winoground mmvp aro_attribution aro_relation aro_coco_order aro_flickr_order",
 }
+SUITES = {suite: tuple(names.split()) for suite, names in NAMES.items()}
 # set -> the metric that DataComp's evaluation or the set's authors report, if it differs from the task's in MAIN
 METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_per_class") | {
     "iwildcam": "macro_f1",

@@ -69,9 +69,8 @@ def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
             names = [str(name) for name in artifacts[0]["classnames"]]
             seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
             counts = sum(map(_counts, seeds), Counter[ClassPair]())
-            title = _title(dataset, [(group, artifacts)], groups) + (
-                f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
-            )
+            several = f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
+            title = _title(dataset, [(group, artifacts)], groups) + several
             if any("matrix" in seed for seed in seeds):  # the first versions also wrote one of many classes
                 name = f"confusion-{len(matrices) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
                 matrices.append(confusion_matrix(name, f"{title}: % of each true class", names, counts))

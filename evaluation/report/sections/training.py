@@ -81,10 +81,8 @@ def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
     A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
     log.evaluate_every or log.geometry_every was 0.
     """
-    first_scores: list[dict[str, float]] = [
-        next((line["evaluation"] for line in run.log if line.get("evaluation")), {}) for _, run in runs
-    ]
-    logged = [set(names) for names in first_scores if names]
+    first = [next((line["evaluation"] for line in run.log if line.get("evaluation")), None) for _, run in runs]
+    logged = [set(names) for names in first if names]
     scores = sorted(set.intersection(*logged)) if logged else []
     if not scores:
         return []
