@@ -318,8 +318,9 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
                     by_seed[run.seed] = kept
                     left_out["same settings and seed as another run"].append(f"{dropped.path} ({kept.path})")
     for by_seed in merged.values():
-        if lacking := [str(run.path) for run in by_seed.values() if not run.results]:
-            left_out["not evaluated"] += lacking if len(lacking) < len(by_seed) else []
+        lacking = [str(run.path) for run in by_seed.values() if not run.results]
+        if 0 < len(lacking) < len(by_seed):
+            left_out["not evaluated"] += lacking
     usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
     return usable, [LeftOut(reason, names) for reason, names in left_out.items()]
 
