@@ -148,5 +148,5 @@ def test_without_the_evaluated_set_only_the_pictures_are_missing(models: tuple[P
     fakes.labelled(tmp_path / "things", classes=4, test=44)
     report(["diff", *map(str, models), f"out={tmp_path / 'out'}"])
     page = (tmp_path / "out" / "diff.html").read_text()
-    assert f"no pictures: the images in wds:{tmp_path / 'things'} have changed since the evaluation" in page
-    assert f"no pictures: datasets=captions:{tmp_path / 'shots'}" in page
+    assert "no pictures: the images in wds:.../things have changed since the evaluation" in page
+    assert "no pictures: datasets=captions:.../shots" in page
