@@ -75,7 +75,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
         StopMonitor(config.train.max_minutes, time.monotonic() if started is None else started) as stop,
         _open_session(config, run, device, data) as session,
     ):
-        log, manager, components = session.log, session.manager, session.components
+        log, manager, components, meter = session.log, session.manager, session.components, session.meter
         state, total_steps = components.state, session.sampler.total_steps
 
         # Resume: run an evaluation that was interrupted; end if there is nothing left to train.
@@ -88,8 +88,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
             manager.save(state, {}, finished=True)
             return Outcome.FINISHED
 
-        batches = session.loader.batches(state.step, device, session.meter.computing)
-        for batch, bad_samples in session.meter.timed(batches):
+        for batch, bad_samples in meter.timed(session.loader.batches(state.step, device, meter.computing)):
             # Train
             progress = session.sampler.progress(state.step)
             numbers = train_step(components, batch, progress)
@@ -98,7 +97,7 @@ def fit(config: RunConfig, run: Path, started: float | None = None, evaluate: Ev
                 state.objective.end_epoch(state.table)
 
             # Check and log
-            geometry = session.probe(state.step, progress, session.meter.paused)
+            geometry = session.probe(state.step, progress, meter.paused)
             finished = state.step == total_steps
             stop_reason = "" if finished else stop.reason(state.step)
             save = finished or bool(stop_reason) or manager.due(state.step, geometry)
