@@ -111,7 +111,8 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     sampler = build_sampler(config, pairs)  # refuses a batch that is larger than the data
     few = replace(config.train, batch_size=min(TRIED, sampler.num_train), epochs=1, samples=None)
     data, tokenize = replace(config.data, workers=0), tokenizer.build_tokenizer(inputs)
-    loader = open_loader(data, pairs, replace(sampler, train=few), inputs, tokenize, components.state.objective.needs)
+    sampler = replace(sampler, train=few, block=0)
+    loader = open_loader(data, pairs, sampler, inputs, tokenize, components.state.objective.needs)
     # Not before open_loader, which refuses some values; with memory, the first batch would wait for the whole data set.
     data.cache = "none"
     _, bad = next(loader.batches(0, torch.device("cpu")))

@@ -19,8 +19,8 @@ from typing import Any
 
 from cli.eval.one import evaluate
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
-from cli.settings.arguments import key_of, take_options
-from cli.settings.compose import compose_run
+from cli.settings.arguments import take_options
+from cli.settings.compose import compose_run, texts_of
 from cli.settings.recipes import recipe
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import ARM_PREFIX, RunConfig
@@ -142,7 +142,7 @@ def tune(arguments: list[str]) -> None:
     options, settings = take_options(arguments, Options, "tune")
     if not options.recipe:
         raise UserError("recipe= is missing: clipx tune recipe=NAME")
-    if any(key_of(text) == "launch.slurm" for text in settings):
+    if texts_of(settings, "launch.slurm"):
         raise UserError("clipx tune needs the scores of a grid before it extends it: leave launch.slurm= out")
     known = recipe(options.recipe).arms
     given = [one_of(arm, known, f"recipe={options.recipe}: arms") for arm in dict.fromkeys(options.arms)]

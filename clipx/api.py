@@ -191,7 +191,9 @@ def train(recipe: str, seeds: int | Sequence[int] = 1, overrides: Sequence[str] 
 
 
 def evaluate(runs: Given, overrides: Sequence[str] = ()) -> Runs:
-    """Evaluate runs as `clipx eval` does and return them; `Runs.table` and `Runs.results` then have their scores.
+    """Evaluate runs as `clipx eval` does and return them.
+
+    `Runs.table` and `Runs.results` then have the scores of those that are fully trained.
 
     `overrides`: as on the command line, ["datasets=[held_out]", "limit=100"].
 

@@ -115,15 +115,17 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         model, _ = encoder.from_checkpoint(
             checkpoint, device, config.precision, config.ema, config.features_eval, alpha
         )
-        out = _folder_of_results(run, checkpoint)
+        out, note = _folder_of_results(run, checkpoint)
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
         model = encoder.from_open_clip(config.model, device, config.precision)
-        out = Path("runs") / encoder.folder_name(config.model)
+        out, note = Path("runs") / encoder.folder_name(config.model), ""
     out = Path(config.out or out)
     if alpha is not None:
         out = out / "interpolated" / f"{alpha:g}"
+    if note and distributed.rank() == 0:
+        print(f"{note}: results go to {out}", file=sys.stderr)
     rows = runner.evaluate(
         model,
         specs=_datasets(config, run),
@@ -152,24 +154,21 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     return rows
 
 
-def _folder_of_results(run: RunFolder, checkpoint: Path) -> Path:
-    """Return the run's folder for the weights that its whole training gave, the last or best ones, else one below it.
+def _folder_of_results(run: RunFolder, checkpoint: Path) -> tuple[Path, str]:
+    """Return the run's folder, or one below it for weights that are not the result of the whole training; and a note.
 
-    So no report mixes the results of a run that is still training with those of its last step.
+    The result of the training are the last or best weights. So no report mixes them with those of a run that is still
+    training or has diverged.
     """
-    from clipx import distributed
     from evaluation.runs import reader
     from evaluation.runs.description import unfinished
 
     best, _ = run.best_or_last()
-    reached = unfinished(reader.read(run.path))
+    reached = "diverged" if run.divergence() else unfinished(reader.read(run.path))
     if checkpoint.samefile(best) and not reached:
-        return run.path
-    out = run.path / results.INTERMEDIATE / checkpoint.resolve().name
-    if reached and distributed.rank() == 0:
-        continues = "the command that trained it continues it"
-        print(f"{run.path} is not fully trained ({reached}; {continues}): results go to {out}", file=sys.stderr)
-    return out
+        return run.path, ""
+    note = f"{run.path} is not fully trained ({reached})" if reached else ""
+    return run.path / results.INTERMEDIATE / checkpoint.resolve().name, note
 
 
 def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:

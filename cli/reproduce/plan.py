@@ -233,7 +233,7 @@ def _check(options: Options, settings: list[str]) -> None:
     known_arms = [arm for name in options.recipe for arm in recipe(name).arms]
     for arm in options.arms:
         one_of(arm, known_arms, f"recipe={','.join(options.recipe)}: arms")
-    if options.until and any(key_of(text) == "launch.slurm" for text in settings):
+    if options.until and texts_of(settings, "launch.slurm"):
         raise UserError("until=decided needs the results of a look before the next: use seeds=N with launch.slurm")
     for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
         if (value := getattr(options, key)) is not None and not getattr(options, needed):

@@ -278,7 +278,7 @@ def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Towe
 
 @contextmanager
 def _seed_0() -> Iterator[None]:
-    """Work on the CPU (a forecast builds models on the meta device), with random draws of seed 0 of their own."""
+    """Draw random numbers on the CPU with seed 0, also in a forecast, whose default device is meta."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         yield

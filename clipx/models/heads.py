@@ -73,7 +73,10 @@ class KernelHead:
         return self._embed((draw, STREAM), self.config.features_eval)
 
     def provenance(self) -> dict[str, str]:
-        return {"points": " ".join(f"{key}={value}" for key, value in asdict(self.config).items())}
+        settings = asdict(self.config)
+        if self.config.weights == "sigmoid":
+            settings["weights"] = "sigmoid,padding=0"  # masked padding had a weight in earlier versions
+        return {"points": " ".join(f"{key}={value}" for key, value in settings.items())}
 
     def _embed(self, key: tuple[int, ...], count: int) -> Embed:
         config, alpha = self.config, self.alpha

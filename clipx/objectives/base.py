@@ -118,11 +118,12 @@ class Objective:
         total = 0 * embeddings.scale  # DDP needs a gradient for every parameter, even if no term uses it
         if embeddings.bias is not None:
             total = total + 0 * embeddings.bias
+        needs_gradient = torch.is_grad_enabled() and (embeddings.image.requires_grad or embeddings.text.requires_grad)
         values: dict[str, Tensor] = {}
         new_rows: dict[str, Tensor] = {}
         for name, term in self.terms.items():
             value, new = _checked_output(name, term, term(embeddings, rows, progress), len(embeddings.image))
-            if embeddings.image.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+            if needs_gradient and self.weights[name] and not value.requires_grad:
                 raise UserError(f"objective.{name}: its value has no gradient, so nothing would be learned from it")
             total = total + self.weights[name] * value
             values[name] = value.detach()

@@ -331,9 +331,9 @@ def newest_runs(wrong: str = "") -> str:
 
 
 def natural_order(path: Path) -> tuple[str, int, str]:
-    """Return a sorting key that puts s2 before s10."""
+    """Return a sorting key that puts s2 before s10, and both before copies such as s2_old."""
     digits = path.name[1:]
-    return str(path.parent), int(digits) if digits.isdecimal() else -1, path.name
+    return str(path.parent), int(digits) if digits.isdecimal() else sys.maxsize, path.name
 
 
 def other_run(config: RunConfig, name: str) -> Path:

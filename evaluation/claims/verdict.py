@@ -204,8 +204,10 @@ def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
     at, needed = max(finding.look, finding.seeds), finding.seeds_needed
     if at < min(looks):
         return min(looks)
+    if needed is None:
+        return None
     # as many of the further seeds fail as before
-    return needed and next((look for look in sorted(looks) if look * finding.seeds >= needed * at), None)
+    return next((look for look in sorted(looks) if look * finding.seeds >= needed * at), None)
 
 
 def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:

@@ -133,7 +133,9 @@ def read_answers(path: Path, limited: bool = False) -> dict[tuple[str, ...], Ans
         path = checkpoints.resolve(path)  # the run lies above it, even if one types its name inside of the run
         digest = str(checkpoints.read_manifest(path)["sha256"][checkpoints.WEIGHTS])[:16]
     run = checkpoints.run_of(path) if digest else _only_run(path)
-    of_checkpoint = run / INTERMEDIATE / path.name
+    # a run that is not fully trained has the items of its last checkpoint only
+    saved = [] if digest or (run / items.FILE).exists() else checkpoints.checkpoints(run)
+    of_checkpoint = run / INTERMEDIATE / (saved[-1].name if saved else path.name)
     run = of_checkpoint if of_checkpoint.is_dir() else run
     found: dict[tuple[str, ...], Answers] = {}
     has_limited = False

@@ -177,7 +177,7 @@ class MethodComparison:
         return percent if self.is_share(measure) else digits
 
     def is_share(self, measure: str = "") -> bool:
-        """Return True for measures in per cent: MEAN, SCORES, and the ranking score (the default) if it has chance."""
+        """Return True if a measure is in per cent. `measure`: by default the score of the ranking."""
         measure = measure or self.by
         return measure in (MEAN, *SCORES) or (measure == self.by and self.chance is not None)
 

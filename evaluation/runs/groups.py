@@ -80,7 +80,7 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
     names = Counter(name for _, name in members)
     common = os.path.commonpath([folder for folder, _ in members]) if members else ""
     groups = [
-        RunGroup(label=name if names[name] == 1 else f"{name} ({folder.relative_to(common)})", runs=runs)
+        RunGroup(label=name if names[name] == 1 else f"{name} ({_below(folder, common)})", runs=runs)
         for (folder, name), runs in members.items()
     ]
     labels = _labels_with_recipe(groups)
@@ -88,6 +88,11 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
     return [
         replace(group, label=label) if label in unique else group for group, label in zip(groups, labels, strict=True)
     ]
+
+
+def _below(folder: Path, common: str) -> str:
+    """Return the folder below the common one; the name of the common one itself."""
+    return folder.name if folder == Path(common) else str(folder.relative_to(common))
 
 
 def _labels_with_recipe(groups: list[RunGroup]) -> list[str]:

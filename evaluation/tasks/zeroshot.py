@@ -1,4 +1,7 @@
-"""Zero-shot classification, also over five draws of a model's random features (paper 5)."""
+"""Zero-shot classification: the class whose mean prompt embedding is nearest to the image (Radford et al. 2021).
+
+Also over five draws of a model's random features (paper 5).
+"""
 
 from dataclasses import replace
 from typing import Any

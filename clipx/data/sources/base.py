@@ -57,7 +57,7 @@ class PairSource(Protocol):
         return None
 
     def image_sizes(self) -> list[int]:
-        """Return the bytes of some image files, by which caches differ, if the fingerprint covers only their names."""
+        """Return the sizes of some image files in bytes if the fingerprint covers only names: part of a cache's key."""
         return []
 
     def stamp(self) -> str | None:

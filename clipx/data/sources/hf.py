@@ -91,8 +91,10 @@ def load(config: DataConfig, root: Path, streaming: bool) -> Any:
         images = {name for name, feature in features.items() if isinstance(feature, datasets.Image)}
         for column in {config.image_column} | images:  # reading a row would decode all of them
             rows = rows.cast_column(column, datasets.Image(decode=False))
-        # without lists of images, sound and videos
-        return rows.select_columns([name for name, feature in rows.features.items() if not require_decoding(feature)])
+        given = (config.image_column, config.caption_column)
+        # without other lists of images, sound and videos
+        kept = [name for name, feature in rows.features.items() if name in given or not require_decoding(feature)]
+        return rows.select_columns(kept)
     except Exception as error:  # pyarrow's own types
         column = f"data.image_column={config.image_column}"
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error

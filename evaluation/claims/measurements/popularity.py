@@ -105,7 +105,7 @@ def evaluate(
             raise UserError(f"trained on other data (fingerprint {manifest['data']}, now {pairs.fingerprint})")
         rows, artifact = _measure(config, pairs, tau, zeta, seen, encoder, cache_dir, loading)
     except UserError as error:
-        print(f"popularity skipped, training data missing or damaged: {error}", file=sys.stderr)
+        print(f"popularity skipped: {error}", file=sys.stderr)
         return []
     rows = [replace(row, model=encoder.name, seed=encoder.seed, hashes=hashes) for row in rows]
     results.add(path, rows)

@@ -23,7 +23,8 @@ from statistics import median
 from clipx.verdict import Verdict, within
 
 FIRST_LOOK = 10  # blocks
-ERROR = 0.05  # probability that any interval of any look misses the true ratio; without a bound: that a given one does
+# probability that any interval of any look misses the true ratio; if no bound is given: that a single interval does
+ERROR = 0.05
 Times = dict[str, list[float]]  # arm -> seconds of a step in each block
 
 

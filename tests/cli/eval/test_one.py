@@ -88,6 +88,9 @@ def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
     assert results.read(run / "results.jsonl") == before
     assert results.read(run / "intermediate" / RunFolder(run).checkpoints[-1].name / "results.jsonl")
     assert "is not fully trained (step" in capsys.readouterr().err
+    assert read_answers(run)
+    evaluate(replace(own, out=str(tmp_path / "out")))
+    assert f"results go to {tmp_path / 'out'}" in capsys.readouterr().err
     (run / "log.jsonl").write_text(log)
     evaluate(own)
     assert len(results.read(run / "results.jsonl")) > len(before)

@@ -1,4 +1,4 @@
-"""Tables in a pipe keep one line per row, COLUMNS limits the width, brackets are text; progress every 30 seconds."""
+"""Tables in a pipe keep one line per row, COLUMNS limits the width, brackets are text; progress every 10 seconds."""
 
 import sys
 
