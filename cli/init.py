@@ -33,7 +33,13 @@ def init(arguments: list[str]) -> None:
         _refuse_existing(Path(file))
     for file, template in templates.items():
         write_text(Path(file), filled(template, name))
-    print(*templates, f"test it:  python -m pytest test_{name}.py", f"use it:   {use.format(name=name)}", sep="\n")
+    print(
+        *templates,
+        "an example: write your own in its place",
+        f"test it:  python -m pytest test_{name}.py",
+        f"use it:   {use.format(name=name)}",
+        sep="\n",
+    )
 
 
 def filled(template: str, name: str) -> str:

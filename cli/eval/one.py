@@ -45,7 +45,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
             rows = results.record_divergence(run, ended)
             results.show(rows)
             return rows
-        chosen, reason = RunFolder(run).best_or_last("RUN")
+        chosen, reason = RunFolder(run).best_or_last()
         if reason:
             print(f"evaluating {chosen}, {reason}; to evaluate another checkpoint, give its folder", file=sys.stderr)
         config = replace(config, checkpoint=str(chosen))

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from clipx.config.setting import AT_LEAST_1, parse, setting
 from clipx.errors import UserError
-from clipx.run.folder import newest_runs
 from clipx.training.devices import DEVICES
 from clipx.utils.trust import permit
 
@@ -50,6 +49,8 @@ def parse_arguments(
     if not positional or (len(positional) != exactly and not needs.endswith("...")):
         number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
         help_command = f"clipx {command.split()[0]} --help"
+        from clipx.run.folder import newest_runs  # slow for completion
+
         runs = newest_runs() if "RUN" in needs else ""
         raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments{runs}")
     return positional, options

@@ -166,5 +166,7 @@ def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys
     assert divergence.checkpoint is not None
     last = str(run / divergence.checkpoint)  # the last good checkpoint can still be scored by its path
     one.evaluate(EvalConfig(checkpoint=last, tasks=["zeroshot"], datasets=[fakes.labelled(tmp_path / "things")]))
-    assert {row.task for row in results.read(run / "results.jsonl")} == {"train", "zeroshot"}
+    assert {row.task for row in results.read(run / "results.jsonl")} == {"train"}
+    scored = results.read(run / "intermediate" / Path(last).name / "results.jsonl")
+    assert {row.task for row in scored} == {"zeroshot"}
     writer.write_report([run], tmp_path / "report")

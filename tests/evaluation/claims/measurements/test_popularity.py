@@ -162,7 +162,7 @@ def test_other_training_data_give_a_note_and_no_rows(tmp_path: Path, capsys: pyt
     marker = tmp_path / FINISHED
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"num_train": SAMPLES}))
     assert measured(run) == []
-    assert "damaged: trained on other data (fingerprint 60:" in capsys.readouterr().err
+    assert "skipped: trained on other data (fingerprint 60:" in capsys.readouterr().err
 
 
 def test_without_true_popularity_zeta_is_compared_with_the_optimum_only(tmp_path: Path) -> None:
