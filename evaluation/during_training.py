@@ -59,7 +59,7 @@ def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     for entry in config.data.evaluation:
         check_layout(entry, "data.evaluation")  # before the rendering of scenes, which own_datasets may start
     specs, tasks = own_datasets(config), settings.tasks
-    # held-out pairs, which are captioned, have no folder before the run starts
+    # Held-out pairs have captions, but no folder before the run starts: check their tasks only.
     on_disk = [spec for spec in specs if not spec.startswith(f"{HELD_OUT}:")]
     if len(on_disk) < len(specs):
         tasks = [name for name in tasks if lookup(TASKS, name, "tasks").kind != "captioned"]

@@ -164,7 +164,9 @@ def _folder_of_results(run: RunFolder, checkpoint: Path) -> tuple[Path, str]:
     from evaluation.runs.description import unfinished
 
     best, _ = run.best_or_last()
-    reached = "diverged" if run.divergence() else unfinished(reader.read(run.path))
+    # not `reader.read`: a damaged result must not stop the evaluation that replaces it
+    trained = reader.Run(run.path, run.config.name, run.config.seed, run.config, run.log, [], {}, run.environment)
+    reached = "diverged" if run.divergence() else unfinished(trained)
     if checkpoint.samefile(best) and not reached:
         return run.path, ""
     note = f"{run.path} is not fully trained ({reached})" if reached else ""

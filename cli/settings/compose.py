@@ -151,7 +151,7 @@ def submitted_runs(arguments: list[str]) -> list[list[str]]:
 def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Split overrides from Hydra's options with their values: Hydra refuses overrides on both sides of an option.
 
-    Raises UserError: an unknown option, or one that lacks its value or has a wrong one.
+    Raises UserError: an option is unknown, lacks its value or has a wrong value.
     """
     parser = get_args_parser()
     messages.refuse_options(arguments, parser._option_string_actions)

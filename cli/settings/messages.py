@@ -17,7 +17,7 @@ KINDS: dict[str, type] = {"Float": float, "Integer": int, "Boolean": bool, "bool
 
 
 def refuse_options(arguments: list[str], known: Container[str]) -> None:
-    """Raise UserError for an option that is not `known`; the message names the settings with this name."""
+    """Raise UserError for an unknown option; the message names the settings of the same name."""
     for option in (argument.partition("=")[0] for argument in arguments if argument.startswith("-")):
         if option not in known:
             name = option.lstrip("-").replace("-", "_")

@@ -14,7 +14,7 @@ from rich.table import Table
 from clipx.errors import printable
 
 UNLIMITED = 1000  # characters; wider than any row of a table
-# texts are printed as they are, [NAME] is no style and :NAME: no picture; in a notebook rich would bypass stdout
+# Print texts unchanged: rich would read [NAME] as a style and :NAME: as a picture, and bypass stdout in a notebook.
 PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "force_jupyter": False}
 # seconds between lines of progress if stderr is not a terminal
 ITEMS_EVERY = 10.0

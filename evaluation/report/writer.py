@@ -143,7 +143,7 @@ def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Doc
 
 
 def _without_copies(runs: list[Run]) -> tuple[list[Run], list[str]]:
-    """Return the runs without copies such as s0_old, which would count as further seeds, and the copies' paths."""
+    """Return the runs without copies such as s0_old, and the paths of the copies, which would count as seeds."""
     own_folder_last = sorted(runs, key=lambda run: run.path.name == f"s{run.seed}")
     by_seed = {(run.path.resolve().parent, run.name, run.seed): run.path for run in own_folder_last}
     kept = {*by_seed.values()}

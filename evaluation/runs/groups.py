@@ -91,7 +91,7 @@ def group_runs(runs: list[Run]) -> list[RunGroup]:
 
 
 def _below(folder: Path, common: str) -> str:
-    """Return the folder below the common one; the name of the common one itself."""
+    """Return the path of a folder below `common`; if it is `common` itself, its name."""
     return folder.name if folder == Path(common) else str(folder.relative_to(common))
 
 

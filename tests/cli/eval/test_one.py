@@ -92,6 +92,8 @@ def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
     evaluate(replace(own, out=str(tmp_path / "out")))
     assert f"results go to {tmp_path / 'out'}" in capsys.readouterr().err
     (run / "log.jsonl").write_text(log)
+    (run / "artifacts").mkdir(exist_ok=True)
+    (run / "artifacts/retrieval-shots.json").write_text("{")  # the evaluation replaces it
     evaluate(own)
     assert len(results.read(run / "results.jsonl")) > len(before)
 

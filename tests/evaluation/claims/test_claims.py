@@ -295,7 +295,7 @@ def test_another_split_has_another_name_and_does_not_replace_the_test_split() ->
 
 @pytest.mark.parametrize("last", ["imagenet/val", "imagenet/test"])
 def test_a_set_of_classes_in_a_folder_named_after_a_split_is_of_that_split(last: str) -> None:
-    """The rows of such a set have the split `test`, because the folder is all of it."""
+    """A folder named val has rows of the split `test`: its name tells the split."""
     values = {"imagenet/val": 0.9, "imagenet/test": 0.4}
     one = run("r", "a", 0, {})
     one.results.extend(result("zeroshot", name, "R", values[name]) for name in sorted(values, key=last.__eq__))
