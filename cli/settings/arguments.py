@@ -47,10 +47,10 @@ def parse_arguments(
     """
     positional, options = parse_options(arguments, schema, command)
     if not positional or (len(positional) != exactly and not needs.endswith("...")):
-        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
-        help_command = f"clipx {command.split()[0]} --help"
         from clipx.run.folder import newest_runs  # slow for completion
 
+        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
+        help_command = f"clipx {command.split()[0]} --help"
         runs = newest_runs() if "RUN" in needs else ""
         raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments{runs}")
     return positional, options
