@@ -199,7 +199,7 @@ bench-loss: $(READY) ## time and memory of every pairwise term against open_clip
 bench-rule: $(READY) ## error rates and power of the verdicts in simulated experiments; ten minutes
 	$(BIN)/python -m tests.bench.rule
 
-bench-train: $(READY) ## training steps against open_clip_train: images/s; on a GPU also the share of its bf16 peak
+bench-train: $(READY) ## training steps against open_clip_train: images/s
 	$(BIN)/python -m tests.bench.train
 
 chaos: $(READY) ## kill a run on two processes KILLS=20 times and compare its weights bit for bit; SEED=N repeats the kills

@@ -51,6 +51,17 @@ def commands_of(*names: str) -> list[list[str]]:
     return [[*words] for words in sorted(found) if "my_recipes" not in words]
 
 
+def with_new_words(commands: list[list[str]]) -> list[list[str]]:
+    """Leave out commands that consist of words of earlier ones, because each takes a tenth of a second to compose."""
+    seen: set[str] = set()
+    found = []
+    for words in commands:
+        if not seen.issuperset(words):
+            found.append(words)
+        seen.update(words)
+    return found
+
+
 @pytest.fixture
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Work in a folder with the example modules of the pages, and with my_package.my_module, which commands name."""
@@ -68,7 +79,7 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.mark.usefixtures("own_modules")
 def test_settings_of_train_and_check_commands_exist() -> None:
-    for words in commands_of("train", "check"):
+    for words in with_new_words(commands_of("train", "check")):
         given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
         if "-m" in words:  # keep the first value of each swept setting
             given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
@@ -82,16 +93,16 @@ def test_the_commands_of_make_targets_have_valid_options(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     folders = [f"{name}=x" for name in ("FLICKR8K", "CC3M", "CC12M", "MSCOCO", "DATACOMP")]
     targets = sorted(target for target in TARGETS if target.startswith(("reproduce-", "tune-")))
-    until = [f"{one} UNTIL=decided" for one in targets if not re.search("tune|objectives|finetune|scaling", one)]
-    for target in (*targets, *until):
-        call = ["make", "--dry-run", "-C", str(ROOT), *target.split(), *folders]
+    of_claims = [one for one in targets if not re.search("tune|objectives|finetune|scaling", one)]
+    for names, until in ((targets, []), (of_claims, ["UNTIL=decided"])):
+        call = ["make", "--dry-run", "-C", str(ROOT), *names, *until, *folders]
         printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
         printed = printed.replace("\\\n", " ").replace("$recipe", "gap_mini")
-        found = re.findall(r"/clipx (reproduce|tune) ([^|&;\n]*)", printed)
+        found = set(re.findall(r"/clipx (reproduce|tune) ([^|&;\n]*)", printed))
         for command, text in found:
             words = shlex.split(text)
             take_options(words, tune.Options, "tune") if command == "tune" else make_plan(words)
-        assert found, target
+        assert len(found) >= len(names), found
 
 
 def test_the_class_for_mteb_embeds_texts_and_images(trained_run: Path) -> None:
@@ -110,13 +121,14 @@ def test_the_class_for_mteb_embeds_texts_and_images(trained_run: Path) -> None:
 
 
 def test_arguments_of_reproduce_commands_compose() -> None:
-    for words in commands_of("reproduce"):
-        assert composed(make_plan(words[1:]).overrides), words
+    """Of the runs of a recipe, the first; tests/recipes composes every arm."""
+    for words in with_new_words(commands_of("reproduce")):
+        assert composed(make_plan(words[1:]).overrides[:1]), words
 
 
 @pytest.mark.usefixtures("own_modules")
 def test_settings_of_eval_commands_exist() -> None:
-    for words in commands_of("eval"):
+    for words in with_new_words(commands_of("eval")):
         config, runs = compose_evals(words[1:])
         assert runs or config.model, words
 
@@ -135,10 +147,6 @@ def test_commands_and_make_targets_exist() -> None:
     assert len(ALL_COMMANDS) > 80
 
 
-def test_readme_has_at_most_100_lines() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
-
-
 def test_files_that_a_page_or_recipe_names_exist() -> None:
     pages = [*PAGES, *(ROOT / "recipes").glob("*.yaml")]
     named = {(page.name, path) for page in pages for path in PATHS.findall(page.read_text())}
@@ -151,23 +159,22 @@ def test_links_between_pages_resolve() -> None:
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_example_recipe_composes(own_recipes: Path) -> None:
-    (recipe,) = re.findall(
-        r"```\n# my_recipes/mine.yaml.*?\n(.*?)```", (ROOT / "docs" / "settings.md").read_text(), re.DOTALL
-    )
-    (own_recipes / "mine.yaml").write_text(recipe)
-    config = compose_run(["recipe=mine", "arm=clip_reg", "data.root=FOLDER", "train.processes=8"])
-    assert config.model.image.name == "open_clip:ViT-B-32" and set(config.objective) == {"clip", "positive"}
-    assert len(make_plan(["recipe=mine", "data.root=FOLDER"]).overrides) == 6
-
-
 @pytest.mark.usefixtures("own_modules")
-def test_the_recipe_of_the_first_experiment_composes(own_recipes: Path) -> None:
-    page = (ROOT / "docs" / "first_experiment.md").read_text()
-    (recipe,) = re.findall(r"```\n# my_recipes/first.yaml.*?\n(.*?)```", page, re.DOTALL)
-    (own_recipes / "first.yaml").write_text(recipe)
-    assert set(compose_run(["recipe=first", "arm=uniform", "plugins=[uniform]"]).objective) == {"clip", "uniform"}
-    assert len(make_plan(["recipe=first"]).overrides) == 6
+@pytest.mark.parametrize(
+    ("page", "name", "overrides", "terms"),
+    [
+        ("settings", "mine", ["arm=clip_reg", "data.root=FOLDER", "train.processes=8"], {"clip", "positive"}),
+        ("first_experiment", "first", ["arm=uniform", "plugins=[uniform]"], {"clip", "uniform"}),
+    ],
+)
+def test_the_example_recipe_composes(
+    page: str, name: str, overrides: list[str], terms: set[str], own_recipes: Path
+) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    (recipe,) = re.findall(rf"```\n# my_recipes/{name}.yaml.*?\n(.*?)```", text, re.DOTALL)
+    (own_recipes / f"{name}.yaml").write_text(recipe)
+    assert set(compose_run([f"recipe={name}", *overrides]).objective) == terms
+    assert len(make_plan([f"recipe={name}", "data.root=FOLDER"]).overrides) == 6
 
 
 def test_modules_to_use_instead_of_those_of_0_1_exist() -> None:

@@ -13,7 +13,7 @@ from evaluation.claims.table import CLAIMS
 from evaluation.compare.ladders import find_ladders
 from evaluation.compare.methods import MethodComparison, compare, seed_mean
 from evaluation.runs import reader
-from evaluation.runs.groups import group_runs
+from evaluation.runs.groups import RunGroup, group_runs
 from tests.helpers import page_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -36,6 +36,13 @@ def test_an_archive_has_settings_logs_and_results_only() -> None:
             assert {one.name.rpartition("/")[2] for one in members if "/artifacts/" not in one.name} == expected
             texts = [file.read().decode() for one in members if (file := tar.extractfile(one))]
         assert not any(re.search(r"/(home|root|tmp|work)/", text) for text in texts), archive
+
+
+def unpacked(archive: str, folder: Path) -> list[RunGroup]:
+    """Return the runs of an archive, by method."""
+    with tarfile.open(DOCS / "runs" / f"{archive}.tar.xz") as tar:
+        tar.extractall(folder, filter="data")
+    return group_runs(reader.find([folder]))
 
 
 def row(comparison: MethodComparison, at: int) -> str:
@@ -82,9 +89,7 @@ def summary(found: Counter[str]) -> dict[str, int]:
 
 @pytest.mark.long
 def test_the_table_of_objectives_on_skewed_scenes_is_that_of_its_runs(tmp_path: Path) -> None:
-    with tarfile.open(DOCS / "runs" / "objectives_mini_skewed.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    comparisons, _ = compare(group_runs(reader.find([tmp_path])))
+    comparisons, _ = compare(unpacked("objectives_mini_skewed", tmp_path))
     (found,) = [replace(one, reference_label="clip") for one in comparisons if len(one.ranked) > 1]
     assert {len(method.values["mean"]) for method in found.ranked} == {8}
     table = (DOCS / "results.md").read_text().partition("### Skewed scenes")[2].partition("###")[0]
@@ -113,9 +118,7 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
 def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
     archive: str, seeds: range, places: dict[str, str], tmp_path: Path
 ) -> None:
-    with tarfile.open(DOCS / "runs" / f"{archive}.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    comparisons, _ = compare(group_runs(reader.find([tmp_path])), by="retrieval")
+    comparisons, _ = compare(unpacked(archive, tmp_path), by="retrieval")
     (found,) = [replace(one, reference_label="clip") for one in comparisons]
     assert all(set(method.values["retrieval"]) == set(seeds) for method in found.ranked)
     rows = [row_on_photographs(found, at) for at in range(len(found.ranked))]
@@ -127,9 +130,7 @@ def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
 
 @pytest.mark.long
 def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
-    with tarfile.open(DOCS / "runs" / "scaling_mini.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    comparisons, left_out = compare(group_runs(reader.find([tmp_path])))
+    comparisons, left_out = compare(unpacked("scaling_mini", tmp_path))
     assert left_out == []
     rows = [
         f"| {' | '.join([f'`{method}`', *(f'{at.value:+.3f} [{at.low:.3f}, {at.high:.3f}]' for at in gains if at)])} |"

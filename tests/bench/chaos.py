@@ -7,7 +7,7 @@ of the run (this script runs the same command again). A kill comes soon after a 
 previous kill, when the run may not have reached its first step. Linux only (/proc).
 
 Prints `equal bit for bit`, or the names of the tensors that differ. Exit code 0 if all weights, per-sample values and
-logged losses are equal and both runs together took at most 600 s, else 1.
+logged losses are equal, else 1.
 """
 
 import json
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,6 @@ from tests.helpers.runs import log
 
 LAUNCH = "import sys; from pathlib import Path; from clipx.run.folder import RunFolder; from cli.train import train; "
 LAUNCH += "train(RunFolder(Path(sys.argv[1])).load_config())"
-LIMIT = 600.0  # seconds
 
 
 @dataclass
@@ -55,11 +55,9 @@ class ChaosRun:
 
     def last_step(self) -> int:
         """Return the last step in log.jsonl; 0 if there is none, or if its line is incomplete."""
-        lines = (self.run / "log.jsonl").read_text().splitlines() if (self.run / "log.jsonl").exists() else []
-        try:
-            return int(json.loads(lines[-1])["step"]) if lines else 0
-        except ValueError:
-            return 0
+        with suppress(OSError, IndexError, ValueError):
+            return int(json.loads((self.run / "log.jsonl").read_text().splitlines()[-1])["step"])
+        return 0
 
     def workers(self) -> list[int]:
         """Return the process ids of the ranks."""
@@ -80,10 +78,8 @@ class ChaosRun:
         else:
             victims, chosen = "all", [self.process.pid, *descendants(self.process.pid)]
         for pid in chosen:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.kills += 1
         print(f"kill {self.kills}: {victims}, pid {chosen}, last logged step {step}", flush=True)
         if victims == "all":
@@ -183,14 +179,10 @@ def main(kills: int = 20, seed: int | None = None) -> int:
     """Print the kills and the result; return the exit code."""
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     print(f"seed {seed}: {kills} kills", flush=True)
-    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         different = chaos(Path(folder), kills, seed, steps=60 * kills)  # three checkpoints per kill
-    seconds = time.monotonic() - started
-    print(f"{'DIFFERENT: ' + ', '.join(different) if different else 'equal bit for bit'}, {seconds:.0f} s")
-    if seconds > LIMIT:
-        print(f"took longer than {LIMIT:.0f} s")
-    return 1 if different or seconds > LIMIT else 0
+    print(f"DIFFERENT: {', '.join(different)}" if different else "equal bit for bit")
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

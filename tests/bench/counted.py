@@ -16,19 +16,11 @@ PAPERS = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "gap_mscoco"]
 PAPERS += ["nuclr_cc3m", "nuclr_cc12m", "wpse_cc3m", "wpse_cc12m"]
 FULL_SCALE = [(name, arm) for name in PAPERS for arm in recipe(name).arms]
 FULL_SCALE += [("gap_dynamics_mscoco", "learned"), ("gap_init_mscoco", "")]
-MINIATURES = [
-    ("clip_reg_mini", "clip"),
-    ("clip_reg_mini", "second_clip"),
-    ("counting_mini", "clip"),
-    ("gap_mini", "base"),
-]
-MINIATURES += [
-    ("gap_dynamics_mini", "learned"),
-    ("gap_init_mini", ""),
-    ("margin_mini", "start_01"),
-    ("scaling_mini", "clip"),
-]
-MINIATURES += [("wpse_mini", arm) for arm in ("clip", "gaussian", "imq", "linear")]
+# a report needs the FLOPs of their towers, which do not depend on the objective
+ARMS = "clip_reg_mini:clip clip_reg_mini:second_clip counting_mini:clip gap_mini:base gap_dynamics_mini:learned "
+ARMS += "gap_init_mini: margin_mini:start_01 scaling_mini:clip wpse_mini:clip wpse_mini:gaussian wpse_mini:imq "
+ARMS += "wpse_mini:linear"
+MINIATURES = [(name, arm) for name, _, arm in (one.partition(":") for one in ARMS.split())]
 COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
 
 
@@ -36,12 +28,10 @@ COLUMNS = ("tower_flops", "objective_flops", "values", "trained", "width")
 def by_key() -> dict[str, RunConfig]:
     """Return step key -> config of the first arm with this key. Arms with the same key take the same FLOPs."""
     found: dict[str, RunConfig] = {}
-    for name, arm in FULL_SCALE:
+    for name, arm in FULL_SCALE + MINIATURES:
         config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
-        found.setdefault(step_key(config), config)
-    for name, arm in MINIATURES:  # a report needs the FLOPs of their towers, which do not depend on the objective
-        config = compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else [])])
-        config.objective = {"clip": {}}
+        if (name, arm) in MINIATURES:
+            config.objective = {"clip": {}}
         found.setdefault(step_key(config), config)
     return found
 

@@ -16,15 +16,20 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def extra_memory(action: Callable[[], object]) -> float:
-    """Return the largest resident size of this process during a call minus the size before it, in MiB (Linux).
+def extra_memory(action: Callable[[], object], device: str = "cpu") -> float:
+    """Return the largest memory during a call minus that before it, in MiB: on a GPU, or of this process (Linux).
 
     Call it in a new process, in which libraries and inputs are loaded.
     """
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        action()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = _status("VmRSS")
+    resident = _status("VmRSS")
     action()
-    return (_status("VmHWM") - before) / 1024
+    return (_status("VmHWM") - resident) / 1024
 
 
 def _status(field: str) -> int:

@@ -1,9 +1,9 @@
 """Error rates and power of the rule for verdicts (evaluation.claims.verdict) in simulations: `make bench-rule`.
 
-    python -m tests.bench.rule [rates | pooled | power | papers] [experiments]      default: all four, 10000
+    python -m tests.bench.rule [experiments]      default: 10000
 
-Prints Markdown tables: error rates over all looks, error rates of other rules, power at each look, and the rule's
-verdicts on the means and spreads that the papers print. docs/claims.md shows them.
+Prints Markdown tables: error rates over all looks, power at each look, and the rule's verdicts on the means and spreads
+that the papers print. docs/claims.md shows them.
 
 Each error rate is the share of experiments that give a false verdict at one look or more. The true effect lies at the
 bound, where an error is most likely. A rate of 0.025 has a standard error of 0.0016 in 10,000 experiments.
@@ -12,7 +12,6 @@ bound, where an error is most likely. A rate of 0.025 has a standard error of 0.
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ Array = NDArray[np.float64]
 DIFFERENCE = more("a", "b", GAP, 1.0)  # s = 1, in standard deviations of one seed's difference a - b
 SPREADS = less_variable("a", "b", GAP, "v")
 NEW, BEFORE = spent_errors(LOOKS), equal_errors(LOOKS_WITHOUT_DESIGN)
-PRINTED = 0.005  # error rate of the verdicts on printed numbers
+PRINTED = 0.005  # error rate of the verdicts on printed numbers, that of one of five looks
 STEP = 1.5  # of coarse values, in standard deviations
 FAILING = 0.2  # share of the seeds that fail in the simulations of two groups
 Judge = Callable[[Array, float], Verdict]  # from values [A, n] and the error rate of a look
@@ -169,81 +168,6 @@ def print_rates(experiments: int) -> None:
         print(f"| {case} | {' | '.join(cells)} |", flush=True)
 
 
-def draw_values(generator: np.random.Generator, covariance: Array) -> Array:
-    """Draw values [A, n] of A arms and as many seeds as at the last look.
-
-    The true difference arm 0 - arm 1 is 1, in standard deviations of this difference for one seed. Each seed also has a
-    common effect on all arms, with a standard deviation of 10 units.
-
-    Args:
-        covariance: [A, A] of the arms for one seed, without the common effect.
-    """
-    size = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
-    values = np.linalg.cholesky(covariance) @ generator.standard_normal((len(covariance), LOOKS[-1])) / size
-    values[0] += 1
-    result: Array = values + 10 * generator.standard_normal(LOOKS[-1])
-    return result
-
-
-def by_plain_t(values: Array, error: float) -> Verdict:
-    """Judge values [A, n] by a 95% interval of paired t at every look, with s = 1."""
-    return _by_interval(values, float((values[0] - values[1]).std(ddof=1)), values.shape[1] - 1, ERROR)
-
-
-def by_pooled_t(values: Array, error: float) -> Verdict:
-    """Judge values [A, n] as our rule, but with the residual variance of the two-way layout arms x seeds."""
-    arms, n = values.shape
-    df = (arms - 1) * (n - 1)
-    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
-    return _by_interval(values, math.sqrt(2 * (residuals**2).sum() / df), df, error)
-
-
-def _by_interval(values: Array, spread: float, df: int, error: float) -> Verdict:
-    mean = float((values[0] - values[1]).mean())
-    half = -special.stdtrit(df, error) * spread / math.sqrt(values.shape[1])
-    return "holds" if mean - half > 1 else "does not hold" if mean + half < 1 else "undecided"
-
-
-def noisy(arms: int, variance: float) -> Array:
-    """Return the covariance of independent arms: the first two have this variance, the others 1."""
-    return np.diag([variance] * 2 + [1.0] * (arms - 2))
-
-
-def alike(arms: int, correlation: float) -> Array:
-    """Return the covariance of arms with variance 1. The first is independent, all others have this correlation."""
-    covariance = np.full((arms, arms), correlation)
-    covariance[0, :] = covariance[:, 0] = 0.0
-    np.fill_diagonal(covariance, 1.0)
-    return covariance
-
-
-OTHERS: dict[str, tuple[Judge, Array]] = {
-    "95% intervals at every look": (by_plain_t, noisy(2, 1.0)),
-    "variance of 8 arms, all alike": (by_pooled_t, noisy(8, 1.0)),
-    "variance of 8 arms, the compared ones vary more": (by_pooled_t, noisy(8, 9.0)),
-    "variance of 26 arms, the compared ones vary more": (by_pooled_t, noisy(26, 9.0)),
-    "variance of 26 arms, all but one move together": (by_pooled_t, alike(26, 0.95)),
-}
-
-
-def of_other_rule(name: str, experiments: int) -> tuple[float, float]:
-    """Return the shares of experiments with a false `holds` and a false `does not hold`, at one look or more."""
-    judge, covariance = OTHERS[name]
-    generator = np.random.default_rng(0)
-    found = [set[Verdict]() for _ in range(experiments)]
-    for verdicts in found:
-        values = draw_values(generator, covariance)
-        verdicts |= {judge(values[:, :look], error) for look, error in NEW.items()}
-    holds, denied = (sum(verdict in of for of in found) / experiments for verdict in ("holds", "does not hold"))
-    return holds, denied
-
-
-def print_pooled(experiments: int) -> None:
-    print("\n| rule | false holds | false denials |\n|---|---|---|")
-    for name in OTHERS:
-        print("| {} | {:.4f} | {:.4f} |".format(name, *of_other_rule(name, experiments)), flush=True)
-
-
 def power(effect: float, looks: Looks, experiments: int) -> list[float]:
     """Return the share of experiments in which the claim holds at a look or before, for each look.
 
@@ -268,24 +192,8 @@ def print_power(experiments: int) -> None:
         print(f"| {effect:g} sd | {' | '.join(f'{share:.2f}' for share in shares)} |", flush=True)
 
 
-@dataclass(frozen=True)
-class PrintedPart:
-    """A part of a claim, judged on the means and spreads that the paper prints for three seeds."""
-
-    claim: str  # its id
-    recipe: str
-    label: str  # of the part
-    estimate: Estimate
-    least: float  # s
-
-    @property
-    def verdict(self) -> Verdict:
-        """Return the verdict at an error rate of 0.5%, that of one of five looks."""
-        return verdict_of(self.estimate, PRINTED)
-
-
-def printed_parts(seeds: int = 3) -> Iterator[PrintedPart]:
-    """Yield the parts of claims for whose arms a paper prints means with spreads.
+def printed_parts(seeds: int = 3) -> Iterator[tuple[str, str, Comparison, Estimate]]:
+    """Yield claim, recipe and estimate of the parts for whose arms a paper prints means with spreads.
 
     Papers do not print paired differences, so the arms count as independent (Welch's t). Of each table only one column
     is used: `mean` if there is one, else the first.
@@ -302,7 +210,7 @@ def printed_parts(seeds: int = 3) -> Iterator[PrintedPart]:
                 if len(texts) == len(comparison.arms):
                     draws = seeds if table.spread == "standard deviation" else 1
                     estimate = welch(comparison, texts, table.columns[at].scale, seeds, draws)
-                    yield PrintedPart(claim.id, table.recipe, comparison.label, estimate, comparison.least)
+                    yield claim.id, table.recipe, comparison, estimate
 
 
 def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, draws: int) -> Estimate:
@@ -323,28 +231,19 @@ def welch(comparison: Comparison, texts: list[str], scale: float, seeds: int, dr
     return Estimate(effect, effect - half, effect + half, *t_test(effect, se, df, comparison))
 
 
-def print_papers(_: int = 0) -> None:
+def print_papers() -> None:
     """Print the verdicts on the papers' printed numbers."""
     print("\n| claim | recipe | part | effect [99% interval] | s | verdict |\n|---|---|---|---|---|---|")
-    for one in printed_parts():
-        e = one.estimate
-        numbers = f"{e.effect:.4f} [{e.low:.4f}, {e.high:.4f}] | {one.least:g}"
-        print(f"| {one.claim} | {one.recipe} | {one.label} | {numbers} | {one.verdict} |")
+    for claim, recipe, comparison, e in printed_parts():
+        numbers = f"{e.effect:.4f} [{e.low:.4f}, {e.high:.4f}] | {comparison.least:g}"
+        print(f"| {claim} | {recipe} | {comparison.label} | {numbers} | {verdict_of(e, PRINTED)} |")
 
 
-TABLES_TO_PRINT: dict[str, Callable[[int], None]] = {
-    "rates": print_rates,
-    "pooled": print_pooled,
-    "power": print_power,
-    "papers": print_papers,
-}
-
-
-def main(which: str = "all", experiments: int = 10_000) -> None:
-    for name, write in TABLES_TO_PRINT.items():
-        if which in ("all", name):
-            write(experiments)
+def main(experiments: int = 10_000) -> None:
+    print_rates(experiments)
+    print_power(experiments)
+    print_papers()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "all", int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
+    main(*map(int, sys.argv[1:]))

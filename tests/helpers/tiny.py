@@ -25,9 +25,9 @@ MOVED = ("image", "text", "negative_text")  # fields of a batch that the loader 
 INPUTS = Inputs(SIDE, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "none", LENGTH)
 
 
-def plain() -> nn.Module:
-    """Return an image tower [b, 3, SIDE, SIDE] -> [b, E] without batch statistics."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Linear(16, E))
+def plain(*more: nn.Module) -> nn.Module:
+    """Return an image tower [b, 3, SIDE, SIDE] -> [b, E] without batch statistics; `more`: before the last layer."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), *more, nn.Linear(16, E))
 
 
 class ResNet(nn.Module):
@@ -45,11 +45,6 @@ class ResNet(nn.Module):
         x = self.stem(image)
         pooled: Tensor = self.head(torch.relu(x + self.block(x)).mean((2, 3)))
         return pooled
-
-
-def dropout() -> nn.Module:
-    """Return the tower of `plain` with dropout of half the features."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, E))
 
 
 class Blocks(nn.Module):
@@ -85,7 +80,12 @@ class Words(nn.Module):
         return projected
 
 
-TOWERS = {"plain": plain, "resnet": ResNet, "dropout": dropout, "blocks": Blocks}
+TOWERS: dict[str, Callable[[], nn.Module]] = {
+    "plain": plain,
+    "resnet": ResNet,
+    "dropout": lambda: plain(nn.Dropout(0.5)),
+    "blocks": Blocks,
+}
 
 
 def settings(objective: dict[str, dict[str, object]], batch_size: int = 8) -> RunConfig:

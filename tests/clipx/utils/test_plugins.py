@@ -58,7 +58,7 @@ def test_a_mistake_gives_one_line_and_changes_no_table(here: Path, text: str | N
     assert "\n" not in str(raised.value) and before == tables
 
 
-@pytest.mark.parametrize("path", ["mine.py", "./mine.py", "folder/mine.py", "../mine", "/tmp/mine.py"])
+@pytest.mark.parametrize("path", ["mine.py", "../mine"])
 def test_a_path_is_refused_with_the_name_of_the_module(path: str) -> None:
     with pytest.raises(UserError, match=rf"^plugins={re.escape(path)} is a path: name the module, plugins=\[mine\]"):
         load_plugins([path])
@@ -87,11 +87,15 @@ def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
         load_plugins(["colorsys"])
 
 
-def test_two_plugins_cannot_add_the_same_name(here: Path) -> None:
+def test_two_plugins_cannot_add_the_same_name_and_runs_that_need_a_loaded_one_are_read(here: Path) -> None:
     for name in ("one", "two"):
         (here / f"{name}.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
     (here / "again.py").write_text("from one import TERMS\n")
+    config = settings(here)
+    config.plugins = ["one"]
+    run = RunFolder.create(config).path
     load_plugins(["one", "again"])  # `again` has the same row, so it is accepted
+    assert RunFolder(run).load_config().plugins == ["one"]
     with pytest.raises(UserError, match=r"plugins=two: TERMS has a 'mine' already"):
         load_plugins(["two"])
 
@@ -123,15 +127,6 @@ def test_the_message_about_a_missing_plugin_names_the_config_of_the_run(here: Pa
     config.plugins = []  # the run no longer needs the plug-in, and can be claimed without it
     (run / "log.jsonl").write_text("")
     assert RunFolder.create(config).load_config().plugins == []
-
-
-def test_a_program_that_has_loaded_a_plugin_reads_runs_that_need_it(here: Path) -> None:
-    (here / "mine.py").write_text(TERM + 'TERMS = {"mine": Mine}\n')
-    config = settings(here)
-    config.plugins = ["mine"]
-    run = RunFolder.create(config).path
-    load_plugins(["mine"])
-    assert RunFolder(run).load_config().plugins == ["mine"]
 
 
 def test_a_layout_of_a_plugin_opens_its_evaluation_sets(here: Path) -> None:
