@@ -1,15 +1,12 @@
-"""Completion in bash, zsh and fish: commands, settings with their choices, recipes, arms, names of data and tasks.
+"""Completion in bash and zsh: commands, settings with their choices, recipes, arms, names of data and tasks.
 
 The shell calls `clipx --complete SHELL LINE` at every TAB. The command reads a cached table and imports no slow
-library. If the table is missing or older than the code, a background process writes it within seconds.
+library. The first TAB after a change of the code writes the table, which takes some seconds.
 """
 
 import contextlib
 import json
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
@@ -36,26 +33,13 @@ _clipx() {
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 compdef _clipx clipx
 """,
-    "fish": """\
-function __clipx_complete
-    set -l found (clipx --complete fish (commandline -cp) 2>/dev/null)
-    if test -n "$found"
-        printf '%s\\n' $found
-    else
-        __fish_complete_path (commandline -ct)
-    end
-end
-complete -c clipx -f -a '(__clipx_complete)'
-""",
 }
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("cli", "clipx", "evaluation", "recipes")  # if one of their files changes, the table is written again
 FLAGS = ["true", "false"]
-BUILD_SECONDS = 120  # if the table is still missing after this time, another process starts to write it
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
 WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench")  # commands that take the settings of a run
 EXAMPLES = {  # values to offer for options that allow others too
-    "licence": ["apache-2.0", "mit", "other"],
     "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
     "on": ["held_out"],
     "scale": ["samples", "data", "width", "batch"],
@@ -71,11 +55,9 @@ class Completions(TypedDict):
 
 
 def script(arguments: list[str]) -> None:
-    """Run `clipx completion SHELL`: print the script; start to write the table if it is missing or outdated."""
+    """Run `clipx completion SHELL`: print the script."""
     shell = arguments[0] if len(arguments) == 1 else ""
     print(lookup(SCRIPTS, shell, "clipx completion"), end="")
-    if not _table_file().is_file():
-        _write_table_in_background()
 
 
 def answer(arguments: list[str], commands: Iterable[str]) -> None:
@@ -87,8 +69,6 @@ def answer(arguments: list[str], commands: Iterable[str]) -> None:
             word = re.split(r"\s", line)[-1]
             typed = max(word.rfind("="), word.rfind(":")) + 1
             found = [candidate[typed:] for candidate in found]
-        if shell == "fish":  # fish adds the final space
-            found = [candidate.rstrip() for candidate in found]
         print("\n".join(found))
 
 
@@ -138,12 +118,12 @@ def _arms(file: Path) -> list[str]:
 
 
 def _read_table() -> Completions:
+    """Read the table; write it first if it is missing or older than the code."""
     file = _table_file()
-    if file.is_file():
-        table: Completions = json.loads(file.read_text())
-        return table
-    _write_table_in_background()
-    return {"positional": {}, "values": {}, "arms": {}}
+    if not file.is_file():
+        write_text(file, json.dumps(build_table()))
+    table: Completions = json.loads(file.read_text())
+    return table
 
 
 def _table_file() -> Path:
@@ -151,16 +131,6 @@ def _table_file() -> Path:
     files = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix in (".py", ".yaml"))
     stamps = [(str(file), file.stat().st_mtime_ns) for file in files]
     return cache_home() / "completion" / f"{content_hash(stamps)}.json"
-
-
-def _write_table_in_background() -> None:
-    started = _table_file().with_suffix(".started")
-    if started.is_file() and time.time() - started.stat().st_mtime < BUILD_SECONDS:
-        return  # another process is writing it
-    write_text(started, "")
-    command = [sys.executable, "-P", "-m", "cli.completion"]
-    null = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def options() -> dict[str, type]:
@@ -188,7 +158,6 @@ def build_table() -> Completions:
     """Return the table. Slow, because it imports torch."""
     from cli import data, ls
     from cli.bench import BENCHMARKS
-    from cli.init import KINDS
     from cli.report.command import COMMANDS
     from clipx.config.evaluation import EvalConfig
     from clipx.config.presets import DATA, OBJECTIVES
@@ -210,8 +179,6 @@ def build_table() -> Completions:
     values["eval"] = _choices(EvalConfig) | {"tasks": list(TASKS), "datasets": datasets}
     recipes = {file.stem: _arms(file) for file in recipe_files(ROOT / "recipes") if file.stem != "base"}
     positional = {
-        "init": list(KINDS),
-        "cp": list(recipes),
         "ls": [*ls.LISTS, "settings"],
         "report": list(COMMANDS),
         "data": list(data.COMMANDS),
@@ -228,7 +195,3 @@ def _choices(schema: type) -> dict[str, list[str]]:
     return {
         key: FLAGS if isinstance(s.default, bool) else EXAMPLES.get(key, list(s.choices)) for key, s in found.items()
     }
-
-
-if __name__ == "__main__":
-    write_text(_table_file(), json.dumps(build_table()))

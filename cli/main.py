@@ -32,7 +32,7 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx watch [RUN_OR_DIR...]                progress, loss, tau, gap and score of running runs, renewed
   clipx tune recipe=NAME                     the learning rate of every arm, on held-out pairs, with equal budgets
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
-  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip; hub=USER/NAME: to the hub
+  clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
   clipx bench NAME                           time the steps of several arms: the papers' claims on cost
   clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
@@ -43,27 +43,17 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx ls settings [PREFIX]                 list settings: default, unit, range, meaning
   clipx ls runs [DIR...]                     list runs: steps, and the settings that differ from their recipe
 
-  clipx init term|task|recipe NAME           write an example and its test into this folder
-  clipx cp RECIPE FILE                       copy a recipe
-
   clipx COMMAND --help                       more about one command
 
   --config-dir DIR                           folder of your own recipes, for all commands with recipe=NAME
   plugins=[MODULE,...]                       your own terms, tasks, towers and sources, for all commands
 
-  clipx completion bash|zsh|fish             print the script that completes commands, settings and names at TAB;
+  clipx completion bash|zsh                  print the script that completes commands, settings and names at TAB;
                                              in .bashrc or .zshrc: eval "$(clipx completion bash)"
   clipx --version                            print the version
 
 Start with:  clipx train recipe=demo
 """
-
-MAIN_SETTINGS = (
-    *("recipe", "arm", "name", "seed", "data.root", "data.workers", "model.image.name", "model.text.name"),
-    *("objective", "temperature.kind", "temperature.tau", "optimizer.lr", "schedule.warmup_steps"),
-    *("train.samples", "train.epochs", "train.batch_size", "train.precision", "train.accumulation", "train.processes"),
-    *("train.save_every", "log.evaluate_every", "log.wandb"),
-)
 
 
 def train(arguments: list[str]) -> None:
@@ -284,11 +274,10 @@ def watch(arguments: list[str]) -> None:
 
 
 def completion(arguments: list[str]) -> None:
-    """clipx completion bash|zsh|fish
+    """clipx completion bash|zsh
 
     Prints the script that completes commands, settings with their choices, recipes, arms and names of data and tasks.
-    bash, zsh: add eval "$(clipx completion bash)" or eval "$(clipx completion zsh)" to ~/.bashrc or ~/.zshrc.
-    fish: clipx completion fish > ~/.config/fish/completions/clipx.fish
+    Add eval "$(clipx completion bash)" to ~/.bashrc, or eval "$(clipx completion zsh)" to ~/.zshrc.
     """
     from cli.completion import script
 
@@ -297,16 +286,10 @@ def completion(arguments: list[str]) -> None:
 
 def export(arguments: list[str]) -> None:
     """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
-    clipx export RUN_OR_CHECKPOINT hub=USER/NAME licence=LICENCE [private=true] [ema=true]
-    clipx export soup=[RUN,RUN,...] out=FILE | hub=USER/NAME [...]
 
     Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
     open_clip.add_model_config. ema=true exports the averaged weights of train.ema. A model that open_clip cannot hold
     (heads, other towers) becomes FILE.safetensors, which evaluation.embedding.encoder.from_file loads.
-    soup=[RUN,RUN,...] exports the mean of the weights of several runs with the same towers.
-    hub=USER/NAME pushes both to the Hugging Face hub with a model card: data, objective, results with intervals. Load
-    it with open_clip, clipx eval model=hf-hub:USER/NAME, or clipx train model.image.pretrained=hf-hub:USER/NAME.
-    licence= is an identifier of the hub (apache-2.0, mit, cc-by-4.0, other); `hf auth login` stores the token.
     """
     from cli.export.command import export as start
 
@@ -331,27 +314,6 @@ def data(arguments: list[str]) -> None:
     start(arguments)
 
 
-def init(arguments: list[str]) -> None:
-    """clipx init term|task|recipe NAME
-
-    Writes NAME.py (for a recipe NAME.yaml) and test_NAME.py into this folder: an example that runs as it is.
-    Terms and tasks are used with plugins=[NAME].
-    """
-    from cli.init import init as start
-
-    start(arguments)
-
-
-def cp(arguments: list[str]) -> None:
-    """clipx cp RECIPE FILE.yaml
-
-    Copies a recipe. Use the copy with --config-dir FOLDER recipe=FILE.
-    """
-    from cli.init import cp as start
-
-    start(arguments)
-
-
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
@@ -366,8 +328,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "data": data,
     "completion": completion,
-    "init": init,
-    "cp": cp,
 }
 COMPOSED = (train, evaluate, reproduce, tune, check, bench)  # commands that take settings; plugins= is one of them
 
@@ -402,26 +362,12 @@ def _run(name: str, arguments: list[str]) -> None:
     command = lookup(COMMANDS, name, "clipx")
     if {"-h", "--help"} & set(arguments):
         print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
-        if command is train:
-            _print_main_settings()
     else:
         load_plugins(permitted_plugins(arguments))
         if command not in COMPOSED:
             arguments = [a for a in arguments if not a.startswith("plugins=")]
         # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
         command(arguments if command is train else split_config_dir(arguments)[1])
-
-
-def _print_main_settings() -> None:
-    """Print MAIN_SETTINGS with defaults and meanings."""
-    from clipx.config.schema import RunConfig
-    from clipx.config.setting import settings_of
-
-    known = settings_of(RunConfig)
-    print("\nMain settings with their defaults (a recipe may set other values):")
-    for key in MAIN_SETTINGS:
-        default = {"???": "", "None": "null", "{}": ""}.get(str(known[key].default), str(known[key].default))
-        print(f"  {key:<22} {default:<8} {known[key].meaning}")
 
 
 def _announce_torch() -> None:

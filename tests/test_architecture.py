@@ -16,7 +16,7 @@ PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packag
 # The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A
 # member imports only members of lower levels, to its right.
 LAYERS = {
-    "cli": "main, completion, reproduce tune watch ls init, "
+    "cli": "main, completion, reproduce tune watch ls, "
     "eval train check bench export theory validate towers report data, launcher settings, exit_codes",
     "evaluation": "report, compare published, claims, during_training, runner, runs, tasks, datasets, embedding, "
     "metrics geometry, statistics, types",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.init import filled
 from cli.settings.compose import compose_run
 from clipx import objectives
 from clipx.utils.plugins import load_plugins
@@ -58,18 +57,6 @@ def train(*overrides: str) -> Path:
     short = ["train.samples=16", "train.batch_size=8", "schedule.warmup_steps=1", "log.every=1"]
     config = compose_run(["recipe=demo", *short, *overrides])
     return trained(config)
-
-
-@pytest.mark.parametrize(
-    ("page", "kind", "name", "other"),
-    [
-        ("add_objective.md", "term", "uniform", "Uniform"),
-        ("add_task.md", "task", "reciprocal_rank", "ReciprocalRank"),
-    ],
-)
-def test_the_page_shows_the_files_that_clipx_init_writes(page: str, kind: str, name: str, other: str) -> None:
-    assert blocks(page)[0] == {f"{name}.py": filled(kind, name), f"test_{name}.py": filled(f"test_{kind}", name)}
-    assert other in filled(kind, name)
 
 
 @pytest.mark.parametrize("page", ["add_objective.md", "add_data.md", "add_task.md"])

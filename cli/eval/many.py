@@ -3,9 +3,7 @@
 RUN is a run folder, a checkpoint, a pattern or a folder of runs.
 """
 
-import contextlib
 import glob
-import io
 import sys
 import time
 import traceback
@@ -13,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import as_completed
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 from cli.eval import one
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
@@ -22,12 +19,12 @@ from clipx.errors import Fault, UserError, most_severe, one_line
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import OUTCOME, RunFolder, natural_order, run_folders
 from clipx.utils.plugins import load_plugins
-from clipx.utils.terminal import duration, empty_table, stdout_console
-from evaluation.types import Result, first_names
+from clipx.utils.terminal import duration
+from evaluation.types import first_names
 
 
 def evaluate(config: EvalConfig, arguments: list[str]) -> None:
-    """Run `clipx eval`. Evaluate several runs even if one fails; with processes=1, print a table of all runs.
+    """Run `clipx eval`. Evaluate several runs even if one fails.
 
     Raises:
         UserError: wrong settings or paths; after all runs, if every failed run failed with a UserError.
@@ -42,22 +39,15 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
     if config.out is not None:
         raise UserError(f"out={config.out} would hold the results of {len(runs)} runs: leave it out, or give one run")
     failures: dict[str, Exception] = {}
-    rows: dict[str, list[Result]] = {}
     started = time.monotonic()
-    for run, outcome in _outcomes([replace(config, checkpoint=run) for run in runs], config):
-        if isinstance(outcome, Exception):
-            failures[run] = outcome
-            state = f"failed: {one_line(outcome)}"
-        else:
-            rows[run] = outcome
-            state = "evaluated"
-        number, seconds = len(rows) + len(failures), time.monotonic() - started
-        left = f", about {duration(seconds / number * (len(runs) - number))} left" if number < len(runs) else ""
-        print(f"{number}/{len(runs)} {run} {state}{'' if run in failures else left}", file=sys.stderr, flush=True)
-    if config.processes > 1:  # the rows are in the worker processes
+    for number, (run, error) in enumerate(_outcomes([replace(config, checkpoint=run) for run in runs], config), 1):
+        if error is not None:
+            failures[run] = error
+        left = f", about {duration((time.monotonic() - started) / number * (len(runs) - number))} left"
+        state = "evaluated" if error is None else f"failed: {one_line(error)}"
+        print(f"{number}/{len(runs)} {run} {state}{left if number < len(runs) else ''}", file=sys.stderr, flush=True)
+    if len(failures) < len(runs):
         print("Each evaluated run has a results.md. To rank: clipx report compare RUN...")
-    elif rows:
-        _show({f"{run}{alpha}": of_run for run in runs for alpha, of_run in _by_alpha(rows.get(run, [])).items()})
     if failures:
         named = f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}"
         raise most_severe(list(failures.values()))(f"{named}; the lines above say why")
@@ -99,22 +89,10 @@ def _matches(argument: str) -> list[Path]:
     return found
 
 
-def _by_alpha(rows: list[Result]) -> dict[str, list[Result]]:
-    """Group the rows of a run by the end of the model's name that interpolate= adds (", alpha 0.5"); "" without it."""
-    groups: dict[str, list[Result]] = {}
-    for row in rows:
-        _, comma, alpha = row.model.partition(", alpha ")
-        groups.setdefault(comma + alpha, []).append(row)
-    return groups
-
-
-def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, list[Result] | Exception]]:
-    """Yield each run with its result rows or its error, in the order in which the evaluations end."""
+def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, Exception | None]]:
+    """Yield each run with its error, if any, in the order in which the evaluations end."""
     if config.jobs == 1:
-        for each in configs:
-            with contextlib.redirect_stdout(io.StringIO()):  # `_show` prints one table of all runs
-                outcome = _outcome(each)
-            yield str(each.checkpoint), outcome
+        yield from ((str(each.checkpoint), _outcome(each)) for each in configs)
         return
     gpus = gpus_of_each_job(min(config.jobs, len(configs)), 0 if config.device == "cpu" else config.processes)
     with Pool(gpus) as pool:
@@ -126,18 +104,20 @@ def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[s
             yield futures[future], error or future.result()
 
 
-def _outcome(config: EvalConfig) -> list[Result] | Exception:
+def _outcome(config: EvalConfig) -> Exception | None:
+    """Evaluate a run; return the error, if any."""
     try:
         load_plugins(config.plugins)  # a process of the pool has not loaded them
-        return one.evaluate(config)
+        one.evaluate(config)
     except (UserError, Fault, OSError) as error:
         return error
     except Exception as error:
         traceback.print_exc()
         return Fault(one_line(error))  # not every exception can be sent to another process
+    return None
 
 
-def _in_worker(config: EvalConfig) -> list[Result] | Exception:
+def _in_worker(config: EvalConfig) -> Exception | None:
     """Evaluate in a process of the pool. Output goes to RUN/output.log."""
     run = Path(str(config.checkpoint))
     try:
@@ -147,26 +127,3 @@ def _in_worker(config: EvalConfig) -> list[Result] | Exception:
         return error
     append_output_to(run / "output.log")
     return _outcome(config)
-
-
-def _show(rows: dict[str, list[Result]]) -> None:
-    """Print the main metrics of each run that are shares, in per cent, averaged over the data sets."""
-    from evaluation.tasks.rows import HEADLINE
-
-    means: dict[str, dict[str, float]] = {}
-    for run, of_run in rows.items():
-        values: dict[str, list[float]] = {}
-        first = {row.task: row.metric for row in reversed(of_run)}  # main metric of a task that is not in HEADLINE
-        for row in of_run:
-            is_main = row.metric in HEADLINE.get(row.task, (first[row.task],))
-            if is_main and row.is_share and row.chance is not None:
-                values.setdefault(row.task, []).append(row.value)
-        means[run] = {task: 100 * fmean(of_task) for task, of_task in values.items()}
-    tasks = list(dict.fromkeys(task for of_run in means.values() for task in of_run))
-    table = empty_table(["run", *tasks], ["run"])
-    for run, mean in means.items():
-        table.add_row(run, *(f"{mean[task]:.1f}" if task in mean else "-" for task in tasks))
-    stdout_console().print(table)
-    of_retrieval = "; retrieval: R@1, both directions" if "retrieval" in tasks else ""
-    print(f"%, mean over the data sets{of_retrieval}. All numbers: results.md in each run.")
-    print("To rank: clipx report compare RUN...")

@@ -1,7 +1,4 @@
-"""Convert the weights and the model configuration of a run, or of several runs, to those of open_clip.
-
-A soup is the uniform mean of the weights of several runs (Wortsman et al. 2022, arXiv 2203.05482).
-"""
+"""Convert the weights and the model configuration of a run to those of open_clip, or to one file that clipx loads."""
 
 import json
 import math
@@ -19,14 +16,12 @@ from torch import Tensor
 from clipx.config.schema import DataConfig, RunConfig, TowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers import lora
 from clipx.models.towers.base import Projected
 from clipx.models.towers.blocks import Before
 from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
-from clipx.run.initial_weights import replace_weights
 from clipx.types import Inputs, Progress
 from clipx.utils import plugins
 from clipx.utils.hub import quiet_hub
@@ -39,63 +34,37 @@ PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
 class OpenClipModel:
     """The settings and weights from which open_clip builds the model of a run."""
 
-    name: str  # open_clip's name of the towers
     model_config: dict[str, Any]
     weights: dict[str, Tensor]  # with open_clip's names
-    inputs: Inputs
-    tau: float
-    step: int
-    digest: str  # SHA-256 of the run's weights; "" for a mean
     module: str  # must be imported before open_clip can build the image tower; "" if open_clip or timm has the tower
-    runs: int = 1  # number of runs whose mean the weights are
-
-    @property
-    def preprocess_config(self) -> dict[str, Any]:
-        """Return open_clip's preprocess_cfg: the run's preprocessing of images."""
-        return {key: getattr(self.inputs, key) for key in PREPROCESSING}
 
 
-def convert(places: list[Path], averaged: bool, title: str, own_preprocessing: bool) -> OpenClipModel:
-    """Convert a checkpoint, or the mean of several, and check that open_clip computes the same embeddings.
+def convert(place: Path, averaged: bool, title: str) -> OpenClipModel:
+    """Convert a checkpoint, and check that open_clip computes the same embeddings.
 
     Args:
-        places: checkpoint folders of runs with the same towers. Settings, step and a temperature that is not
-            learned are those of the first.
+        place: checkpoint folder.
         averaged: take the averaged weights of train.ema.
         title: open_clip's name of the new model.
-        own_preprocessing: the export will contain preprocess_config; otherwise open_clip uses its own preprocessing.
 
-    Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently; the towers of
-    the runs differ.
+    Raises UserError: open_clip has no model with these towers, or would embed or preprocess differently.
     """
-    run = checkpoints.run_of(places[0])
+    run = checkpoints.run_of(place)
     config = lora.without(RunFolder(run).load_config())
     name = _model_name(config)
-    manifest, *_ = [checkpoints.verify(place) for place in places]
     model = clip.build_model(config, pretrained=False)
-    _load_mean(model, places, averaged)
+    checkpoints.load_weights(model, place, checkpoints.chosen_weights(place, averaged))
     model.eval()
 
     model_config = _model_config(config, name, model)
     target = _open_clip_model(model_config, title)
-    if not own_preprocessing:
-        _check_transform(model, target, name)
+    _check_transform(model, target, name)
     text_prefix = "" if "token_embedding.weight" in target.state_dict() else "text."
-    weights = _weights(model, checkpoints.progress_of(places[0], config), text_prefix)
+    weights = _weights(model, checkpoints.progress_of(place, config), text_prefix)
     problem = target.load_state_dict(weights, strict=False)
     assert not problem.missing_keys and not problem.unexpected_keys, problem
     _check_embeddings(model, target, run)
-    return OpenClipModel(
-        name=name,
-        model_config=model_config,
-        weights=weights,
-        inputs=model.inputs,
-        tau=float((-weights["logit_scale"]).exp()),
-        step=manifest["step"],
-        digest=manifest["sha256"][checkpoints.chosen_weights(places[0], averaged)] if len(places) == 1 else "",
-        module=_module_of_tower(model_config),
-        runs=len(places),
-    )
+    return OpenClipModel(model_config, weights, _module_of_tower(model_config))
 
 
 def fits_open_clip(config: RunConfig) -> bool:
@@ -166,49 +135,6 @@ def _random_pairs(inputs: Inputs) -> dict[str, Tensor]:
         "image": torch.randn(2, 3, inputs.image_size, inputs.image_size, generator=generator),
         "text": torch.randint(1, 100, (2, inputs.context_length), generator=generator),  # all vocabularies are larger
     }
-
-
-def _load_mean(model: clip.ClipModel, places: list[Path], averaged: bool) -> None:
-    """Load the mean of the weights of several checkpoints into the model of the first one.
-
-    Running statistics of batch norms are averaged too; integer buffers are those of the last checkpoint. The
-    temperature is that of the first checkpoint, unless all runs learn it with the same parameterisation.
-
-    `averaged`: take the averaged weights of train.ema.
-
-    Raises UserError: the towers or inputs of a run differ from those of the first, or its weights cannot be read.
-    """
-    total: dict[str, Tensor] = {}
-    temperatures = [RunFolder.of_checkpoint(place).load_config().temperature for place in places]
-    mean_nu = all(same_nu(temperatures[0], other) for other in temperatures)
-    for place in places:
-        name = checkpoints.chosen_weights(place, averaged)
-        weights = checkpoints.read_weights(place, name)
-        if place != places[0]:
-            _check_towers(model, places[0], place)
-            if not mean_nu:  # the model still has the first one's temperature
-                weights = replace_weights(weights, model, (TEMPERATURE_PREFIX,))
-        checkpoints.set_weights(model, weights, place / name)
-        for key, weight in model.state_dict().items():
-            if weight.is_floating_point():
-                total[key] = total.get(key, 0) + weight.double()
-    model.load_state_dict(model.state_dict() | {key: weight / len(places) for key, weight in total.items()})
-
-
-def _check_towers(model: clip.ClipModel, first: Path, place: Path) -> None:
-    config, other_config = (lora.without(RunFolder.of_checkpoint(path).load_config()) for path in (first, place))
-    other = clip.build_model(other_config, pretrained=False)
-    values, others = _described(config, model), _described(other_config, other)
-    for key, value in values.items():
-        if others[key] != value:
-            raise UserError(f"soup=: {place} has {key}={others[key]}, {first} has {value}; they must agree")
-    if (repr(model.image), repr(model.text)) != (repr(other.image), repr(other.text)):
-        raise UserError(f"soup=: {place} has other layers than {first}, for example another activation")
-
-
-def _described(config: RunConfig, model: clip.ClipModel) -> dict[str, object]:
-    names = {"model.image.name": config.model.image.name, "model.text.name": config.model.text.name}
-    return names | vars(model.inputs)
 
 
 def _model_name(config: RunConfig) -> str:

@@ -173,14 +173,14 @@ class RunFolder:
         """The checkpoint folders in ascending order of step."""
         return checkpoint.checkpoints(self.path)
 
-    def best_or_last(self, key: str = "checkpoint") -> tuple[Path, str]:
+    def best_or_last(self) -> tuple[Path, str]:
         """Return the best checkpoint and the reason if the run keeps one (train.keep_best); else the last one and "".
 
-        Raises UserError: there is none; the message names `key`.
+        Raises UserError: there is none.
         """
         best = self.path / "checkpoints" / checkpoint.BEST
         kept = self.config.train.keep_best if best.is_symlink() else None
-        return checkpoint.resolve(best if kept else self.path, key), f"because train.keep_best={kept}" if kept else ""
+        return checkpoint.resolve(best if kept else self.path), f"because train.keep_best={kept}" if kept else ""
 
     def divergence(self) -> Diverged | None:
         """Read outcome.json; None if the run has not diverged. Raises UserError: the file is corrupt."""

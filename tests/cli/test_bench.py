@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -55,20 +56,33 @@ def test_the_report_reads_the_written_claims(tiny: None, capsys: pytest.CaptureF
     assert "<= 1.03" in out
 
 
-def test_a_batch_on_a_cpu_is_a_multiple_of_the_users_micro_batches(tiny: None) -> None:
-    bench(["nuclr", "steps=1", "train.accumulation=32"])
-    (timed, _) = json.loads(Path("runs/bench/nuclr-train.accumulation=32/claims.json").read_text())
-    assert "batch of 32 instead of 64, cpu" in timed["statement"]
+@pytest.fixture
+def quick(tiny: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Do no real steps. Return a list of the batch sizes tried; nuclr fits with 4 or 32, but not with 8 or 16."""
+    tried = []
+
+    def build(config: RunConfig, device: torch.device) -> Callable[[], float]:
+        tried.append(config.train.batch_size)
+        if config.train.batch_size in (8, 16) and "nuclr" in config.objective:
+            raise torch.OutOfMemoryError
+        return lambda: 1.0
+
+    monkeypatch.setattr("clipx.training.forecast.timed_steps", build)
+    monkeypatch.setattr(command, "_check_memory", lambda configs: None)
+    return tried
 
 
-def test_with_the_users_batch_and_device_no_claim_is_decided(tiny: None) -> None:
-    bench(["nuclr", "steps=1", "train.batch_size=8", "train.device=cpu", "out=own"])
-    for row in json.loads(Path("own/claims.json").read_text()):
-        assert row["settings"] == {"train.batch_size": "8", "train.device": "cpu"}
+def test_with_the_users_settings_no_claim_is_decided_and_the_batch_is_a_multiple_of_micro_batches(
+    quick: list[int],
+) -> None:
+    bench(["nuclr", "steps=1", "train.accumulation=32", "train.device=cpu", "out=own"])
+    rows = json.loads(Path("own/claims.json").read_text())
+    assert "batch of 32 instead of 64, cpu" in rows[0]["statement"]
+    assert [row["settings"] for row in rows] == [{"train.accumulation": "32", "train.device": "cpu"}] * 2
     assert collect_evidence([], [Path("own")]).stated == {}
 
 
-def test_a_comparison_of_the_users_writes_no_claims(tiny: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_of_the_users_writes_no_claims(quick: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     bench(["recipe=tiny", "arms=[nuclr]", "steps=2", "train.batch_size=4"])
     out = capsys.readouterr().out
     assert Path("runs/bench/tiny-arms=nuclr-train.batch_size=4/times.csv").exists()
@@ -82,21 +96,11 @@ def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeyp
         bench(["nuclr", "steps=1"])
 
 
-@pytest.mark.long
-def test_the_batch_is_halved_until_it_fits_on_the_gpu(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
-
-    def build(config: RunConfig, device: torch.device) -> object:
-        tried.append(config.train.batch_size)
-        if config.train.batch_size > 4 and "nuclr" in config.objective:
-            raise torch.OutOfMemoryError
-        return timed_steps(config, device)
-
-    monkeypatch.setattr("clipx.training.forecast.timed_steps", build)
+def test_the_batch_is_halved_until_it_fits_on_the_gpu(quick: list[int]) -> None:
     configs = {arm: compose_run(["recipe=tiny", f"arm={arm}"]) for arm in ("clip", "nuclr")}
     steps, conditions = command._ready(configs, [])
     assert list(steps) == ["clip", "nuclr"] and "batch of 4 instead of 64" in conditions
-    assert tried == [16, 16, 8, 8, 4, 4]
+    assert quick == [16, 16, 8, 8, 4, 4]
 
 
 def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +113,7 @@ def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: 
     assert progress.step == progress.total_steps // 2 > 0
 
 
-@pytest.mark.parametrize("arm", ["negclip", "multi_positive", "keyword"])
+@pytest.mark.parametrize("arm", ["negclip", "keyword"])
 def test_generated_pairs_have_the_inputs_that_a_term_needs(arm: str) -> None:
     assert timed_steps(compose_run(["recipe=objectives_mini", f"arm={arm}"]), torch.device("cpu"))() > 0
 

@@ -9,7 +9,7 @@ from cli.settings.compose import compose_run
 from cli.train import _print_next
 from clipx.config.schema import RunConfig
 from clipx.run.folder import RunFolder
-from tests.helpers.commands import clipx, clipx_here, tiny
+from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.runs import lines, log
 
@@ -25,10 +25,11 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
     train = ["train", *tiny(tmp_path / "shards"), "name=e2e", "train.device=cpu"]
-    printed = clipx(*train, cwd=tmp_path).stderr.splitlines()
+    printed = clipx_here(*train, cwd=tmp_path).stderr.splitlines()
     assert printed[0] == "runs/e2e/s0: small:conv and small:clip_bag on shards (64 pairs), CPU"
     assert printed[-1] == "to evaluate: clipx eval runs/e2e/s0 datasets=[NAME,LAYOUT:PLACE]  # clipx ls data"
     assert "is done: 2 steps" in clipx_here(*train, cwd=tmp_path).stderr
+    assert (log(tmp_path / "runs/e2e/s0")[-1]["progress"], log(tmp_path / "runs/e2e/s0")[-1]["left_s"]) == (1, 0)
     clipx_here("eval", "checkpoint=runs/e2e/s0", captions, cwd=tmp_path)
     results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
     rows = lines(results)

@@ -53,8 +53,7 @@ def test_arms_and_evaluations_share_one_pass_an_item_and_an_exported_file_has_to
     clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
     # 6 colours; 32 captions; of the evaluation set 8 images, and captions of which the first 8 are training captions
     assert sum(counted) == 6 + 32 + 8 + 8
-    for name, arm in (("b", "objective=clip_reg"), ("c", "objective=sogclr"), ("d", "seed=1")):
-        clipx_here("train", *ARGUMENTS, f"name={name}", arm, cwd=folder)
+    clipx_here("train", *ARGUMENTS, "name=b", "objective=sogclr", "seed=1", cwd=folder)
     assert sum(counted) == 6 + 32 + 8 + 8
     done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
     assert "encoder = from_file('x.safetensors')" in done.stdout

@@ -45,9 +45,8 @@ def test_a_killed_process_of_a_pool_is_a_fault(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ETIMEDOUT, 1), (errno.ENOTCONN, 1), (errno.EREMOTEIO, 1),
-     (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
-)  # fmt: skip
+    [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
+)
 def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
     number: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,10 +91,6 @@ def test_the_entry_point_runs_the_command(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr("sys.argv", ["clipx", "--version"])
     entry_point.main()
     assert capsys.readouterr().out.startswith("clipx ")
-
-
-def test_the_help_of_train_has_the_main_settings(tmp_path: Path) -> None:
-    assert "train.batch_size" in clipx_here("train", "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.long

@@ -11,10 +11,10 @@ from evaluation.claims.table import CLAIMS
 
 FAST = {
     "margin": ["equal_steps=200", "more_steps=100", "K=3"],
-    "robust_g": ["sweep=2", "starts=10"],
+    "robust_g": ["sweep=2", "starts=2"],
     "true_negatives": ["p2_grid=5", "theta0_grid=3"],
     "popularity": ["n=50,100", "seeds=2"],
-    "gap_flow": ["draws=3", "growth_n=32"],
+    "gap_flow": ["draws=2", "growth_n=16"],
     "pmi": ["N=6", "iterations=50", "starts=1", "d=2,3", "M=1,2"],
 }
 

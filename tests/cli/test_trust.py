@@ -159,11 +159,11 @@ def test_a_url_that_the_user_typed_is_read_by_its_program(monkeypatch: pytest.Mo
     assert stream.shards == [["gs://bucket/0.tar", "gs://bucket/1.tar"]]
 
 
-@pytest.mark.parametrize("url", [url for url in SCHEMES if SCHEMES[url] == "starts a program" and "::" not in url])
-def test_an_arm_names_no_url_whose_reader_is_a_program(tmp_path: Path, url: str) -> None:
-    (tmp_path / "r.yaml").write_text(f"""arms: {json.dumps({"a": [f"data.urls=['{url}']"]})}\n""")
-    with pytest.raises(UserError, match="a program may only be named on the command line"):
-        load_recipe(tmp_path / "r.yaml")
+def test_an_arm_names_no_url_whose_reader_is_a_program(tmp_path: Path) -> None:
+    for url in (url for url, named in SCHEMES.items() if named == "starts a program" and "::" not in url):
+        (tmp_path / "r.yaml").write_text(f"""arms: {json.dumps({"a": [f"data.urls=['{url}']"]})}\n""")
+        with pytest.raises(UserError, match="a program may only be named on the command line"):
+            load_recipe(tmp_path / "r.yaml")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_the_settings_of_a_run_are_plain_values(copied_run: tuple[RunConfig, Pat
         RunFolder(run).config  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["artifacts", "results", "intermediate", "log.jsonl", "checkpoints/best", "wandb"])
+@pytest.mark.parametrize("name", ["artifacts", "log.jsonl", "checkpoints/best"])
 def test_a_link_leads_no_write_out_of_a_run(
     copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path, name: str
 ) -> None:
@@ -261,7 +261,7 @@ def test_the_link_of_wandb_to_its_own_log_does_not_lock_the_run(copied_run: tupl
     RunFolder.create(config)
 
 
-@pytest.mark.parametrize("name", ["log.jsonl", "environment.json", "artifacts/x.json", "train.lock.owner"])
+@pytest.mark.parametrize("name", ["log.jsonl", "artifacts/x.json"])
 def test_a_pipe_or_a_device_in_a_run_is_not_read(copied_run: tuple[RunConfig, Path], tmp_path: Path, name: str) -> None:
     _, run = copied_run
     (run / name).parent.mkdir(exist_ok=True)

@@ -195,7 +195,6 @@ train: {samples: 32, batch_size: 16}
 schedule: {warmup_steps: 0}
 arms:
   clip: []
-  distill: [objective=clip_distill, "model.teacher=arm:clip"]
 """
 
 
@@ -215,12 +214,20 @@ def test_too_few_images_are_refused_before_training(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.guards_data
-def test_eight_arms_killed_and_resumed_end_with_the_same_table(tmp_path: Path) -> None:
+def test_eight_arms_killed_and_resumed_end_with_the_same_table_and_a_further_call_trains_nothing(
+    tmp_path: Path,
+) -> None:
     write_shards(tmp_path / "data/train", 2 * tune.FEWEST_IMAGES + 100)
     arms = "".join(f"  a{k}: [objective=clip, train.batch_size={8 + k}]\n" for k in range(8))
     (tmp_path / "tiny.yaml").write_text(RECIPE.partition("arms:")[0] + "arms:\n" + arms)
     command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3"]
-    whole = clipx(*command, "out=whole", cwd=tmp_path).stdout
+    whole = clipx(*command, "out=whole", "jobs=2", cwd=tmp_path).stdout
+    assert f"  a7: [{json.loads((tmp_path / 'whole/tuning.json').read_text())['chosen']['a7'][0]}]" in whole
+    logs = sorted((tmp_path / "whole/runs").rglob("log.jsonl"))
+    assert {log.parent.name for log in logs} == {"s1000", "s1001", "s1002"}
+    before = [log.stat().st_mtime_ns for log in logs]
+    assert clipx(*command, "out=whole", cwd=tmp_path).stdout == whole
+    assert [log.stat().st_mtime_ns for log in logs] == before
     call = [sys.executable, "-m", "cli.main", *command, "out=killed"]
     with subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -230,21 +237,3 @@ def test_eight_arms_killed_and_resumed_end_with_the_same_table(tmp_path: Path) -
     assert clipx(*command, "out=killed", cwd=tmp_path).stdout.replace("killed/", "whole/") == whole
     tables = [(tmp_path / out / "tuning.csv").read_text() for out in ("killed", "whole")]
     assert tables[0] == tables[1] and tables[0].count(",a7,") >= 2
-
-
-@pytest.mark.long
-def test_every_arm_is_tuned_with_seeds_from_1000_and_a_second_call_trains_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_shards(tmp_path / "data/train", 2 * tune.FEWEST_IMAGES + 100)
-    (tmp_path / "tiny.yaml").write_text(RECIPE)
-    command = ["tune", "recipe=tiny", "--config-dir=.", "lr=1e-3,2e-3", "jobs=2"]
-    printed = clipx(*command, cwd=tmp_path).stdout
-    out = tmp_path / "runs/tuning/tiny"
-    chosen = json.loads((out / "tuning.json").read_text())["chosen"]
-    assert chosen.keys() == {"clip", "distill"} and f"  clip: [{chosen['clip'][0]}]" in printed
-    runs = sorted(path.parent for path in out.glob("runs/*/s*/config.yaml"))
-    assert {RunFolder(run).config.seed for run in runs} == {1000, 1001, 1002}
-    before = {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs}
-    assert clipx(*command, cwd=tmp_path).stdout == printed
-    assert {run: (run / "log.jsonl").stat().st_mtime_ns for run in runs} == before

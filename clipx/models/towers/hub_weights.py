@@ -74,10 +74,7 @@ def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
             "where there is a network"
         )
     if isinstance(error, errors.EntryNotFoundError):
-        return UserError(
-            f"{setting} is no model in open_clip's layout: the repository has no {files}; "
-            f"`clipx export RUN hub={repository}` writes it"
-        )
+        return UserError(f"{setting} is no model in open_clip's layout: the repository has no {files}")
     if isinstance(error, errors.GatedRepoError):
         return UserError(f"{setting} is gated: ask for access on its page, then `hf auth login`")
     if isinstance(error, errors.RepositoryNotFoundError):

@@ -13,6 +13,7 @@ from cli.eval import many, one
 from cli.report.command import report
 from cli.settings.compose import compose_evals
 from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import Fault, UserError
 from clipx.run.folder import ENVIRONMENT, RunFolder
@@ -47,18 +48,10 @@ def quick(spec: str, **changes: object) -> EvalConfig:
     return replace(config, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["runs/a/s0", "runs/b/s0"],
-        ["checkpoint=[runs/a/s0,runs/b/s0]"],
-        ["checkpoint=runs/a/s0,runs/b/s0"],
-        ["runs/a/s0", "checkpoint=runs/b/s0"],
-    ],
-)
-def test_runs_are_given_without_a_key_or_by_checkpoint(arguments: list[str]) -> None:
-    config, runs = compose_evals([*arguments, "tasks=[retrieval]"])
-    assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
+def test_runs_are_given_without_a_key_or_by_checkpoint() -> None:
+    for given in ("checkpoint=[runs/a/s0,runs/b/s0]", "runs/a/s0 checkpoint=runs/b/s0"):
+        config, runs = compose_evals([*given.split(), "tasks=[retrieval]"])
+        assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
 
 
 def test_folders_and_patterns_select_runs_and_runs_without_a_checkpoint_are_named_once(
@@ -80,7 +73,6 @@ def test_folders_and_patterns_select_runs_and_runs_without_a_checkpoint_are_name
 def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
     runs = [trained(tmp_path, "a"), failed_start(tmp_path, "b"), trained(tmp_path, "c"), failed_start(tmp_path, "d")]
     RunFolder(runs[3]).record_divergence(step=7, bad_steps=5)
     config = quick(fakes.captioned(tmp_path / "shots"), jobs=jobs)
@@ -91,7 +83,7 @@ def test_all_runs_are_evaluated_and_one_failure_does_not_end_the_others(
         assert {row.task for row in results.read(run / "results.jsonl")} == {"retrieval"}
     printed = capsys.readouterr()
     assert "a folder without checkpoints" in printed.err and "4/4" in printed.err
-    assert printed.out.count("retrieval") == 2 and all(str(runs[k]) in printed.out for k in (0, 2))
+    assert printed.out.endswith("To rank: clipx report compare RUN...\n")
 
 
 def test_an_unexpected_error_of_one_run_does_not_end_the_others(
@@ -141,20 +133,21 @@ def test_held_out_pairs_are_an_evaluation_set_that_no_claim_reads(tmp_path: Path
     assert reading.read(read) == {}
     assert replace(reading, datasets=("heldout",)).read(read) == {"retrieval heldout": recall[0].value}
 
+    with pytest.raises(UserError, match=r"held_out:.*: the run holds out no pairs: it has data\.held_out=0\.0"):
+        one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "b"))))
 
-def test_held_out_needs_held_out_pairs(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"datasets=held_out:.*: the run holds out no pairs: it has data\.held_out=0\.0"
-    ):
-        one.evaluate(quick("held_out", checkpoint=str(trained(tmp_path, "a"))))
+
+def run_on_table(root: Path, captions: str) -> tuple[RunConfig, Path]:
+    """Write 40 images with their table and the folder of a run that holds half of them out."""
+    write_table(root / "train", count=40)
+    config = settings(root)
+    config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
+    config.data.held_out, config.data.captions = 0.5, captions
+    return config, RunFolder.create(config).path
 
 
 def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
-    write_table(tmp_path / "train", count=40)
-    config = settings(tmp_path)
-    config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
-    config.data.held_out, config.data.captions = 0.5, "each"
-    run = RunFolder.create(config).path
+    _, run = run_on_table(tmp_path, "each")
     count = len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out"))
     (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
     held_image = min(json.loads(cached.read_text())) // 2  # two captions an image
@@ -164,11 +157,7 @@ def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
 
 def test_held_out_pairs_of_data_that_have_changed_are_refused(tmp_path: Path) -> None:
     """Another pair may be held out then, which the run has trained on."""
-    write_table(tmp_path / "train", count=40)
-    config = settings(tmp_path)
-    config.data.source, config.data.annotations, config.data.split = "csv", "train/pairs.csv", "train"
-    config.data.held_out = 0.5
-    run = RunFolder.create(config).path
+    config, run = run_on_table(tmp_path, "first")
     fingerprint = open_pair_source(config.data).fingerprint
     (run / ENVIRONMENT).write_text(json.dumps({"data": fingerprint}))
     (run / "checkpoints" / "step_00000001").mkdir(parents=True)
@@ -223,7 +212,7 @@ def test_a_table_may_have_other_columns_and_missing_parts_are_named(tmp_path: Pa
         open_dataset("csv:nowhere.csv")
 
 
-@pytest.mark.parametrize("splits", ["3", "[1]", "[" * 20_000 + "]" * 20_000])
+@pytest.mark.parametrize("splits", ["3", "[" * 20_000 + "]" * 20_000])
 def test_odd_splits_of_a_saved_hugging_face_data_set_are_no_traceback(tmp_path: Path, splits: str) -> None:
     (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
     with pytest.raises(UserError, match=r"is not a data set of|no split test"):

@@ -11,8 +11,8 @@ from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import RunConfig
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
-from clipx.run import checkpoint
 from clipx.run.folder import RunFolder
+from clipx.run.saving import TrainState
 from clipx.training import setup
 from evaluation.compare.items import read_answers
 from evaluation.embedding import encoder
@@ -20,6 +20,18 @@ from evaluation.runs import results
 from tests.helpers import fakes
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.runs import prepared, untrained
+
+
+def retrieval(run: Path, *specs: str) -> EvalConfig:
+    return EvalConfig(checkpoint=str(run), datasets=[*specs], tasks=["retrieval"], device="cpu", workers=0)
+
+
+def started(config: RunConfig) -> tuple[Path, TrainState]:
+    """Write the folder of a run on 12 pairs; return it and the state before the first step."""
+    write_shards(Path(str(config.data.root)) / "train", 12)
+    pairs = open_source(config.data)
+    state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    return RunFolder.create(config).path, state
 
 
 def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
@@ -36,30 +48,13 @@ def test_data_tasks_and_prompts_are_checked_before_the_model_is_built(
             evaluate(config)
 
 
-def test_the_best_checkpoint_is_evaluated_if_a_run_keeps_one(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    config.train.keep_best = "min:loss"
-    run = RunFolder.create(config).path
-    first, last = (run / "checkpoints" / f"step_{step:08d}" for step in (10, 20))
-    for folder in (first, last):
-        folder.mkdir(parents=True)
-        (folder / checkpoint.MANIFEST).write_text("{}")
-    (first.parent / "best").symlink_to(first.name)
-    assert RunFolder(run).best_or_last() == (first, "because train.keep_best=min:loss")
-    assert RunFolder(last).best_or_last() == (last, "")
-
-
 def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    write_shards(tmp_path / "train", 12)
-    pairs = open_source(config.data)
-    run = RunFolder.create(config).path
-    state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    run, state = started(config)
     first = state.save(run)
     state.step = 5
     state.save(run)
-    spec = fakes.captioned(tmp_path / "shots")
-    own = EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["retrieval"], device="cpu", workers=0)
+    own = retrieval(run, fakes.captioned(tmp_path / "shots"))
     evaluate(own)
     of_run = results.read(run / "results.jsonl")
     evaluate(replace(own, checkpoint=str(first)))
@@ -75,13 +70,7 @@ def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
 ) -> None:
     _, run = copied_run
     log = (run / "log.jsonl").read_text()
-    own = EvalConfig(
-        checkpoint=str(run),
-        datasets=[fakes.captioned(tmp_path / "shots")],
-        tasks=["retrieval"],
-        device="cpu",
-        workers=0,
-    )
+    own = retrieval(run, fakes.captioned(tmp_path / "shots"))
     (run / "log.jsonl").write_text('{"step": 2}\n')
     before = results.read(run / "results.jsonl")
     evaluate(own)
@@ -104,22 +93,18 @@ def test_a_set_of_the_run_that_has_gone_does_not_stop_the_others(tmp_path: Path)
     fakes.captioned(tmp_path / "shots")
     run = untrained(config)
     with pytest.raises(UserError, match=r"no folder .*gone"):
-        evaluate(EvalConfig(checkpoint=str(run), tasks=["retrieval"], device="cpu", workers=0))
+        evaluate(retrieval(run))
     assert {row.dataset for row in results.read(run / "results.jsonl")} == {"shots"}
 
 
 def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_path: Path) -> None:
     config = settings(tmp_path)
     config.objective = {"nuclr": {}}
-    write_shards(tmp_path / "train", 12)
-    pairs = open_source(config.data)
-    run = RunFolder.create(config).path
-    state = setup.build_components(config, torch.device("cpu"), len(pairs), pairs.fingerprint).state
+    run, state = started(config)
     ids = torch.arange(12)
     state.table.write(ids, state.table.read(ids) | {"nuclr_seen": torch.ones(12), "nuclr_zeta_text": ids.float()})
     state.save(run)
-    spec = fakes.captioned(tmp_path / "shots")
-    evaluate(EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["retrieval"], device="cpu", workers=0))
+    evaluate(retrieval(run, fakes.captioned(tmp_path / "shots")))
     rows = {row.metric: row for row in results.read(run / "results.jsonl") if row.task == "popularity"}
     assert set(rows) == {"zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"}
     assert rows["zeta_text_sinkhorn_spearman"].n == 12
