@@ -97,10 +97,8 @@ demo: $(READY) ## train, evaluate and report in a few minutes on two cores; run 
 
 # The targets reproduce-* train every arm and seed, then write a report with the verdicts. A second call skips finished
 # runs. DRY=1 only lists the runs with their cost, JOBS=N trains N runs at a time, SET="key=value ..." changes settings of
-# all runs. UNTIL=decided adds seeds until the claims are decided, at most MAX_SEEDS=N, for at most HOURS=N; the
-# comparisons (objectives, finetune, scaling) test no claim.
-until = $(if $(UNTIL),until=$(UNTIL)) $(if $(MAX_SEEDS),max_seeds=$(MAX_SEEDS)) $(if $(HOURS),hours=$(HOURS))
-REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(until) $(SET)
+# all runs.
+REPRODUCE = $(BIN)/clipx reproduce $(if $(DRY),dry=true) $(if $(JOBS),jobs=$(JOBS)) $(SET)
 first = $(if $(DRY),,$(foreach name,$(1),$(BIN)/clipx theory $(name) &&)) # toy problems of the paper, seconds each, before the runs
 # claims on the cost of papers 3 and 5, ten minutes each, once
 timed = $(if $(DRY),,$(foreach name,$(1),{ test -e runs/bench/$(name)/claims.json || $(BIN)/clipx bench $(name) || true; } &&))
@@ -135,7 +133,7 @@ reproduce-mini-finetune: $(READY) ## fine-tune on a new world of scenes: gain an
 
 # longest runs first, so that all cores finish at about the same time
 MINI = wpse_mini,clip_reg_mini,margin_mini,nuclr_mini,counting_mini,gap_mini,gap_dynamics_mini,gap_init_mini
-reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; three hours on two cores; UNTIL=decided HOURS=8 adds seeds
+reproduce-mini: $(READY) ## reproduce all papers on rendered scenes, in one report; three hours on two cores
 	$(call first,all) $(call timed,nuclr wpse) $(mini)$(MINI) out=runs/mini-report
 
 # FLICKR8K=DIR adds photographs. The skewed scenes have frequent and rare concepts, and 30% of their images share 50 contents.
@@ -152,10 +150,10 @@ reproduce-mini-scaling: $(READY) ## effect as a function of samples seen, on ren
 # Heads on frozen towers. Claims about zero-shot and linear probing need a set of classes: SETS=cifar10:ROOT. Paper 5 is about
 # nothing else, so wpse_photos runs only with it.
 comma = ,
-PHOTOS = clip_reg_photos,margin_photos,counting_photos,nuclr_photos,gap_photos$(if $(UNTIL),,$(comma)objectives_photos)
+PHOTOS = clip_reg_photos,margin_photos,counting_photos,nuclr_photos,gap_photos,objectives_photos
 sets = $(if $(SETS),'data.evaluation=[captions:test$(comma)swaps:test$(comma)$(SETS)]')
 reproduce-photos: $(READY) ## reproduce the papers on Flickr8k; under 90 minutes on two cores; FLICKR8K=DIR SETS=cifar10:ROOT SEEDS=20
-	$(mini)$(PHOTOS)$(if $(SETS),$(comma)wpse_photos) flickr8k=$(call folder,FLICKR8K) $(if $(UNTIL),,seeds=$(or $(SEEDS),3)) $(sets) out=runs/photos-report
+	$(mini)$(PHOTOS)$(if $(SETS),$(comma)wpse_photos) flickr8k=$(call folder,FLICKR8K) seeds=$(or $(SEEDS),3) $(sets) out=runs/photos-report
 
 reproduce-clip-reg: $(READY) ## reproduce paper 1 at full scale; CC3M=DIR MSCOCO=DIR
 	$(call first,margin) $(objects) $(REPRODUCE) recipe=clip_reg_cc3m,margin_mscoco $(cc3m) $(mscoco)

@@ -152,7 +152,6 @@ def report(arguments: list[str]) -> None:
 def reproduce(arguments: list[str]) -> None:
     """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [first_seed=0|100] [jobs=N] [dry=true] [out=DIR] [...]
     clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
-    clipx reproduce recipe=NAME[,NAME] until=decided [max_seeds=N] [hours=N] [looks=[3,5,8]] [...]
 
     Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
     writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
@@ -160,9 +159,7 @@ def reproduce(arguments: list[str]) -> None:
     scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
     compares them at every value as clipx report compare does.
     Seeds below 100 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them.
-    until=decided judges the claims at each look (looks=, by default 3, 5 and 8 seeds) and adds seeds until every claim
-    is decided, up to the last look or max_seeds=N, for at most hours=N. After the first look it trains only the arms
-    that undecided claims need. With dry=true it prints the seeds and hours that undecided claims need.
+    Claims are judged at looks=, by default 3, 5 and 8 seeds: seeds=N trains the seeds of the next look.
     launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM, at most jobs=N at a time, and the report after them, and
     returns; launch.submit=false prints the jobs instead. report=true writes only the report.
     dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,

@@ -84,7 +84,7 @@ class Pool:
         wait(after)
         slot = self._free.get()
         try:
-            with self._starting:  # one process starts at a time, and none after `stop` has sent SIGTERM
+            with self._starting:  # one process starts at a time, and none after SIGTERM was sent
                 if self._closed:
                     raise SystemExit(REQUEUE)
                 future = slot.submit(call, argument)
@@ -92,20 +92,16 @@ class Pool:
         finally:
             self._free.put(slot)
 
-    def stop(self) -> None:
-        """Start no further call, and send SIGTERM to the processes."""
-        with self._starting:
-            self._closed = True
-        for slot in self._slots:
-            for process in slot.processes:
-                process.terminate()
-
     def __enter__(self) -> "Pool":
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is not None:
-            self.stop()
+            with self._starting:
+                self._closed = True
+            for slot in self._slots:
+                for process in slot.processes:
+                    process.terminate()
         self._threads.shutdown(cancel_futures=error_type is not None)
         for slot in self._slots:
             if slot.executor is not None:

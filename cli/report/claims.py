@@ -145,26 +145,14 @@ def power(arguments: list[str]) -> None:
         raise UserError(
             f"no run at or below {', '.join(runs)} tests a claim; clipx ls claims lists the recipes that do"
         )
-    print_needs(found, evidence, jobs)
+    _print_needs(found, evidence, jobs)
     for line in evidence.left_out:
         print(line)
 
 
-def print_needs(
-    found: list[Outcome],
-    evidence: Evidence,
-    jobs: int,
-    max_seeds: int | None = None,
-    first: dict[Arm, int] | None = None,
-) -> None:
-    """Print a row per undecided part of a claim, the decided claims, and the total hours of all needed runs.
-
-    Args:
-        jobs: runs at the same time.
-        max_seeds: the largest look considered; ignored for claims that have their own looks.
-        first: seeds of each arm at the first look; if given, the total includes these runs.
-    """
-    rows = needs(found, evidence, max_seeds)
+def _print_needs(found: list[Outcome], evidence: Evidence, jobs: int) -> None:
+    """Print a row per undecided part of a claim, the decided claims, and the total hours of all needed runs."""
+    rows = _needs(found, evidence)
     console = stdout_console()
     if rows:
         columns = ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours")
@@ -177,21 +165,20 @@ def print_needs(
     for outcome in [one for one in found if one.verdict == "undecided"]:
         for finding, reason in stuck_parts(outcome):
             print(f"{reason} ({outcome.claim.id} {outcome.recipe}: {finding.label})")
-    seeds = dict(first or {})
+    seeds: dict[Arm, int] = {}
     for need in rows:
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
     left = missing(seeds, evidence.runs)
     if runs := sum(left.values()):
-        print(f"all together: {runs} runs{_total(left, evidence.runs, jobs)}")
+        took = hours(left, evidence.runs, jobs)
+        print(f"all together: {runs} runs" + (f", about {_hours(took)} hours with jobs={jobs}" if took else ""))
 
 
-def needs(found: list[Outcome], evidence: Evidence, max_seeds: int | None = None) -> list[Need]:
-    """Return the needs of all undecided parts of claims; `max_seeds` as in `print_needs`."""
+def _needs(found: list[Outcome], evidence: Evidence) -> list[Need]:
+    """Return the needs of all undecided parts of claims."""
     rows = []
     for outcome in found:
         looks = list(looks_of(outcome.claim, outcome.recipe, evidence))
-        if max_seeds is not None and not outcome.claim.looks:
-            looks = [look for look in looks if look <= max_seeds]
         for part, finding in open_parts(outcome):
             arms = tuple((outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms))
             rows.append(Need(outcome, finding, arms, look_reached(finding, looks), looks[-1]))
@@ -224,16 +211,6 @@ def hours(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
                 return None
             total += number * took / jobs / 3600
     return total
-
-
-def _total(left: dict[Arm, int], runs: Runs, jobs: int) -> str:
-    """Return `, about 3.2 hours with jobs=2`; recipes without a finished run are named and not included."""
-    by_recipe = {recipe: {arm: n for arm, n in left.items() if arm[0] == recipe} for recipe, _ in left}
-    took = {recipe: hours(of, runs, jobs) for recipe, of in by_recipe.items()}
-    known = [found for found in took.values() if found is not None]
-    total = f", about {_hours(sum(known))} hours with jobs={jobs}" if any(known) else ""
-    unknown = ", ".join(recipe for recipe, found in took.items() if found is None)
-    return total + (f"; hours of {unknown} unknown: no finished run" if unknown else "")
 
 
 def mean_seconds(arms: Mapping[str, Seeds], arm: str) -> float | None:

@@ -19,8 +19,7 @@ from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
 from cli.report.claims import by_arm, hours, print_verdicts
-from cli.reproduce.plan import DEVICE, Options, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
-from cli.reproduce.until import Experiment, Tried, print_forecast, run_looks
+from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
@@ -57,7 +56,7 @@ def reproduce(arguments: list[str]) -> None:
     for design in designs:
         refuse_another(plan.runs, design)
     if plan.options.dry:
-        _print_costs(plan, runs, designs)
+        _print_costs(plan, configs)
         return
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
@@ -67,7 +66,7 @@ def reproduce(arguments: list[str]) -> None:
     _check_evaluations(configs)
     if missing := {config.recipe for config in configs if not config.data.evaluation}:
         print(f"not evaluated, because data.evaluation is empty: {', '.join(sorted(missing))}", file=sys.stderr)
-    gpus = [] if submits or plan.options.report else _gpus(plan.options.jobs, runs)
+    gpus = [] if submits or plan.options.report else _gpus(plan.options.jobs, configs)
     doing, instead = f"the experiment of {plan.out} is being reproduced", "wait for it or stop it, or set another out="
     with hold(plan.out / "reproduce.lock", doing, instead):
         if submits:
@@ -102,39 +101,29 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     for design in designs:
         store(plan.runs, design)
     if plan.options.report:
-        tried, ending = _of_other_processes(runs, plan.options), ""
+        failures = _of_other_processes(runs)
     else:
-        tried, ending = _run(plan, runs, designs, gpus)
-    # until=decided judges only finished runs; otherwise the report also shows the log of a run that stopped or failed
-    folders = tried.finished if plan.options.until else [run.folder for run in runs]
-    reportable = [folder for folder in folders if _can_be_reported(folder)]
+        with _pool(gpus) as pool:
+            failures = _run_all(pool, runs, len(gpus))
+    reportable = [run.folder for run in runs if _can_be_reported(run.folder)]
     if reportable:
         of_programs = [plan.runs / name for name in ("theory", "missing_objects", "bench")]  # with a claims.json each
         _report([*reportable, *(path for path in of_programs if any(path.rglob("claims.json")))], configs, plan)
         if plan.options.scale:
             _report_ladders(reportable, plan)
-    if ending:
-        print(ending)
-    if failures := tried.failures:
+    if failures:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
-        count = f"{len(failures)} of {len(tried.finished) + len(failures)} runs failed"
+        count = f"{len(failures)} of {len(runs)} runs failed"
         raise most_severe(list(failures.values()))(f"{count}: {named}")
 
 
-def _print_costs(plan: Plan, runs: list[PlannedRun], designs: list[Design]) -> None:
-    """Print the cost of the runs; with until=, what undecided claims need, if runs exist."""
+def _print_costs(plan: Plan, configs: list[RunConfig]) -> None:
     from cli.reproduce.cost import print_costs
     from clipx.training.forecast import TOWER_SHARE
 
-    jobs = plan.options.jobs or len(_gpus(None, runs))
-    if plan.options.until:
-        experiment = Experiment(runs, designs, plan.options.max_seeds)
-        if print_forecast(experiment, [r.folder for r in runs if _can_be_reported(r.folder)], jobs):
-            return
-        runs = [run for run in runs if run.config.seed < experiment.first_look(run.config.recipe)]
-        print("no run so far: the cost of the first look")
+    jobs = plan.options.jobs or len(_gpus(None, configs))
     device, share = plan.options.device or DEVICE, plan.options.share or TOWER_SHARE
-    print_costs([run.config for run in runs], device, share, jobs, plan.out)
+    print_costs(configs, device, share, jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -188,42 +177,22 @@ def _report_ladders(folders: list[Path], plan: Plan) -> None:
         print(error)
 
 
-def _of_other_processes(runs: list[PlannedRun], options: Options) -> Tried:
-    """Return which runs other processes have finished, and which not: with SLURM, each run is a job."""
+def _of_other_processes(runs: list[PlannedRun]) -> dict[Path, Exception]:
+    """Return the runs that other processes have not finished, with an error: with SLURM, each run is a job."""
     from cli.reproduce.cost import state_of
 
     states = {run.folder: state_of(run.config) for run in runs}
-    fine = ("finished", "new") if options.until else ("finished",)  # until=decided does not need all runs
-    failures = {
+    return {
         folder: Fault(f"{state}, not finished; {folder}/output.log says why")
         for folder, state in states.items()
-        if state not in fine
+        if state != "finished"
     }
-    return Tried([folder for folder, state in states.items() if state == "finished"], {**failures})
 
 
-def _gpus(jobs: int | None, runs: list[PlannedRun]) -> list[str]:
+def _gpus(jobs: int | None, configs: list[RunConfig]) -> list[str]:
     """Return CUDA_VISIBLE_DEVICES of each job on this machine, as gpus_of_each_job."""
-    on_gpus = [run.config.train.processes for run in runs if run.config.train.device != "cpu"]
+    on_gpus = [config.train.processes for config in configs if config.train.device != "cpu"]
     return gpus_of_each_job(jobs, max(on_gpus, default=0))
-
-
-def _run(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: list[str]) -> tuple[Tried, str]:
-    """Train and evaluate all runs; with until=, look by look.
-
-    Returns the outcomes of the runs, and one line that says how until= ended ("" without until=).
-    """
-    deadline = time.monotonic() + 3600 * plan.options.hours if plan.options.hours else None
-    with _pool(gpus) as pool:
-        if plan.options.until is None:
-            return _run_all(pool, runs, len(gpus)), ""
-        experiment = Experiment(runs, designs, plan.options.max_seeds)
-        ending = run_looks(
-            experiment,
-            lambda of_look: _run_all(pool, of_look, len(gpus), deadline),
-            lambda line: print(line, file=sys.stderr, flush=True),
-        )
-        return experiment.done, ending
 
 
 @contextmanager
@@ -241,41 +210,33 @@ def _stop(number: int, frame: object) -> NoReturn:
     sys.exit(REQUEUE)
 
 
-def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int, deadline: float | None = None) -> Tried:
-    """Train and evaluate these runs, `jobs` at a time; at `deadline`, a value of time.monotonic(), stop all of them."""
-    tried, left, known = Tried(), Counter(run.arm for run in runs), list[reader.Run]()
-    if deadline is not None and time.monotonic() >= deadline:
-        return Tried(stopped=True)
+def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Exception]:
+    """Train and evaluate these runs, `jobs` at a time. Return the errors of those that failed."""
+    failures, left, known = dict[Path, Exception](), Counter(run.arm for run in runs), list[reader.Run]()
     futures: dict[Future[str], PlannedRun] = {}
     by_folder: dict[Path, Future[str]] = {}
     for run in parents_first(runs):
         parents = [by_folder[parent] for parent in run.parents if parent in by_folder]
         future = by_folder[run.folder] = pool.submit(run_one, run.overrides, after=parents)
         futures[future] = run
-    try:
-        remaining = None if deadline is None else deadline - time.monotonic()
-        for done, future in enumerate(as_completed(futures, remaining), start=1):
-            run, folder = futures[future], futures[future].folder
-            try:
-                # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
-                message = future.result()
-                known += [reader.read(folder)] if _can_be_reported(folder) else []
-                tried.finished.append(folder)
-            except BrokenProcessPool:  # killed, for example when the system ran out of memory
-                progress = f"{folder}/output.log shows its progress; run the same command to resume"
-                tried.failures[folder] = Fault(f"its process was killed; {progress}")
-                message = _failure(tried.failures[folder])
-            except Exception as error:
-                tried.failures[folder] = error
-                message = _failure(error)
-            left[run.arm] -= 1
-            took = hours(left, by_arm(known), jobs) or 0.0
-            time_left = f", about {60 * took:.0f} min left" if took else ""
-            print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
-    except TimeoutError:  # of as_completed
-        pool.stop()
-        tried.stopped = True
-    return tried
+    for done, future in enumerate(as_completed(futures), start=1):
+        run, folder = futures[future], futures[future].folder
+        try:
+            # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
+            message = future.result()
+            known += [reader.read(folder)] if _can_be_reported(folder) else []
+        except BrokenProcessPool:  # killed, for example when the system ran out of memory
+            progress = f"{folder}/output.log shows its progress; run the same command to resume"
+            failures[folder] = Fault(f"its process was killed; {progress}")
+            message = _failure(failures[folder])
+        except Exception as error:
+            failures[folder] = error
+            message = _failure(error)
+        left[run.arm] -= 1
+        took = hours(left, by_arm(known), jobs) or 0.0
+        time_left = f", about {60 * took:.0f} min left" if took else ""
+        print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
+    return failures
 
 
 def _failure(error: Exception) -> str:

@@ -11,7 +11,6 @@ from statistics import median
 
 import torch
 
-from cli.report.claims import by_arm, hours
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
@@ -26,7 +25,6 @@ from clipx.training.loader_rate import LoaderRate, loader_rate
 from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
 from clipx.utils.registry import lookup
 from clipx.utils.terminal import duration
-from evaluation.runs.reader import read
 
 MOST_FLOPS = 200_000_000_000  # of a step that is timed on a CPU: several seconds
 TRAINED = ("trained", "finished")  # states in which training is finished
@@ -148,7 +146,6 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
             f"here: {sum(timed) / jobs / 3600:.2g} hours of training for {which} runs, from a timed step of each arm; "
             "without loading of data and evaluation"
         )
-    _print_time_left(configs, states, jobs)
     if names := ", ".join(dict.fromkeys(config.data.name for config in unknown)):
         print(f"pairs of {names}: unknown; train.samples=N train.epochs=null sets the length of a run")
     pairs = {c.data.name: num_pairs(c) for c in configs if c.data.source != "scenes"}
@@ -192,13 +189,3 @@ def _last_step(config: RunConfig, checkpoint: Path) -> int | None:
     except (OSError, UserError):
         pairs = None
     return total_steps(config, num_pairs(config) if pairs is None else pairs)
-
-
-def _print_time_left(configs: list[RunConfig], states: dict[Path, str], jobs: int) -> None:
-    """Print the estimated time left on this machine, if each recipe with untrained runs has a trained run."""
-    folders = {RunFolder.of(config).path: (config.recipe, config.arm) for config in configs}
-    left = Counter(arm for folder, arm in folders.items() if states[folder] not in TRAINED)
-    trained = [read(folder) for folder in folders if states[folder] in TRAINED]
-    if left and (took := hours(left, by_arm(trained), jobs)) is not None:
-        runs = f"{len(trained)} trained run{'s' * (len(trained) > 1)}"
-        print(f"here: about {duration(3600 * took)} left, based on {runs}")

@@ -4,7 +4,6 @@ A design has the looks of its recipe: the numbers of seeds at which the claims a
 """
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -33,7 +32,6 @@ from evaluation.claims.design import (
     stored,
 )
 from evaluation.claims.table import claims_of
-from evaluation.claims.types import Claim
 
 DEVICE = "H100"  # default of device=
 OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
@@ -53,9 +51,6 @@ class Options:
     report: bool = setting(False, "only write the report of the finished runs")
     dry: bool = setting(False, "only list the runs and their cost")
     out: str = setting("", "folder of the report")
-    until: str | None = setting(None, "add seeds until every claim is decided", choices=("decided",))
-    max_seeds: int | None = setting(None, "with until=decided: the most seeds", AT_LEAST_1)
-    hours: float | None = setting(None, "with until=decided: most wall-clock time of this call", between(0.01, 10_000))
     looks: list[int] = setting([], "numbers of seeds at which claims are judged")
     device: str | None = setting(None, "with dry=true: GPU of the estimated cost", choices=tuple(DEVICES))
     share: float | None = setting(None, "with dry=true: share of its peak FLOP/s that a step reaches", between(0.01, 1))
@@ -113,21 +108,14 @@ def make_plan(arguments: list[str]) -> Plan:
     folder = Path(next(iter(texts_of(settings, "runs")), "runs"))
     names = [name for name in options.recipe if not options.arms or {*options.arms} & {*recipe(name).arms}]
     looks = {name: _looks(options.looks, folder, name) for name in names}
-    if options.until:
-        _check_until(options, looks)
     overrides = []
     for name in names:
         of_all = [*data_roots.get(name, []), *settings]
         seeds = range(options.first_seed, options.first_seed + _seeds(name, options, looks[name]))
-        points = [point for axis in options.scale for point in recipe(name).scale[axis]] or [[]]
+        points = [point for axis in options.scale for point in recipe(name).points(axis)] or [[]]
         overrides += [run for point in points for run in _runs_of_recipe(name, options.arms, seeds, of_all, point)]
     command = shlex.join(["clipx", "reproduce", *arguments])
     return Plan(command, options, settings, overrides, folder, {} if options.scale else looks)
-
-
-def claim_looks(claim: Claim, looks: Iterable[int], max_seeds: int | None) -> tuple[int, ...]:
-    """Return the looks of a claim: its own looks, or the `looks` of its recipe up to max_seeds."""
-    return claim.looks or tuple(look for look in looks if max_seeds is None or look <= max_seeds)
 
 
 def designs_of(plan: Plan) -> list[Design]:
@@ -137,7 +125,7 @@ def designs_of(plan: Plan) -> list[Design]:
     change no result (paths, devices, workers, saving, logging). Runs under the settings of a control have none: they
     are judged with the design of the runs that they check.
     """
-    names = [name for name in plan.looks if claims_of(name) and (plan.options.until or not _is_control(name, plan))]
+    names = [name for name in plan.looks if claims_of(name) and not _is_control(name, plan)]
     return [_design(name, plan.looks[name], plan.settings) for name in names]
 
 
@@ -199,16 +187,6 @@ def parents_first(runs: list[PlannedRun]) -> list[PlannedRun]:
     return list(placed.values())
 
 
-def with_parents(chosen: list[PlannedRun], runs: list[PlannedRun]) -> dict[Path, PlannedRun]:
-    """Return folder -> run of `chosen`, and of the `runs` that these start from or learn from, also indirectly."""
-    by_folder = {run.folder: run for run in runs}
-    found: dict[Path, PlannedRun] = {}
-    while new := {run.folder: run for run in chosen if run.folder not in found}:
-        found |= new
-        chosen = [by_folder[parent] for run in new.values() for parent in run.parents if parent in by_folder]
-    return found
-
-
 def _data_roots(names: list[str], roots: dict[str, str], settings: list[str]) -> dict[str, list[str]]:
     """Return recipe -> its data.root= override, from arguments such as cc3m=DIR."""
     if not roots:
@@ -233,15 +211,10 @@ def _check(options: Options, settings: list[str]) -> None:
     known_arms = [arm for name in options.recipe for arm in recipe(name).arms]
     for arm in options.arms:
         one_of(arm, known_arms, f"recipe={','.join(options.recipe)}: arms")
-    if options.until and texts_of(settings, "launch.slurm"):
-        raise UserError("until=decided needs the results of a look before the next: use seeds=N with launch.slurm")
-    for key, needed in (("device", "dry"), ("share", "dry"), ("max_seeds", "until"), ("hours", "until")):
-        if (value := getattr(options, key)) is not None and not getattr(options, needed):
-            text = f"{value:g}" if isinstance(value, float) else value
-            runs_take = "; runs take train.device=" if key == "device" else ""
-            raise UserError(f"{key}={text} needs {'dry=true' if needed == 'dry' else 'until=decided'}{runs_take}")
-    if options.scale and options.until:
-        raise UserError(f"scale={','.join(options.scale)} contradicts until=decided: no claim is about a ladder")
+    if options.device and not options.dry:
+        raise UserError(f"device={options.device} needs dry=true; runs take train.device=")
+    if options.share and not options.dry:
+        raise UserError(f"share={options.share:g} needs dry=true")
     for name in options.recipe:
         known = recipe(name).scale
         if options.scale and not known:
@@ -249,18 +222,6 @@ def _check(options: Options, settings: list[str]) -> None:
             raise UserError(f"scale={','.join(options.scale)}: recipe={name} has no ladder; {example}")
         for axis in options.scale:
             one_of(axis, known, f"recipe={name}: scale")
-
-
-def _check_until(options: Options, looks: dict[str, Looks]) -> None:
-    if options.first_seed:
-        raise UserError(f"first_seed={options.first_seed} does not work with until=decided: use seeds=N")
-    if options.seeds:
-        raise UserError(f"seeds={options.seeds} contradicts until=decided, which adds seeds: use max_seeds=N")
-    for name, of_recipe in looks.items():
-        if not claims_of(name):
-            raise UserError(f"until=decided: recipe={name} tests no claim; use seeds=N")
-        if options.max_seeds is not None and options.max_seeds < min(of_recipe):
-            raise UserError(f"max_seeds={options.max_seeds} is below the first look, at {min(of_recipe)} seeds")
 
 
 def _looks(given: list[int], runs: Path, name: str) -> Looks:
@@ -284,12 +245,10 @@ def _looks(given: list[int], runs: Path, name: str) -> Looks:
 
 
 def _seeds(name: str, options: Options, looks: Looks) -> int:
-    """Return the seeds of each arm: up to the last look with until=; else seeds=, the recipe's or the first look's.
+    """Return the seeds of each arm: seeds=, else the recipe's or the first look's.
 
     Raises UserError: a replication would have more than 8 seeds, or a verdict more than 100.
     """
-    if options.until:
-        return max(claim_looks(claim, looks, options.max_seeds)[-1] for claim in claims_of(name))
     if first := options.first_seed:
         seeds, most, purpose = options.seeds or len(REPLICATION), len(REPLICATION), "a replication has"
     else:

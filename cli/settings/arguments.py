@@ -1,10 +1,11 @@
 """`key=value` arguments of the commands that Hydra does not compose."""
 
 import re
+from argparse import Namespace
 from collections.abc import Container
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from clipx.config.setting import AT_LEAST_1, parse, setting
 from clipx.errors import UserError
@@ -113,6 +114,21 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
         else:
             others.append(argument)
     return folders, others
+
+
+def refuse_options(message: str) -> NoReturn:
+    """Raise UserError for a wrong option of Hydra; in place of argparse's error, which prints the usage."""
+    raise UserError(f"{message}; settings are written key=value; for open_clip's flags see docs/settings.md")
+
+
+def refuse_together(given: Namespace) -> None:
+    """Raise UserError for options that Hydra refuses together, with a traceback."""
+    values = {"--run": given.run, "-m": given.multirun, "--cfg": given.cfg, "--info": given.info}
+    several = [name for name, value in values.items() if value]
+    if len(several) > 1:
+        raise UserError(f"{' and '.join(several)} do not work together: leave one out")
+    if given.resolve and not given.cfg:
+        raise UserError("--resolve needs --cfg job")
 
 
 def shows_config(arguments: list[str]) -> bool:

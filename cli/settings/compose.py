@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -28,11 +28,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.settings import messages
 from cli.settings.arguments import (
     key_of,
     permitted_plugins,
     refuse_duplicates,
+    refuse_options,
+    refuse_together,
     same_spelling,
     shows_config,
     split_positional,
@@ -50,8 +51,7 @@ from cli.settings.recipes import (
     objectives,
     recipe,
     recipes,
-    refuse_wrong_types,
-    sets_objective,
+    with_bases,
 )
 from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import check_combinations
@@ -96,7 +96,7 @@ def run_command(
                 print(OmegaConf.to_yaml(OmegaConf.structured(_typed(overrides, from_arm))), end="")
                 return
 
-    failures, system_errors = list[tuple[str, UserError | Fault]](), list[OSError]()
+    failures = list[tuple[str, Exception]]()
     parent, command = os.getpid(), sys.argv
 
     def job(config: DictConfig) -> None:
@@ -109,26 +109,22 @@ def run_command(
                 where = f"{of_run.name}/s{of_run.seed}: "
                 print(f"run {HydraConfig.get().job.num + 1}: {of_run.name}/s{of_run.seed}", file=sys.stderr, flush=True)
             task(of_run)
-        except (UserError, Fault) as error:
+        except (UserError, Fault, OSError) as error:
             if os.getpid() != parent:
-                error.args = (f"{where}{error}", *error.args[1:])
                 raise  # Hydra's launcher sends it to the parent process
             failures.append((where, error))
-        except OSError as error:
-            if os.getpid() != parent:
-                raise
-            system_errors.append(error)
 
     logging.getLogger("hydra").setLevel(logging.WARNING)  # not "Launching 2 jobs locally"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
-    if system_errors:
-        raise system_errors[0]
+    for _, error in failures:
+        if isinstance(error, OSError):
+            raise error
     if failures:
         raise most_severe([error for _, error in failures])(_of_all_runs(failures))
 
 
-def _of_all_runs(failures: list[tuple[str, UserError | Fault]]) -> str:
+def _of_all_runs(failures: list[tuple[str, Exception]]) -> str:
     """Return each message once, after the first run with it: the runs of a sweep often fail for the same reason."""
     runs: dict[str, list[str]] = {}
     for where, error in failures:
@@ -154,10 +150,9 @@ def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     Raises UserError: an option is unknown, lacks its value or has a wrong value.
     """
     parser = get_args_parser()
-    messages.refuse_options(arguments, parser._option_string_actions)
-    parser.error = messages.refuse_arguments  # type: ignore[method-assign]
+    parser.error = refuse_options  # type: ignore[method-assign]
     given = parser.parse_intermixed_args(arguments)
-    messages.refuse_together(given)
+    refuse_together(given)
     return given.overrides, [argument for argument in arguments if argument not in given.overrides]
 
 
@@ -184,18 +179,17 @@ def _typed(overrides: list[str], from_arm: set[str]) -> RunConfig:
     return _to_run_config(_translate_errors(composed), overrides, from_arm)
 
 
-def _split_overrides(overrides: list[str]) -> tuple[list[str], Mapping[str, Any], list[str]]:
-    """Split overrides into those that Hydra must compose, the terms of objective=NAME, and single settings.
-
-    Hydra is slow, so it gets few overrides. It must compose the objective if the recipe sets parameters of it.
-    """
+def _split_overrides(overrides: list[str]) -> tuple[list[str], Any, list[str]]:
+    """Split overrides into few that Hydra, which is slow, must compose, terms of an objective, and single settings."""
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
     chosen = _choices(groups)
-    if "objective" not in chosen or sets_objective(chosen["recipe"]):
+    if "objective" not in chosen:
         return groups, {}, values
     others = [o for o in groups if key_of(o) != "objective"]
-    return others, objectives(chosen_objectives(overrides))[chosen["objective"]], values
+    of_recipes = [found.settings.get("objective", {}) for found in reversed(with_bases(chosen["recipe"]))]
+    terms = OmegaConf.merge(objectives(chosen_objectives(overrides))[chosen["objective"]], *of_recipes)
+    return others, terms, values
 
 
 def _choices(overrides: list[str]) -> dict[str, Any]:
@@ -243,10 +237,9 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
         check_key(EvalConfig, str(override.key_or_group))
         if override.is_sweep_override():
             raise UserError(f"{override.input_line}: several values need a command each; a list needs brackets")
-    _register([])
-    with hydra.initialize_config_module("recipes", version_base="1.3"):
-        config = _translate_errors(lambda: OmegaConf.to_object(hydra.compose("eval", overrides)), EvalConfig)
-    assert isinstance(config, EvalConfig)
+    values = OmegaConf.create(asdict(EvalConfig()))
+    _translate_errors(lambda: ConfigLoaderImpl._apply_overrides_to_config(_parse(overrides), values))
+    config = from_values(EvalConfig, _values_of(values))
     check(config)
     return config
 
@@ -262,8 +255,7 @@ def _register(overrides: list[str]) -> None:
     if _stored.get("") != presets:
         _stored[""] = presets
         _compose_groups.cache_clear()
-        store.store(name="schema", node=RunConfig)
-        store.store(name="eval", node=EvalConfig)
+        store.store(name="schema", node=asdict(RunConfig()))  # without types, which from_values checks in the end
         for name, settings in data.items():
             store.store(group="data", name=name, node={"name": name, **settings})
         for name, objective in known.items():
@@ -297,11 +289,9 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Return all arguments in Hydra's form, and the keys that arm=NAME sets; load the plug-ins."""
     load_plugins(permitted_plugins(arguments))  # first, because a plug-in may add recipes
     chosen = _choices([a for a in arguments if "=" in a]).get("recipe", "")
-    found = recipe(chosen) if isinstance(chosen, str) and chosen in recipes() else None
+    found = recipe(chosen) if isinstance(chosen, str) and chosen else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
-    if isinstance(chosen, str) and chosen and found is None:
-        messages.refuse_unknown_recipe(chosen, recipes())
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given, names = with_plugin_list(given)
     if found and names is None:
@@ -360,14 +350,16 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                messages.check_choice(groups[key], value, key)
+                lookup(groups[key], value, key)
             elif override.is_choice_sweep():
                 for choice in value.list:
-                    messages.check_choice(groups[key], str(choice), key)
+                    lookup(groups[key], str(choice), key)
             elif not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
             check_key(RunConfig, key)
+            if override.is_delete() and not key.startswith("objective."):
+                raise UserError(f"{override.input_line}: only terms of the objective can be removed, ~objective.TERM")
     if not any(str(o.key_or_group) == "recipe" for o in parsed):
         raise UserError(f"recipe= is missing; allowed: {', '.join(recipes())}")
 
@@ -378,13 +370,14 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     typed = [o for o in overrides if key_of(o) not in from_arm]
     if OmegaConf.is_missing(with_names, "name"):
         with_names.name = _translate_errors(lambda: _run_name(chosen, typed, with_names))
+    values = _values_of(with_names)
     try:
-        config = _translate_errors(lambda: OmegaConf.to_object(with_names))
+        config = from_values(RunConfig, values)
     except UserError:
-        with suppress(OmegaConfBaseException):  # a reference to itself
-            messages.refuse_missing(with_names, chosen)
+        if missing := sorted(OmegaConf.missing_keys(with_names)):
+            hint = "add them to the recipe or the command; `clipx ls towers` lists towers"
+            raise UserError(f"recipe={chosen} does not set {', '.join(missing)}: {hint}") from None
         raise
-    config = from_values(RunConfig, asdict(config))  # checks the elements of lists too
     permit("programs", [url for url in texts_of(typed, "data.urls", "data.root") if starts_program(url)])
     permit("programs", texts_of(typed, NOTIFY))
     if config.log.notify and not is_permitted("programs", config.log.notify):
@@ -402,16 +395,26 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     return config
 
 
-def _translate_errors(call: Callable[[], Any], schema: type = RunConfig) -> Any:
+def _values_of(config: DictConfig) -> Any:
+    """Return the values of a composed config, with references replaced; `???` for a missing one."""
+    return _translate_errors(lambda: OmegaConf.to_container(config, resolve=True))
+
+
+def _translate_errors(call: Callable[[], Any]) -> Any:
     """Call `call`; convert errors of Hydra and OmegaConf into a one-line UserError."""
     try:
         return call()
     except (HydraException, OmegaConfBaseException) as error:
         unknown = re.search(r"Could not find '(\w+)/([^']+)'", str(error))  # for example in a recipe's defaults
         if unknown and unknown[1] in GROUPS:
-            messages.check_choice(by_group([unknown[2]])[unknown[1]], unknown[2], unknown[1])
-        refuse_wrong_types(error)
-        raise UserError(messages.message_of(error, schema)) from error
+            lookup(by_group([unknown[2]])[unknown[1]], unknown[2], unknown[1])
+        raise UserError(": ".join(map(_line_of, filter(None, (error, error.__cause__))))) from error
+
+
+def _line_of(error: BaseException) -> str:
+    """Return the error's text in one line, without the lines in which OmegaConf names keys and types."""
+    lines = [part.strip() for part in str(error).splitlines() if part.strip()]
+    return " ".join(p for p in lines if not p.startswith(("full_key", "object_type", "reference_type")))
 
 
 def _run_name(recipe: str, overrides: list[str], config: DictConfig) -> str:

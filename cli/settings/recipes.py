@@ -12,30 +12,36 @@ evaluations: [[], [protocol=paper]]    # calls of `clipx eval` after each run; d
 scale:                                 # ladders of `clipx reproduce scale=AXIS`: axis -> values, ascending
   samples: [20000, 80000, 320000, 1280000]
   batch: [64, 128, 256, 512]
-  lr: {batch: [1.0e-3, 1.4e-3, 2.0e-3, 2.8e-3]}  # learning rate of each point; default: the recipe's own
 """
 
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, reduce
+from dataclasses import dataclass, fields
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from omegaconf import Container, DictConfig, Node, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings.arguments import key_of, split_config_dir
-from cli.settings.messages import wrong_type_in_recipe
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import AXES, MIN_POINTS, RunConfig
-from clipx.config.setting import suggest_key
+from clipx.config.setting import (
+    MISSING,
+    Rule,
+    between,
+    check,
+    check_type,
+    from_values,
+    setting,
+    suggest_key,
+)
 from clipx.errors import UserError
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added
-from clipx.utils.registry import lookup, one_of
+from clipx.utils.registry import lookup
 from clipx.utils.trust import PROGRAMS, check_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
@@ -43,24 +49,45 @@ GROUPS = ("recipe", "data", "objective")
 TYPED = ("hydra", "runs", "launch", "sets")
 NOTIFY = "log.notify"  # a program
 TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out")  # `out` of clipx eval
-MOST_SEEDS = 1000
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
 
 
-@dataclass(frozen=True)
-class Recipe:
+def _are_overrides(given: list[str]) -> bool:
+    return all("=" in override for override in given)
+
+
+ARMS: Rule = (lambda arms: all(map(_are_overrides, arms.values())), "lines of the form NAME: [key=value, ...]")
+EVALUATIONS: Rule = (lambda given: all(map(_are_overrides, given)), "a list of [key=value, ...]")
+POINTS: Rule = (
+    lambda given: {*given} <= {*AXES} and all(len(values) >= MIN_POINTS for values in given.values()),
+    f"lines of the form AXIS: [VALUE, ...] with {MIN_POINTS} or more values; axes: {', '.join(AXES)}",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a recipe file says beside the settings of a run."""
+
+    arms: dict[str, list[str]] = setting({}, "overrides of each arm, in the file's order", ARMS)
+    seeds: int = setting(1, "runs of each arm by `clipx reproduce`", between(1, 1000))
+    evaluations: list[list[str]] = setting([[]], "overrides of each call of `clipx eval`", EVALUATIONS)
+    looks: tuple[int, ...] = setting((), "numbers of seeds at which claims are judged; (): the default")
+    failed_loss: float | None = setting(None, "a run whose final loss is above it has failed")
+    scale: dict[str, list[Any]] = setting({}, "the values of each axis, ascending", POINTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Experiment):
     """The content of a recipe file."""
 
     settings: DictConfig  # fields of RunConfig
     bases: list[str]  # names of the recipes that it starts from
     objectives: list[str]  # names of the objectives that its defaults choose
-    arms: dict[str, list[str]]  # name -> overrides, in the file's order
-    seeds: int
-    evaluations: list[list[str]]  # overrides of each call of `clipx eval`
     plugins: list[str]
-    scale: dict[str, list[list[str]]]  # axis -> overrides of each point
-    looks: tuple[int, ...]  # () for the default
-    failed_loss: float | None
+
+    def points(self, axis: str) -> list[list[str]]:
+        """Return the overrides of each point of a ladder."""
+        return [[f"{key}={value}" for key in AXES[axis]] for value in self.scale[axis]]
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -89,41 +116,28 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
     _refuse_typed(path, content)
-    arms, seeds = content.pop("arms", {}), content.pop("seeds", 1)
-    if not isinstance(arms, dict) or not all(_are_overrides(a) for a in arms.values()):
-        raise UserError(f"recipe {path}: arms must be lines of the form NAME: [key=value, ...]")
-    if type(seeds) is not int or not 1 <= seeds <= MOST_SEEDS:
-        raise UserError(f"recipe {path}: seeds={seeds} must be a number from 1 to {MOST_SEEDS}")
-    evaluations = content.pop("evaluations", [[]])
-    if not isinstance(evaluations, list) or not all(_are_overrides(e) for e in evaluations):
-        raise UserError(f"recipe {path}: evaluations must be a list of [key=value, ...]")
-    looks, failed_loss = content.pop("looks", []), content.pop("failed_loss", None)
-    if not isinstance(looks, list) or not all(type(look) is int for look in looks):
-        raise UserError(f"recipe {path}: looks={looks} must be a list of numbers of seeds")
-    if failed_loss is not None and (isinstance(failed_loss, bool) or not isinstance(failed_loss, int | float)):
-        raise UserError(f"recipe {path}: failed_loss={failed_loss} must be a number")
-    for override in (o for overrides in (*arms.values(), *evaluations) for o in overrides):
+    given = {field.name: content.pop(field.name) for field in fields(Experiment) if field.name in content}
+    try:
+        experiment = from_values(Experiment, given)
+        check(experiment)
+    except UserError as error:
+        raise UserError(f"recipe {path}: {error}") from error
+    for override in (o for overrides in (*experiment.arms.values(), *experiment.evaluations) for o in overrides):
         key, _, value = override.lstrip("+~").partition("=")
         if key == NOTIFY or key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
             raise UserError(f"recipe {path}: {override}: {key} may only be set on the command line")
         if PROGRAMS.search(value):
             raise UserError(f"recipe {path}: {override}: a program may only be named on the command line")
-    scale = _scale(path, content.pop("scale", {}))
     plugins = content.get("plugins", [])
     if not isinstance(plugins, list):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
     bases, chosen = _defaults(path, content.get("defaults", []))
     return Recipe(
+        **vars(experiment),
         settings=OmegaConf.create(content),
         bases=bases,
         objectives=chosen,
-        arms={str(name): list(overrides) for name, overrides in arms.items()},
-        seeds=seeds,
-        evaluations=evaluations,
         plugins=[str(name) for name in plugins],
-        scale=scale,
-        looks=tuple(looks),
-        failed_loss=failed_loss,
     )
 
 
@@ -141,48 +155,21 @@ def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
 
     Raises UserError: `given` is another list. Hydra allows more, but many mistakes in it would give a traceback.
     """
-    if not isinstance(given, list) or not all(isinstance(entry, str) or _is_choice(entry) for entry in given):
-        raise UserError(
-            f"recipe {path}: defaults={given} must be a list of recipes and choices, such as [NAME, override /data: "
-            "NAME, override /objective: NAME]"
-        )
-    bases = [entry for entry in given if isinstance(entry, str) and entry != "_self_"]
-    choices = [choice for entry in given if isinstance(entry, dict) for choice in entry.items()]
-    return bases, [name for key, name in choices if key == "override /objective"]
-
-
-def _is_choice(entry: Any) -> bool:
-    """Return True for {override /data: NAME} and {override /objective: NAME}."""
-    if not isinstance(entry, dict) or len(entry) != 1:
-        return False
-    (key, name), *_ = entry.items()
-    return key in ("override /data", "override /objective") and isinstance(name, str)
-
-
-def _scale(path: Path, given: Any) -> dict[str, list[list[str]]]:
-    """Return axis -> overrides of each point, including its learning rate if the recipe gives one."""
-    if not isinstance(given, dict) or not isinstance(rates := given.pop("lr", {}), dict):
-        raise UserError(f"recipe {path}: scale must be lines of the form AXIS: [VALUE, ...] and lr: {{AXIS: [...]}}")
-    for axis in (*given, *rates):
-        one_of(axis, AXES, f"recipe {path}: axis of scale")
-    found = {}
-    for axis, values in given.items():
-        if not isinstance(values, list) or len(values) < MIN_POINTS:
-            raise UserError(f"recipe {path}: scale.{axis}={values} must be a list of {MIN_POINTS} or more points")
-        of_axis = rates.get(axis, [None] * len(values))
-        if not isinstance(of_axis, list) or len(of_axis) != len(values):
-            raise UserError(
-                f"recipe {path}: scale.lr.{axis}={of_axis} must be a list of {len(values)} rates, one per point"
-            )
-        found[axis] = [
-            [f"{key}={value}" for key in AXES[axis]] + ([] if rate is None else [f"optimizer.lr={rate}"])
-            for value, rate in zip(values, of_axis, strict=True)
-        ]
-    return found
-
-
-def _are_overrides(given: object) -> bool:
-    return isinstance(given, list) and all(isinstance(o, str) and "=" in o for o in given)
+    bases, objectives = list[str](), list[str]()
+    for entry in given if isinstance(given, list) else [None]:
+        match entry:
+            case str():
+                bases.append(entry)
+            case {"override /objective": str(name), **others} if not others:
+                objectives.append(name)
+            case {"override /data": str(), **others} if not others:
+                pass
+            case _:
+                raise UserError(
+                    f"recipe {path}: defaults={given} must be a list of recipes and choices, such as [NAME, override "
+                    "/data: NAME, override /objective: NAME]"
+                )
+    return [name for name in bases if name != "_self_"], objectives
 
 
 def expand_arm(arguments: list[str], arms: dict[str, list[str]]) -> tuple[list[str], list[str]]:
@@ -224,13 +211,24 @@ def recipes() -> dict[str, Path]:
 
 
 def recipe(name: str) -> Recipe:
-    """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, or a key that is no setting."""
-    path = lookup(recipes(), name, "recipe")
+    """Read a recipe by name. Raises UserError: an unknown recipe, an invalid file, a wrong key or type."""
+    try:
+        path = lookup(recipes(), name, "recipe")
+    except UserError as error:
+        here = f"for {name}.yaml in this folder, add --config-dir ."
+        own = here if Path(f"{name}.yaml").is_file() else "recipes of your own: --config-dir FOLDER"
+        raise UserError(f"{error}; {own}") from error
     found = load_recipe(path)
     if _checked.get(name) is not found:
-        for key, _ in _values(found.settings):
+        for key, value in _values(found.settings):
             if near := suggest_key(RunConfig, key):
                 raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
+            if isinstance(value, str) and ("${" in value or value == MISSING):
+                continue  # known only when the run is composed
+            try:
+                check_type(RunConfig, key, value)
+            except UserError as error:
+                raise UserError(f"recipe={name}, {path}: {error}") from error
         _checked[name] = found
     return found
 
@@ -246,11 +244,6 @@ def with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
     for base in found.bases:
         lookup(recipes(), base, f"recipe={name}: defaults")
     return [found, *(other for base in found.bases for other in with_bases(base, (*below, name)))]
-
-
-def sets_objective(name: str) -> bool:
-    """Return True if a recipe, or one that it starts from, sets parameters of the objective."""
-    return any("objective" in found.settings for found in with_bases(name))
 
 
 def data_sets() -> dict[str, dict[str, Any]]:
@@ -281,20 +274,6 @@ def objectives(chosen: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
 def by_group(chosen: list[str]) -> dict[str, Mapping[str, Any]]:
     """Return group -> name -> content; `chosen`: as for `objectives`."""
     return dict(zip(GROUPS, (recipes(), data_sets(), objectives(chosen)), strict=True))
-
-
-def refuse_wrong_types(error: Exception) -> None:
-    """Raise UserError if Hydra's error is about a value of the wrong type in a recipe; name the key and the file."""
-    found = re.match(r"In 'recipe/([^']+)': \w+ raised while composing", str(error))
-    if not found or found[1] not in recipes():
-        return
-    path = recipes()[found[1]]
-    for key, value in _values(load_recipe(path).settings):
-        nested = reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value)
-        try:
-            OmegaConf.merge(RunConfig, nested)
-        except OmegaConfBaseException as wrong:
-            raise UserError(f"recipe={found[1]}, {path}: {wrong_type_in_recipe(key, value, str(wrong))}") from wrong
 
 
 def _values(settings: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:

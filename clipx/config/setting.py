@@ -30,8 +30,9 @@ S = TypeVar("S")
 MISSING = "???"  # as in omegaconf, whose import would slow down completion
 LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as floats
 # types in messages
-WORDS: dict[type, str] = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"
+WORDS: dict[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null",
+    list: "a list: KEY=[VALUE]", dict: "settings: KEY.NAME=VALUE",
 }  # fmt: skip
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
@@ -225,7 +226,11 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
                 raise UserError(f"{key}={value} holds no settings (key: value lines)")
             built[f.name] = from_values(types[f.name], value if isinstance(value, Mapping) else {}, f"{key}.")
         elif value != MISSING:
-            built[f.name] = _typed(types[f.name], value, key)
+            try:
+                built[f.name] = _typed(types[f.name], value, key)
+            except UserError as error:
+                hint = allowed_hint(f.metadata["setting"]) if "setting" in f.metadata else ""
+                raise UserError(f"{error}{hint}") from error
         elif f.default == MISSING or (f.default is REQUIRED and f.default_factory is REQUIRED):
             raise UserError(f"{key} is missing")
     return schema(**built)
@@ -238,7 +243,7 @@ def _types(schema: type) -> dict[str, Any]:
 
 
 def _typed(kind: Any, value: Any, key: str) -> Any:
-    """Return a value of a YAML file as `kind`, such as `list[float]` or `int | None`. Raises UserError."""
+    """Return a value of a file or an override as `kind`, such as `list[float]` or `int | None`. Raises UserError."""
     if type(value) is kind and (kind is not str or value.isprintable()):
         return value
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
@@ -259,7 +264,18 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
         raise UserError(f"{key} has control characters: {printable_line(value)}")
     if isinstance(value, origin or kind) and not (kind is int and isinstance(value, bool)):
         return value
-    raise UserError(f"{key}={value} must be {WORDS.get(kind, kind)}")
+    text, words = "null" if value is None else value, str(WORDS.get(origin or kind, kind))
+    raise UserError(f"{key}={text} must be {words.replace('KEY', key)}")
+
+
+def check_type(schema: type, key: str, value: Any) -> None:
+    """Raise UserError if the value of a setting, given by its dotted key, has another type."""
+    kind: Any = schema
+    for part in key.split("."):
+        if not is_dataclass(kind):  # a parameter of a term, which the term checks
+            return
+        kind = _types(kind)[part]  # type: ignore[arg-type]
+    _typed(dict[str, Any] if is_dataclass(kind) else kind, value, key)
 
 
 def check_key(schema: type, key: str) -> None:

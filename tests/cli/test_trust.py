@@ -63,8 +63,8 @@ RECIPES = {  # name -> recipe, and what the line names
     "rendered": ("data: {root: PWNED}", "only rendered into a folder of the command line"),
     "base_60": ("train: {batch_size: 1:30}", "base 8 or 60"),
     "base_8": ("train: {samples: 0777}", "base 8 or 60"),
-    "seeds": ("seeds: true", "must be a number from 1 to 1000"),
-    "many_seeds": ("seeds: 100000000", "must be a number from 1 to 1000"),
+    "seeds": ("seeds: true", "seeds=True must be a whole number; allowed: 1..1000"),
+    "many_seeds": ("seeds: 100000000", "is out of range; allowed: 1..1000"),
     "bomb": ("a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 8)}]" for i in range(12)), "values, aliases"),
     "deep": ("a: " + "[" * 20_000 + "]" * 20_000, "nest"),  # new versions of libyaml have a limit of their own

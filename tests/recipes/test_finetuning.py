@@ -11,7 +11,6 @@ from cli.reproduce.command import evaluations_of
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
 from clipx import objectives
-from clipx.config.schema import RunConfig
 from clipx.models import clip
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder, earlier_runs
@@ -25,7 +24,7 @@ ONLY_IN_BLOCKS = ["last_block", "lora"]  # the towers of the miniature have no b
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_all_arms_continue_the_start_run(name: str) -> None:
+def test_all_arms_continue_the_start_run_and_some_evaluation_sets_are_kept(name: str) -> None:
     assert list(recipe(name).arms) == ["start", *OTHERS, *(ONLY_IN_BLOCKS if name != "finetune_mini" else [])]
     configs = {arm: compose_run([f"recipe={name}", f"arm={arm}", "data.root=x"]) for arm in recipe(name).arms}
     assert configs["start"].model.init is None
@@ -35,11 +34,7 @@ def test_all_arms_continue_the_start_run(name: str) -> None:
         assert set(earlier_runs(config)) == {Path("runs") / f"{name}-start" / "s0"}
         needs = objectives.build(config.objective, num_samples=1000).needs
         assert ("bias" in needs) == (config.temperature.bias is not None), arm
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_kept_sets_are_some_but_not_all_of_the_evaluation_sets(name: str) -> None:
-    data = compose_run([f"recipe={name}", "arm=clip", "data.root=x"]).data
+    data = configs["clip"].data
     names = {canonical_name(part) for entry in data.evaluation for part in entry.split(":")}
     assert {canonical_name(kept) for kept in data.kept} <= names
     assert 0 < len(data.kept) < len(data.evaluation)
@@ -58,35 +53,20 @@ def test_only_runs_with_start_weights_are_interpolated() -> None:
     assert start == tuned[:1]
 
 
-def composed(arm: str, data: Path, weights: Path, runs: Path) -> RunConfig:
-    """Return the config of a few steps on Flickr8k, from the weights in a file."""
-    samples = [] if arm == "start" else ["train.samples=16", "schedule.warmup_steps=0"]
-    return compose_run([
-        "recipe=finetune_flickr30k",
-        f"arm={arm}",
-        "data=flickr8k",
-        f"data.root={data / 'flickr8k'}",
-        "data.workers=0",
-        f"model.image.pretrained={weights}",
-        f"model.text.pretrained={weights}",
-        "train.batch_size=8",
-        "train.precision=fp32",
-        "optimizer.lr=1e-3",
-        "optimizer.kind=sgd",  # without AdamW's moments the test needs 3 GB
-        f"runs={runs}",
-        f"name=finetune_flickr30k-{arm}",
-        *samples,
-    ])  # fmt: skip
-
-
 @pytest.mark.long
 @pytest.mark.real_data
 def test_weights_saved_by_open_clip_are_fine_tuned_and_return_to_open_clip(tmp_path: Path, real_data: Path) -> None:
     weights = tmp_path / "weights.pt"
     torch.manual_seed(0)
     torch.save(open_clip.create_model("ViT-B-32").state_dict(), weights)
-    for arm in ("start", "clip"):
-        config = composed(arm, real_data, weights, tmp_path / "runs")
+    data = ["data=flickr8k", f"data.root={real_data / 'flickr8k'}", "data.workers=0", f"runs={tmp_path / 'runs'}"]
+    towers = [f"model.{tower}.pretrained={weights}" for tower in ("image", "text")]
+    train = ["train.batch_size=8", "train.precision=fp32", "optimizer.lr=1e-3"]
+    train += ["optimizer.kind=sgd"]  # without AdamW's moments the test needs 3 GB
+    short = ["train.samples=16", "schedule.warmup_steps=0"]
+    for arm, length in (("start", []), ("clip", short)):
+        chosen = ["recipe=finetune_flickr30k", f"arm={arm}", f"name=finetune_flickr30k-{arm}"]
+        config = compose_run([*chosen, *data, *towers, *train, *length])
         trained(config)
     run = RunFolder.of(config).path
     published = open_clip.create_model("ViT-B-32", pretrained=str(weights)).eval()

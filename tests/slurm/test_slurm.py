@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import Tensor
 
 from clipx.run.checkpoint import checkpoints
 from tests.helpers.commands import RECIPE, tiny, write_recipe
-from tests.helpers.runs import lines
+from tests.helpers.runs import lines, weights
 from tests.slurm.cluster import INSTALLED, NODES, Cluster, running_cluster, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
@@ -170,11 +168,6 @@ def output(folder: Path, number: str) -> str:
 
 
 def assert_same_weights(run: Path, other: Path) -> None:
+    assert [checkpoints(each)[-1].name for each in (run, other)] == [f"step_{STEPS:08d}"] * 2
     one, two = weights(run), weights(other)
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
-
-
-def weights(run: Path) -> dict[str, Tensor]:
-    last = checkpoints(run)[-1]
-    assert last.name == f"step_{STEPS:08d}"
-    return load_file(last / "model.safetensors")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commands import RECIPE, clipx, tiny, write_recipe
+from clipx.utils.lock import hold
+from tests.helpers.commands import RECIPE, clipx, clipx_here, tiny, write_recipe
 from tests.helpers.folder import write_shards
 from tests.helpers.runs import lines, log
 
@@ -67,20 +68,11 @@ def test_two_evaluations_into_one_folder_keep_the_rows_of_both(tmp_path: Path) -
     assert table.count("\n") == 1 + len(rows)
 
 
-@pytest.mark.guards_data
-@pytest.mark.long
-def test_an_experiment_has_one_reproducer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
+def test_an_experiment_has_one_reproducer(tmp_path: Path) -> None:
+    """A killed one is replaced: tests/clipx/utils/test_lock.py."""
     write_recipe(tmp_path, "two", RECIPE)
-    command = ["reproduce", "recipe=two", "seeds=1", "--config-dir=recipes"]
-    first = begin(*command, cwd=tmp_path)
-    wait_for(first, (tmp_path / "runs/two-report/reproduce.lock.owner").exists)
-    first.send_signal(signal.SIGSTOP)
-    second = clipx(*command, cwd=tmp_path, code=2)
-    (line,) = second.stderr.splitlines()
-    assert line.startswith(f"clipx: the experiment of runs/two-report is being reproduced by process {first.pid} on ")
-    first.kill()
-    first.wait()
-    third = clipx(*command, cwd=tmp_path)
-    assert "which is dead: taking over" in third.stderr
-    assert {path.name for path in (tmp_path / "runs").glob("two-*/s0")} == {"s0"}
-    assert not list(tmp_path.glob("runs/**/*.lock*"))
+    with hold(tmp_path / "runs/two-report/reproduce.lock", "", ""):
+        done = clipx_here("reproduce", "recipe=two", "seeds=1", "--config-dir=recipes", cwd=tmp_path, code=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("clipx: the experiment of runs/two-report is being reproduced by process ")
+    assert not [*tmp_path.glob("runs/two-*/s0")]

@@ -49,10 +49,9 @@ def test_runs_wait_for_the_runs_that_they_start_from_and_the_report_for_all(fold
     assert "0) set -- cli.main reproduce recipe=family jobs=3 --config-dir=recipes report=true ;;" in report
 
 
-@pytest.mark.parametrize("given", ["launch.slurm=--time=1", "++launch.slurm=--time=1"])
-def test_the_job_of_a_run_submits_no_further_job(given: str, folder: Path) -> None:
-    train = ["train", "recipe=family", "arm=plain", "--config-dir=recipes", given, "launch.submit=false"]
-    script = clipx_here(*train, cwd=folder).stdout
+def test_the_job_of_a_run_submits_no_further_job(folder: Path) -> None:
+    train = ["train", "recipe=family", "arm=plain", "--config-dir=recipes", "++launch.slurm=--time=1"]
+    script = clipx_here(*train, "launch.submit=false", cwd=folder).stdout
     assert "0) set -- cli.main train recipe=family arm=plain --config-dir=recipes ;;" in script
 
 

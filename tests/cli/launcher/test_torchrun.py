@@ -19,7 +19,7 @@ import torch
 import cli.eval.one
 import cli.train
 from cli.launcher import worker as worker_process
-from cli.launcher.torchrun import check_rendezvous, run_workers
+from cli.launcher.torchrun import run_workers
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
@@ -222,12 +222,6 @@ def test_errors_wait_so_that_a_user_error_or_fault_of_rank_0_is_printed_first(
     with pytest.raises(type(error)):
         worker_process._rank0_fails_first(MagicMock(side_effect=error))
     assert slept == [worker_process.GRACE] * waits
-
-
-@pytest.mark.parametrize("rendezvous", ["node0", "node0:http"])
-def test_several_machines_need_a_rendezvous(rendezvous: str) -> None:
-    with pytest.raises(UserError, match=f"launch.rendezvous={rendezvous} must be HOST:PORT, one of the 2 machines"):
-        check_rendezvous(LaunchConfig(nodes=2, rendezvous=rendezvous))
 
 
 def test_the_process_that_starts_the_workers_takes_no_memory_of_a_gpu(

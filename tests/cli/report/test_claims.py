@@ -36,13 +36,6 @@ def test_a_run_with_other_settings_does_not_replace_the_run_of_the_recipe(tmp_pa
         assert collect_evidence(runs, []).runs["clip_reg_mini"]["clip"][0] == own
 
 
-def test_runs_that_cannot_be_distinguished_are_left_out_and_named(tmp_path: Path) -> None:
-    twins = [replace(run("clip_reg_mini", "clip", 0, {}), name=name, path=tmp_path / name) for name in "ab"]
-    found = collect_evidence(twins, [])
-    assert found.runs == {}
-    assert found.left_out == [f"left out, recipe=clip_reg_mini with other settings: {tmp_path / name}" for name in "ab"]
-
-
 def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     usual = [run("clip_reg_mini", "clip", seed, {}) for seed in range(3)]
     longer = [run("clip_reg_mini", "clip_reg", seed, {}) for seed in range(3)]
@@ -54,8 +47,12 @@ def test_arms_with_different_settings_are_not_compared(tmp_path: Path) -> None:
     assert set(collect_evidence(both + longer, []).runs["clip_reg_mini"]) == {"clip", "clip_reg"}
 
 
-def test_a_copy_of_a_run_is_left_out_and_named(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_distinguished_and_copies_are_left_out_and_named(tmp_path: Path) -> None:
     one = run("clip_reg_mini", "clip", 0, {})
+    twins = [replace(one, name=name, path=tmp_path / name) for name in "ab"]
+    found = collect_evidence(twins, [])
+    assert found.runs == {}
+    assert found.left_out == [f"left out, recipe=clip_reg_mini with other settings: {tmp_path / name}" for name in "ab"]
     found = collect_evidence([one, replace(one, path=tmp_path)], [])
     assert found.left_out == [f"left out, same recipe, arm and seed as {one.path}: {tmp_path}"]
 
@@ -76,6 +73,8 @@ def test_claims_files_are_read_and_a_corrupt_one_is_named(tmp_path: Path, capsys
     assert [f.verdict for f in collect_evidence([], [tmp_path]).stated["3.3"]] == ["holds"]
     report(["claims", str(tmp_path)])
     assert "holds" in capsys.readouterr().out
+    file.write_text(stated.replace("}]", ', "settings": {"M": "8"}}]'))
+    assert collect_evidence([], [tmp_path]).stated == {}, "with other than default settings it decides no claim"
     for corrupt in ("{", '["a text"]', stated.replace("holds", "surely"), stated.replace("claim", "id")):
         file.write_text(corrupt)
         with pytest.raises(UserError, match=r"claims\.json is corrupt"):
@@ -89,10 +88,10 @@ def log(seconds: float) -> list[dict[str, float]]:
     return [{"step": 1, "samples": 64, "images_per_s": 64 / seconds}]
 
 
-def write_effect(root: Path, effect: float, steps: list[float], arms: tuple[str, ...] = ("clip", "clip_reg")) -> None:
+def write_effect(root: Path, effect: float, steps: list[float]) -> None:
     """Write runs of claim 1.5, half an hour each. `steps`: deviation from the effect in each seed."""
     for seed, step in enumerate(steps):
-        for arm in arms:
+        for arm in ("clip", "clip_reg"):
             value = 0.5 + (effect + step if arm == "clip_reg" else 0.0)
             one = run("clip_reg_mini", arm, seed, {("zeroshot", "s", "top1"): value}, log(1800))
             write(root, one)
@@ -182,11 +181,3 @@ def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) 
     assert hours(left, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
     assert hours({("other", "a"): 5}, runs, jobs=1) is None
     assert hours({("other", "a"): 0}, runs, jobs=1) == 0
-
-
-def test_a_claims_file_with_other_than_default_settings_decides_no_claim(tmp_path: Path) -> None:
-    row = '{{"claim": "5.6", "statement": "s", "measured": 1, "expected": 2, "verdict": "holds", "settings": {}}}'
-    (tmp_path / "claims.json").write_text(f"[{row.format('{}')}]")
-    assert "5.6" in collect_evidence([], [tmp_path]).stated
-    (tmp_path / "claims.json").write_text("[" + row.format('{"M": "8"}') + "]")
-    assert collect_evidence([], [tmp_path]).stated == {}

@@ -8,7 +8,6 @@ import pytest
 
 from cli.reproduce.plan import composed, designs_of, make_plan
 from cli.settings.compose import compose_run
-from cli.settings.recipes import load_recipe
 from clipx.config.schema import AXES, RunConfig
 from clipx.config.setting import settings_of
 from clipx.errors import UserError
@@ -104,12 +103,6 @@ def test_the_runs_of_a_control_have_no_design_so_that_a_report_reads_them_beside
     base = ["recipe=gap_mini", "arms=base,flt_4e-2", "runs=other"]
     found = [len(designs_of(make_plan([*base, *more]))) for more in ([], ["optimizer.lr=1.6e-2"], ["optimizer.lr=1"])]
     assert found == [1, 0, 1]
-
-
-def test_a_point_may_have_its_own_learning_rate(tmp_path: Path) -> None:
-    file = tmp_path / "r.yaml"
-    file.write_text("scale: {batch: [1, 2, 3, 4], lr: {batch: [0.1, 0.2, 0.3, 0.4]}}\n")
-    assert load_recipe(file).scale["batch"][1] == ["train.batch_size=2", "optimizer.lr=0.2"]
 
 
 def test_axes_are_settings() -> None:

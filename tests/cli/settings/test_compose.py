@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
+from cli.settings import compose
 from cli.settings.compose import compose_eval, compose_run, run_command
+from cli.train import train
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import earlier_runs
@@ -38,16 +40,9 @@ def test_a_run_is_named_after_recipe_arm_and_settings(overrides: list[str], name
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_sweep_over_an_arm_names_runs_as_single_commands_do(
-    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["clipx"])
-    found: list[RunConfig] = []
-    overrides = ["recipe=objectives_mini", "arm=distill", "seed=0,1"]
-    run_command(found.append, [*overrides[:place], "-m", *overrides[place:]])
-    assert [(config.name, config.seed) for config in found] == [("objectives_mini-distill", seed) for seed in (0, 1)]
-    assert earlier_runs(found[1]) == [Path("runs/objectives_mini-clip/s1")]
+def test_options_of_hydra_may_stand_anywhere(place: int) -> None:
+    given = ["recipe=demo", "arm=distill", "seed=0,1"]
+    assert compose._split_options([*given[:place], "-m", *given[place:]]) == (given, ["-m"])
 
 
 def test_a_system_error_of_a_run_is_raised_without_a_line_of_hydra(
@@ -68,21 +63,24 @@ def test_a_sweep_names_runs_and_prints_an_error_that_they_share_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(config: RunConfig) -> None:
-        raise UserError("no data" if config.seed < 3 else "no disk")
+        raise UserError("no data" if config.seed < 2 else "no disk")
 
     monkeypatch.setattr("cli.train.train", fail)
-    done = clipx_here("train", "-m", "recipe=demo", "seed=0,1,2,3", cwd=tmp_path, code=2)
-    assert "run 4: demo/s3" in done.stderr.splitlines()
-    assert done.stderr.splitlines()[-1] == "clipx: demo/s0: no data (the same for 2 more); demo/s3: no disk"
+    done = clipx_here("train", "-m", "recipe=demo", "seed=0,1,2", cwd=tmp_path, code=2)
+    assert "run 3: demo/s2" in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1] == "clipx: demo/s0: no data (the same for 1 more); demo/s2: no disk"
 
 
-def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(shards: Path, tmp_path: Path) -> None:
-    arguments = [*tiny(shards), "name=mine"]
-    clipx_here("train", *arguments, "model.init=nowhere", cwd=tmp_path, code=2)
-    assert not (tmp_path / "runs" / "mine").exists()
-    clipx_here("train", *arguments, cwd=tmp_path)
-    clipx_here("train", *arguments, "optimizer.lr=3", cwd=tmp_path, code=2)
-    assert (tmp_path / "runs" / "mine" / "s0" / "checkpoints").is_dir()
+def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(copied_run: tuple[RunConfig, Path]) -> None:
+    config, run = copied_run
+    config.optimizer.lr = 3
+    with pytest.raises(UserError, match="already holds a run with other settings"):
+        train(config)
+    assert (run / "checkpoints").is_dir()
+    config.name, config.model.init = "other", "nowhere"
+    with pytest.raises(UserError, match="nowhere is missing"):
+        train(config)
+    assert not run.parent.with_name("other").exists()
 
 
 @pytest.mark.long
@@ -109,13 +107,14 @@ def test_the_processes_of_a_launcher_of_hydra_find_the_arms_of_an_own_recipe(
     monkeypatch.setattr(sys, "argv", ["clipx", "train", "--config-dir=."])
     monkeypatch.setattr(HydraConfig, "set_config", in_another_process)
     run_command(found.append, ["recipe=mine", "arm=next", "seed=0,1", "-m", "--config-dir=."])
+    assert [config.name for config in found] == ["mine-next"] * 2
     assert [earlier_runs(config) for config in found] == [[Path(f"runs/mine-start/s{seed}")] for seed in (0, 1)]
 
 
-@pytest.mark.parametrize(("table", "entry"), [("data", "flickr8k"), ("claims", "3.1")])
-def test_ls_lists_every_table(table: str, entry: str, tmp_path: Path) -> None:
+def test_ls_lists_data_and_claims(tmp_path: Path) -> None:
     """Terms, tasks, towers and recipes: test_own_code.py."""
-    assert entry in clipx_here("ls", table, cwd=tmp_path).stdout
+    for table, entry in (("data", "flickr8k"), ("claims", "3.1")):
+        assert entry in clipx_here("ls", table, cwd=tmp_path).stdout
 
 
 def test_ls_settings_prints_default_range_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +128,7 @@ def test_ls_settings_prints_default_range_and_meaning(tmp_path: Path, monkeypatc
     assert "temperature.kind" not in rows
 
 
-@pytest.mark.parametrize(
-    "path", ["/data/データ", "Bilder für mich", "/a(1)/b", "x/{y}", "it's/a", "a\\b", "/tmp/é=1", "100%"]
-)
+@pytest.mark.parametrize("path", ["Bilder/データ für mich", "/a(1)/{y}/100%", "it's/a\\b", "/tmp/é=1"])
 def test_a_path_needs_no_quotes(path: str) -> None:
     config = compose_run(["recipe=demo", f"data.root={path}", "data.urls=[/ü/{00..03}.tar,x y.tar]"])
     assert (config.data.root, config.data.urls) == (path, ["/ü/{00..03}.tar", "x y.tar"])

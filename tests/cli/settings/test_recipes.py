@@ -24,13 +24,11 @@ def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives(chosen: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("arms: [a, b]", "arms must be lines of the form NAME"),
-        ("arms: {a: [clip]}", "arms must be lines of the form NAME"),
-        ("evaluations:", "evaluations must be a list"),
-        ("scale: 3", "scale must be lines of the form AXIS"),
-        ("scale: {depth: [1, 2, 3, 4]}", r"axis of scale=depth is not known; .*allowed: batch, data, samples, width"),
-        ("scale: {samples: [1, 2]}", r"scale\.samples=\[1, 2\] must be a list of 3 or more points"),
-        ("scale: {batch: [1, 2, 3, 4], lr: {batch: [1]}}", r"scale\.lr\.batch=\[1\] must be a list of 4 rates"),
+        ("arms: [a, b]", r"arms=\['a', 'b'\] must be settings: arms.NAME=VALUE; allowed: lines of the form NAME"),
+        ("arms: {a: [clip]}", "arms=.* allowed: lines of the form NAME"),
+        ("evaluations:", "evaluations=null must be a list"),
+        ("scale: {depth: [1, 2, 3, 4]}", "scale=.* allowed: lines of the form AXIS: .*; axes: samples, data, width"),
+        ("scale: {samples: [1, 2]}", r"scale=.* with 3 or more values"),
         ("plugins: 3", "plugins=3 must be a list of modules"),
         ("defaults: demo", r"defaults=demo must be a list of recipes and choices, such as \[NAME, override /data"),
         ("defaults: [{/recipe: demo}]", "must be a list of recipes and choices"),
@@ -67,12 +65,11 @@ def test_a_recipe_chooses_a_single_term_that_is_no_preset(own_recipes: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train: {samples: abc}", "train.samples=abc must be a whole number; allowed: samples, 0 or more"),
-        ("optimizer: {lr: null}", "optimizer.lr=null has the wrong type; allowed: 0 or more"),
-        ("data: {evaluation: x}", r"data.evaluation=x must be a list: data.evaluation=\[x\]"),
-        ("objective: {clip: 3}", "objective.clip=3: write objective.clip.weight=3"),
-        ("objective: clip", r"objective=clip must be settings.* defaults: \[override /objective: NAME\]"),
-        ("train: 3", "train=3 must be settings, KEY: VALUE"),
+        ("train: {samples: abc}", "train.samples=abc must be a whole number"),
+        ("optimizer: {lr: null}", "optimizer.lr=null must be a number"),
+        ("data: {evaluation: x}", r"data.evaluation=x must be a list: data.evaluation=\[VALUE\]"),
+        ("objective: clip", "objective=clip must be settings: objective.NAME=VALUE"),
+        ("train: 3", "train=3 must be settings"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named_with_key_and_file(text: str, message: str, own_recipes: Path) -> None:
