@@ -10,6 +10,7 @@ from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipes
 from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
+from evaluation.runs import results
 from tests.helpers import fakes, plugin_tables
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings
@@ -67,8 +68,8 @@ def test_a_process_of_clipx_eval_loads_the_plugins(tmp_path: Path, monkeypatch: 
     run = untrained(settings(tmp_path))
     spec = fakes.captioned(tmp_path / "shots")
     chosen = EvalConfig(checkpoint=str(run), datasets=[spec], tasks=["first_places"], plugins=[NAME], workers=0)
-    rows = many._in_worker(chosen)
-    assert isinstance(rows, list) and {row.task for row in rows} == {"first_places"}
+    assert many._in_worker(chosen) is None
+    assert {row.task for row in results.read(run / "results.jsonl")} == {"first_places"}
 
 
 def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:
