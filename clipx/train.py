@@ -162,7 +162,7 @@ def _open_session(
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs, model.frozen_towers)
-    probe = geometry_probe.build_probe(config, pairs, tokenize, components.parallel)
+    probe = geometry_probe.build_probe(config, pairs, tokenize, components.state.model)
     notes = [_summary(config, run, device, sampler, pairs.streaming)]
     notes += temperature.published_note(config.temperature, model.published_tau)
     if sampler.total_epochs:
@@ -360,8 +360,7 @@ def _diverged(session: _Session, run: Path, bad_steps: int, terms: dict[str, Ten
 def _evaluate_if_due(session: _Session, evaluate: Evaluate | None) -> None:
     """Evaluate every log.evaluate_every steps and after the last, unless the log has an evaluation of this step."""
     every, state, log = session.config.log.evaluate_every, session.components.state, session.log
-    parallel = session.components.parallel
     due = bool(every and state.step) and (state.step == session.sampler.total_steps or state.step % every == 0)
     if evaluate and due and not log.has_evaluation(state.step):
-        with session.meter.paused(), parallel.gathered():
-            log.evaluation(state.step, evaluate(parallel.whole))
+        with session.meter.paused():
+            log.evaluation(state.step, evaluate(state.model))

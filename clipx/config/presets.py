@@ -168,7 +168,6 @@ def check_combinations(config: RunConfig) -> None:
         raise UserError(f"data.augment=device needs whole images, not data.decode={config.data.decode}; allowed: exact")
     _check_frozen(config)
     _check_features(config)
-    check_parallel(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)
     _check_length(config)
 
@@ -237,15 +236,6 @@ def _check_features(config: RunConfig) -> None:
                 f"{setting} changes images, but data.features=true stores one view of each; allowed: data.views=K, the "
                 "number of views to store, or data.crop_scale=[1,1] data.flip=false data.rand_augment=null"
             )
-
-
-def check_parallel(config: RunConfig) -> None:
-    """Raise UserError for settings that sharded weights do not support."""
-    train = config.train
-    if train.parallel == "fsdp" and train.precision == "fp16":  # GradScaler cannot mix sharded and whole tensors
-        raise UserError("train.precision=fp16 does not work with train.parallel=fsdp; allowed: fp32, tf32, bf16")
-    if train.parallel == "fsdp" and train.compile:
-        raise UserError("train.compile=true does not work with train.parallel=fsdp; allowed: false")
 
 
 def check_batch_size(config: RunConfig, processes: int) -> None:

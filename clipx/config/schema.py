@@ -36,7 +36,10 @@ WANDB_MODES = ("off", "offline", "online")
 ARM_PREFIX = "arm:"  # model.init=arm:NAME, model.teacher=arm:NAME
 PUBLISHED_PREFIXES = ("open_clip:", "hf-hub:")  # prefixes of model.teacher; a value without one names a run
 # settings that earlier versions had -> (default there, what to use instead); the config.yaml of older runs has them
-REMOVED = {"train.copy_to": (None, "copy the run directory by another program, see docs/scaling.md")}
+REMOVED = {
+    "train.copy_to": (None, "copy the run directory by another program, see docs/scaling.md"),
+    "train.parallel": ("ddp", "each process holds all weights; the results are the same"),
+}
 # axis of a ladder (`scale:` in a recipe) -> the settings that take the value of a point
 AXES: dict[str, tuple[str, ...]] = {
     "samples": ("train.samples",),
@@ -392,7 +395,7 @@ class TrainConfig:
     )
     grad_checkpointing: bool = setting(False, "recompute activations in backward, to save memory", resumable=True)
     compile: bool = setting(False, "compile the towers with torch.compile", resumable=True)
-    sync_batchnorm: bool = setting(False, "batch statistics over all processes")
+    sync_batchnorm: bool = setting(False, "batch statistics over all processes, on GPUs")
     ema: float | None = setting(None, "decay per step of an averaged copy of the weights; null: no copy", DECAY)
     # a step with a non-finite loss or gradient is skipped
     max_bad_steps: int = setting(
@@ -422,12 +425,6 @@ class TrainConfig:
         resumable=True,
     )
     processes: int = setting(1, "processes per machine; they share the global batch", AT_LEAST_1, resumable=True)
-    parallel: str = setting(
-        "ddp",
-        "with several processes: each holds all weights, gradients and moments (ddp), or its share of them (fsdp)",
-        choices=("ddp", "fsdp"),
-        resumable=True,
-    )
 
 
 @dataclass(kw_only=True)

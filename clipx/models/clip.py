@@ -92,7 +92,7 @@ class ClipModel(nn.Module):
         """Return image [b, E], text [b, E], the scale 1/tau [] and the logit bias [].
 
         One call returns all four, because DDP must see every parameter in its forward pass. Scale and bias are copies,
-        because FSDP registers hooks on all outputs, and a hook on the parameter itself would stay.
+        because they are logged after the step has changed the parameters.
         """
         scale = to_device(self.temperature(progress), image.device).clone()
         bias = None if self.bias is None else self.bias.clone()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from open_clip.timm_model import TimmModel
 from open_clip.transformer import TextTransformer, VisionTransformer
 from torch import Tensor, nn
 
@@ -33,7 +32,7 @@ class TokenTower:
     """A tower that returns its tokens, and the projection removed from it."""
 
     body: nn.Module  # -> [b, K, width]
-    projection: Tensor  # [width, d]; from open_clip, or new for a convolutional trunk
+    projection: Tensor  # [width, d]
 
 
 class PointTower(nn.Module):
@@ -75,8 +74,8 @@ def to_token_tower(tower: nn.Module, setting: str) -> TokenTower:
     if tokens is None:
         raise UserError(
             f"{setting} gives no tokens for a point set (model.points.kernel): use a tower of timm: or hf: with a "
-            "linear head, small:vit and small:transformer, open_clip:mini-48, or a transformer of open_clip (a text "
-            "transformer must pool at the end of the text)"
+            "linear head, small:vit and small:transformer, or a transformer of open_clip (a text transformer must pool "
+            "at the end of the text)"
         )
     return tokens
 
@@ -87,29 +86,6 @@ def _vision_transformer(tower: VisionTransformer) -> TokenTower | None:
         return None
     tower.proj, tower.pool_type = None, "none"
     return TokenTower(tower, projection.detach())
-
-
-def _feature_map(tower: TimmModel) -> TokenTower | None:
-    """Convert a convolutional trunk that open_clip pools with attention; None for other towers."""
-    pool: Any = dict(tower.head.named_children()).get("pool")
-    if pool is None:
-        return None
-    width, d = tower.trunk.num_features, pool.proj.out_features
-    return TokenTower(FeatureMapTokens(tower.trunk, width), torch.randn(width, d) * width**-0.5)
-
-
-class FeatureMapTokens(nn.Module):
-    """The cells of the last feature map as tokens, with a layer norm as after a transformer."""
-
-    def __init__(self, trunk: nn.Module, width: int) -> None:
-        super().__init__()
-        self.trunk = trunk
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """[b, 3, H, W] -> [b, cells, width]."""
-        tokens: Tensor = self.norm(self.trunk(image).flatten(2).transpose(1, 2))
-        return tokens
 
 
 def _text_transformer(tower: TextTransformer) -> TokenTower | None:
@@ -185,6 +161,5 @@ TOKENS: dict[type, Callable[[Any], nn.Module]] = {
 CONVERTERS: dict[type, Callable[[Any], TokenTower | None]] = {
     Projected: _projected,
     VisionTransformer: _vision_transformer,
-    TimmModel: _feature_map,
     TextTransformer: _text_transformer,
 }

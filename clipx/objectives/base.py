@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from clipx.config.setting import WORDS
 from clipx.errors import UserError
@@ -200,20 +201,9 @@ def _checked_output(name: str, term: Term, output: Any, B: int) -> TermOutput:
         columns = ", ".join(f"{column!r}: new values [{B}]" for column in term.columns)
         raise UserError(
             f"objective.{name}: the term must return a tensor without dimensions and a dict, (value, {{{columns}}}); "
-            f"it returned {_shapes(output)}"
+            f"it returned {tree_map_only(Tensor, lambda t: f'tensor {list(t.shape)}', output)}"
         )
     return value, new
-
-
-def _shapes(output: Any) -> str:
-    """Describe the result of a term: types, shapes of tensors, keys."""
-    if isinstance(output, Tensor):
-        return f"tensor {list(output.shape)}"
-    if isinstance(output, tuple):
-        return f"({', '.join(map(_shapes, output))})"
-    if isinstance(output, Mapping):
-        return f"{{{', '.join(f'{key!r}: {_shapes(value)}' for key, value in output.items())}}}"
-    return type(output).__name__
 
 
 def build_objective(

@@ -38,11 +38,15 @@ class ClipTerm(Term):
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         pairs = embeddings.image, embeddings.text, embeddings.scale
         images, texts = logsumexp(*pairs, (Reduction(dim=1), Reduction(dim=0)), embeddings.part)
-        both = (images + texts - 2 * positive_logits(*pairs)).mean()
+        both = (images + texts - 2 * self.positives(embeddings)).mean()
         return both / 2 if self.average else both, {}
 
+    def positives(self, embeddings: Embeddings) -> Tensor:
+        """Return the logit of each positive pair, [B]."""
+        return positive_logits(embeddings.image, embeddings.text, embeddings.scale)
 
-class MultiPositiveTerm(Term):
+
+class MultiPositiveTerm(ClipTerm):
     """InfoNCE with several positives, all pairs of a group (Khosla et al. 2020, SupCon, eq. 2: L_out).
 
         L = 1/2 (L_image + L_text)
@@ -58,17 +62,10 @@ class MultiPositiveTerm(Term):
 
     needs = ("group",)
 
-    def __init__(self, average: bool = True) -> None:
-        self.average = average
-
-    def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
+    def positives(self, embeddings: Embeddings) -> Tensor:
         assert embeddings.group is not None
-        x, y, scale = embeddings.image, embeddings.text, embeddings.scale
-        images, texts = logsumexp(x, y, scale, (Reduction(dim=1), Reduction(dim=0)), embeddings.part)
         # sum_i <x_i, mean of y over P(i)> = sum_i <mean of x over P(i), y_i>: both directions have the same positives
-        positives = positive_logits(x, group_means(y, embeddings.group), scale)
-        both = (images + texts - 2 * positives).mean()
-        return both / 2 if self.average else both, {}
+        return positive_logits(embeddings.image, group_means(embeddings.text, embeddings.group), embeddings.scale)
 
 
 def group_means(vectors: Tensor, group: Tensor) -> Tensor:

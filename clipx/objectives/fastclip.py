@@ -43,12 +43,12 @@ from torch import Tensor
 from clipx.config.setting import AT_LEAST_0, POSITIVE, between, check_range
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
-from clipx.objectives.sogclr import Contrast, MovingAverageTerm, check_batch
+from clipx.objectives.sogclr import Contrast, MovingAverageTerm, check_batch, moments
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
 
 # constants of fastclip_v2, from the authors' code
-BETA1, BETA2, EPS_TAU, LARGEST_GRADIENT = 0.9, 0.999, 1e-8, 5.0
+BETAS, EPS_TAU, LARGEST_GRADIENT = (0.9, 0.999), 1e-8, 5.0
 TAU_BOUNDS = 0.01, 1.0
 TAU_GRADIENTS = {"formula": 1.0, "code": 2.0}  # weight of the sum over D_ij in fastclip_v3's gradient of tau
 
@@ -138,9 +138,7 @@ class FastClipV2Term(FastClipV1Term):
         check_range(f"objective.{self.name}.tau0", tau0, between(*TAU_BOUNDS))
         check_range(f"objective.{self.name}.eta", eta, AT_LEAST_0)
         self.rho, self.eta = rho, eta
-        initial = {"tau": tau0, "m": 0.0, "v": 0.0}
-        more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
-        self.columns = {**self.columns, **more}
+        self.add_columns({"tau": tau0, "m": 0.0, "v": 0.0})
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         x, y = embeddings.image, embeddings.text
@@ -158,11 +156,9 @@ class FastClipV2Term(FastClipV1Term):
     def _update_tau(self, side: str, rows: Rows, G: Tensor, epoch: int) -> dict[str, Tensor]:
         """Return the new tau and the moments m, v of its gradient G, [B] each."""
         tau, m, v = (f"{self.name}_{column}_{side}" for column in ("tau", "m", "v"))
-        beta1, beta2 = (BETA1, BETA2) if epoch else (0.0, 0.0)
-        new_m = beta1 * rows[m] + (1 - beta1) * G
-        new_v = beta2 * rows[v] + (1 - beta2) * G.square()
-        step = new_m / (1 - beta1 ** (epoch + 1)) / (new_v / (1 - beta2 ** (epoch + 1)) + EPS_TAU)
-        return {m: new_m, v: new_v, tau: (rows[tau] - self.eta * step).clamp(*TAU_BOUNDS)}
+        new_m, new_v, mean, square = moments(rows[m], rows[v], G, BETAS if epoch else (0.0, 0.0), epoch)
+        new_tau = rows[tau] - self.eta * (mean / (square + EPS_TAU))
+        return {m: new_m, v: new_v, tau: new_tau.clamp(*TAU_BOUNDS)}
 
 
 @dataclass

@@ -27,11 +27,11 @@ from clipx.config.setting import AT_LEAST_0, OPEN_SHARE, check_range
 from clipx.objectives.base import Rows, TermOutput
 from clipx.objectives.fastclip import FastClipV1Term
 from clipx.objectives.similarity import tiles
-from clipx.objectives.sogclr import Contrast, Kept, check_batch
+from clipx.objectives.sogclr import Contrast, Kept, check_batch, moments
 from clipx.types import Embeddings, Progress
 
 # from the authors' code
-BETA1, BETA2, EPS_LAMBDA = 0.9, 0.98, 1e-8
+BETAS, EPS_LAMBDA = (0.9, 0.98), 1e-8
 START = 15 / 37  # part of the run before the thresholds are learned
 
 
@@ -61,9 +61,7 @@ class GlofndTerm(FastClipV1Term):
         check_range(f"objective.{self.name}.eta", eta, AT_LEAST_0)
         check_range(f"objective.{self.name}.start_epoch", start_epoch or 0, AT_LEAST_0)
         self.alpha, self.eta, self.start_epoch = alpha, eta, start_epoch
-        initial = {"lambda": 1.0, "m": 0.0, "v": 0.0}
-        more = {f"{self.name}_{c}_{side}": x for c, x in initial.items() for side in ("image", "text")}
-        self.columns = {**self.columns, **more}
+        self.add_columns({"lambda": 1.0, "m": 0.0, "v": 0.0})
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         check_batch(self.name, len(embeddings.image))
@@ -92,11 +90,8 @@ class GlofndTerm(FastClipV1Term):
         for side, above in self._above(embeddings, rows).items():
             threshold, m, v = (f"{self.name}_{column}_{side}" for column in ("lambda", "m", "v"))
             G = self.alpha - above / (len(above) - 1)
-            new[m] = BETA1 * rows[m] + (1 - BETA1) * G
-            new[v] = BETA2 * rows[v] + (1 - BETA2) * G.square()
-            root = (new[v] / (1 - BETA2 ** (epoch + 1))).sqrt()
-            step = new[m] / (1 - BETA1 ** (epoch + 1)) / (root + EPS_LAMBDA)
-            new[threshold] = (rows[threshold] - self.eta * step).clamp(-1, 1)
+            new[m], new[v], mean, square = moments(rows[m], rows[v], G, BETAS, epoch)
+            new[threshold] = (rows[threshold] - self.eta * (mean / (square.sqrt() + EPS_LAMBDA))).clamp(-1, 1)
         return new
 
     def _kept(self, embeddings: Embeddings, rows: Rows) -> dict[str, Kept]:

@@ -34,8 +34,8 @@ from torch import Tensor
 
 from clipx.config.setting import AT_LEAST_0, check_range
 from clipx.errors import UserError
-from clipx.objectives.base import Rows, Term, TermOutput
-from clipx.objectives.sogclr import SIDES, Contrast, check_settings, single_epoch_note, update_log_u
+from clipx.objectives.base import Rows, TermOutput
+from clipx.objectives.sogclr import SIDES, Contrast, MovingAverageTerm
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from clipx.utils.registry import lookup
@@ -60,7 +60,7 @@ def unbiased_mean(negatives: Tensor, positives: Tensor, n: int) -> Tensor:
 VARIANTS = {"paper": (False, batch_mean), "code": (True, batch_mean), "unbiased": (False, unbiased_mean)}
 
 
-class NuclrTerm(Term):
+class NuclrTerm(MovingAverageTerm):
     """The value is (tau/B) sum_i log(u_i + exp(-xi/tau)/(n-1)) + (1/B) sum_j zeta_j, added over both directions.
 
     The gradient is the estimator above.
@@ -76,7 +76,7 @@ class NuclrTerm(Term):
         variant: paper | code | unbiased.
     """
 
-    learns_temperature = False
+    name = "nuclr"
     needs = ("progress",)
 
     def __init__(
@@ -90,7 +90,7 @@ class NuclrTerm(Term):
         freeze_epochs: int = 0,
         variant: str = "paper",
     ) -> None:
-        check_settings("nuclr", num_samples, gamma)
+        super().__init__(num_samples, gamma)
         self.code, self.anchor_mean = lookup(VARIANTS, variant, "objective.nuclr.variant")
         if eta is None:
             eta = ETA if self.code else ETA * num_samples
@@ -100,29 +100,23 @@ class NuclrTerm(Term):
             raise UserError(
                 f"objective.nuclr.xi0={xi0:g} is below objective.nuclr.zeta0={zeta0:g}; allowed: {zeta0:g} or more"
             )
-        self.n, self.gamma, self.xi0, self.eta = num_samples, gamma, xi0, eta
+        self.n, self.xi0, self.eta = num_samples, xi0, eta
         self.freeze_steps, self.freeze_epochs = freeze_steps, freeze_epochs
-        initial = {"seen": 0.0, "log_u_image": 0.0, "log_u_text": 0.0, "zeta_image": zeta0, "zeta_text": zeta0}
-        if self.code:
-            initial |= {"gradient_image": 0.0, "gradient_text": 0.0}
-        self.columns = {f"nuclr_{name}": value for name, value in initial.items()}
+        self.add_columns({"zeta": zeta0, "gradient": 0.0} if self.code else {"zeta": zeta0})
         self.state: dict[str, float | Tensor] = {"xi_image": xi0, "xi_text": xi0}
 
     def __call__(self, embeddings: Embeddings, rows: Rows, progress: Progress) -> TermOutput:
         scale = embeddings.scale.detach()
         zeta = {side: rows[f"nuclr_zeta_{side}"] for side in ("image", "text")}
         contrast = Contrast(embeddings, "nuclr", zeta)
-        seen = rows["nuclr_seen"]
-        new = {"nuclr_seen": seen.new_ones(len(seen))}
+        log_u, new = self.averages(contrast.log_g, rows, progress)
         log_d, log_d_zeta, values = {}, {}, []  # log of u_i + exp(-xi/tau)/(n-1), and of u_i + exp(-zeta_i/tau)/(n-1)
         for anchor, other in SIDES:
-            log_u = update_log_u(rows[f"nuclr_log_u_{anchor}"], contrast.log_g[anchor], seen, self.gamma)
             xi = torch.as_tensor(self.state[f"xi_{other}"], dtype=torch.float64).to(scale.dtype)
             log_xi_term = -scale * xi - math.log(self.n - 1)
-            log_d[anchor] = torch.logaddexp(log_u, log_xi_term)
-            log_d_zeta[anchor] = torch.logaddexp(log_u, -scale * zeta[other] - math.log(self.n - 1))
+            log_d[anchor] = torch.logaddexp(log_u[anchor], log_xi_term)
+            log_d_zeta[anchor] = torch.logaddexp(log_u[anchor], -scale * zeta[other] - math.log(self.n - 1))
             values.append(log_d[anchor].mean() / scale + zeta[other].mean())
-            new[f"nuclr_log_u_{anchor}"] = log_u
         if progress.step < self.freeze_steps or progress.epoch < self.freeze_epochs:
             loss, _ = contrast.surrogate_loss(values[0] + values[1], log_d)
             return loss, {column: rows[column] for column in self.columns} | new
@@ -156,7 +150,7 @@ class NuclrTerm(Term):
         self.state = {f"xi_{side}": zeta.clamp(min=self.xi0) for side, zeta in largest.items()}
 
     def notes(self, total_epochs: int) -> list[str]:
-        lines = single_epoch_note("nuclr", total_epochs)
+        lines = super().notes(total_epochs)
         if self.freeze_epochs >= total_epochs:
             covered = f"objective.nuclr.freeze_epochs={self.freeze_epochs} covers all {total_epochs} epochs of the run"
             lines.append(f"{covered}: zeta is never updated")

@@ -47,6 +47,7 @@ from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.objectives.similarity import EXCLUDE_POSITIVES, Reduction, log_sums, positive_logits, softmax_gradients
 from clipx.types import Embeddings, Progress
 
+Columns = dict[str, Tensor]  # side, or name of a column -> [B]
 SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contrasted side of j)
 
 
@@ -141,7 +142,9 @@ class MovingAverageTerm(Term):
     learns_temperature = False
 
     def __init__(self, num_samples: int, gamma: float) -> None:
-        check_settings(self.name, num_samples, gamma)
+        if num_samples < 2:
+            raise UserError(f"objective={self.name} needs 2 training pairs or more, the data set has {num_samples}")
+        check_range(f"objective.{self.name}.gamma", gamma, FACTOR)
         self.gamma = gamma
         self.columns = {f"{self.name}_{column}": 0.0 for column in ("seen", "log_u_image", "log_u_text")}
 
@@ -151,24 +154,34 @@ class MovingAverageTerm(Term):
         value = (log_d["image"].mean() + log_d["text"].mean()) / contrast.scale
         return contrast.surrogate_loss(value, log_d)[0], new
 
-    def update(
-        self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def update(self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress) -> tuple[Columns, Columns]:
         """Return side of the anchors -> log d [B], and the new values of the columns."""
+        log_u, new = self.averages(log_g, rows, progress)
+        return {side: torch.logaddexp(u, u.new_full((), self.log_eps)) for side, u in log_u.items()}, new
+
+    def averages(self, log_g: Mapping[str, Tensor], rows: Rows, progress: Progress) -> tuple[Columns, Columns]:
+        """Return side of the anchors -> the new log u [B], and the new values of the columns."""
         seen, gamma = rows[f"{self.name}_seen"], self.gamma_of(progress)
-        new, log_d = {f"{self.name}_seen": torch.ones_like(seen)}, {}
-        for side, found in log_g.items():
-            log_u = update_log_u(rows[f"{self.name}_log_u_{side}"], found, seen, gamma)
-            log_d[side] = torch.logaddexp(log_u, log_u.new_full((), self.log_eps))
-            new[f"{self.name}_log_u_{side}"] = log_u
-        return log_d, new
+        log_u = {s: update_log_u(rows[f"{self.name}_log_u_{s}"], found, seen, gamma) for s, found in log_g.items()}
+        new = {f"{self.name}_log_u_{side}": u for side, u in log_u.items()}
+        return log_u, {f"{self.name}_seen": torch.ones_like(seen), **new}
+
+    def add_columns(self, initial: Mapping[str, float]) -> None:
+        """Add a column for each side, with the given initial value."""
+        more = {f"{self.name}_{column}_{side}": x for column, x in initial.items() for side in ("image", "text")}
+        self.columns = {**self.columns, **more}
 
     def gamma_of(self, progress: Progress) -> float:
         """Return gamma of the current epoch."""
         return self.gamma
 
     def notes(self, total_epochs: int) -> list[str]:
-        return single_epoch_note(self.name, total_epochs)
+        if total_epochs > 1:
+            return []
+        return [
+            f"objective.{self.name}.gamma has no effect in this run of one epoch: it visits no sample twice, so there "
+            "is nothing to average"
+        ]
 
 
 def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Tensor:
@@ -178,27 +191,17 @@ def update_log_u(log_u: Tensor, log_g: Tensor, seen: Tensor, gamma: float) -> Te
     return torch.where(seen > 0.5, average, log_g)
 
 
-def check_settings(term: str, num_samples: int, gamma: float) -> None:
-    """Raise UserError unless there are two training pairs to contrast and 0 < gamma <= 1."""
-    if num_samples < 2:
-        raise UserError(f"objective={term} needs 2 training pairs or more, the data set has {num_samples}")
-    check_range(f"objective.{term}.gamma", gamma, FACTOR)
-
-
 def check_batch(term: str, B: int) -> None:
     """Raise UserError if a batch of B pairs has no negatives."""
     if B < 2:
         raise UserError(f"objective={term} needs batches of 2 pairs or more, got {B}")
 
 
-def single_epoch_note(term: str, total_epochs: int) -> list[str]:
-    """Return a log line if the run has one epoch, so that it visits no sample twice."""
-    if total_epochs > 1:
-        return []
-    return [
-        f"objective.{term}.gamma has no effect in this run of one epoch: it visits no sample twice, so there is "
-        "nothing to average"
-    ]
+def moments(m: Tensor, v: Tensor, G: Tensor, betas: tuple[float, float], epoch: int) -> tuple[Tensor, ...]:
+    """Return the moving averages of G and G^2, and both divided by 1 - beta^(epoch + 1); all [B]."""
+    beta1, beta2 = betas
+    m, v = beta1 * m + (1 - beta1) * G, beta2 * v + (1 - beta2) * G.square()
+    return m, v, m / (1 - beta1 ** (epoch + 1)), v / (1 - beta2 ** (epoch + 1))
 
 
 class SogclrTerm(MovingAverageTerm):

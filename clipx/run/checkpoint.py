@@ -245,9 +245,7 @@ def set_weights(model: "nn.Module", weights: Mapping[str, "Tensor"], file: Path)
         if own[key].is_floating_point() != weights[key].is_floating_point():
             kinds = f"{key} is {weights[key].dtype} there, {own[key].dtype} in this run"
             raise UserError(f"{file} is of another model: {kinds}")
-    from clipx.models.parallel import shard_like
-
-    model.load_state_dict({key: shard_like(whole, own[key]) for key, whole in weights.items()})
+    model.load_state_dict(dict(weights))
 
 
 def file_sha256(path: Path) -> str:

@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 import torch
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from clipx import distributed
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError, one_line
 from clipx.geometry import PROBE_METRICS
 from clipx.models.clip import ClipModel
-from clipx.models.parallel import gather_shards, shard_like
 from clipx.objectives.base import Objective
 from clipx.run.checkpoint import (
     AVERAGED,
@@ -96,7 +96,7 @@ class TrainState:
         models = {WEIGHTS: self.model} if self.ema is None else {WEIGHTS: self.model, AVERAGED: self.ema.module}
         states: dict[str, Any] = {name: model.state_dict() for name, model in models.items()}
         states["optimizer"] = self.optimizer.state_dict() if with_optimizer else None
-        whole = gather_shards(states, copies)
+        whole = tree_map_only(Tensor, copies, states) if copies and distributed.rank() == 0 else states
         training = {
             "optimizer": whole.pop("optimizer"),
             "objective": self.objective.state(),
@@ -123,7 +123,8 @@ class TrainState:
         try:
             training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
             if training["optimizer"] is not None:  # else the run is finished (train.keep_optimizer=false)
-                self.optimizer.load_state_dict(_sharded(training["optimizer"], self.optimizer))
+                self.optimizer.load_state_dict(training["optimizer"])
+                _align_moments(self.optimizer)
             self.objective.load_state(training["objective"])
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
@@ -356,17 +357,15 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
     return None, []
 
 
-def _sharded(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the saved state with this process's part of each moment, laid out like its parameter."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    states = {
-        index: {
-            name: shard_like(value, parameters[index]) if isinstance(value, Tensor) else value
-            for name, value in state.items()
-        }
-        for index, state in saved["state"].items()
-    }
-    return saved | {"state": states}
+def _align_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Store the moments in memory like their weights: those of 0.1's train.parallel=fsdp have another order.
+
+    A fused optimizer pairs the values as they lie in memory.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _write_error(path: Path, error: OSError) -> str:

@@ -33,7 +33,6 @@ FLOAT32_BYTES = 4  # bytes of a float32
 CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
-SHARDED = ("weights", "gradients", "optimizer", "averages")  # kinds of memory that FSDP splits over the processes
 COUNTED = Path(__file__).with_name("counted.csv")
 
 
@@ -50,7 +49,7 @@ class StepCost:
     num_weights: int  # number of values in a checkpoint's weights
     num_trainable: int  # number of trained parameters
     width: int  # E, width of the embeddings
-    # weights, gradients, optimizer, activations, objective, averages, batch, buckets (DDP), gathered (FSDP) -> bytes
+    # weights, gradients, optimizer, activations, objective, averages, batch, buckets (DDP) -> bytes
     memory: dict[str, int]
 
     @property
@@ -144,15 +143,14 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     with torch.device("meta"):  # allocates nothing, however large the towers
         model = build_model(config, pretrained=False).to("meta")  # towers with trained blocks hold weights
     image_shape, text_shape = model.input_shapes()
-    shards = processes if train.parallel == "fsdp" else 1
-    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes(shards) as live:
+    with FakeTensorMode(allow_non_fake_inputs=True), LiveBytes() as live:
         live.phase = "weights"
         model.to_empty(device="cpu")
         trained = [p for p in model.parameters() if p.requires_grad]
         live.phase = "averages"
         averages = [torch.empty_like(t) for t in model.state_dict().values()] if train.ema is not None else []
-        live.phase = "buckets" if shards == 1 else "gathered"
-        copies = _copies_for_communication(model, processes, shards)
+        live.phase = "buckets"  # in which DDP averages the gradients
+        buckets = [torch.empty_like(p) for p in trained] if processes > 1 else []
         optimizer_step = _allocate_moments(model, config, live, on_gpu)
         live.phase = "batch"
         other_images = torch.empty(pairs - micro_batch, *image_shape)
@@ -174,25 +172,11 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         _count_gradients(trained, live)
         torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
         optimizer_step()
-        del averages, copies, other_images
+        del averages, buckets, other_images
     tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
     values = sum(tensor.numel() for tensor in model.state_dict().values())
     count = sum(parameter.numel() for parameter in trained)
     return StepCost(tower_flops, in_objective, values, count, outputs[0].shape[-1], dict(live.at_peak))
-
-
-def _copies_for_communication(model: nn.Module, processes: int, shards: int) -> list[Tensor]:
-    """Allocate DDP's buckets, or what FSDP holds whole: weights and gradients of two blocks and of all other modules.
-
-    Two blocks, because FSDP gathers the next block while it computes one.
-    """
-    if shards > 1:
-        from clipx.models.parallel import blocks
-
-        sizes = [sum(p.numel() for p in block.parameters()) for block in blocks(model)]
-        others = sum(p.numel() for p in model.parameters()) - sum(sizes)
-        return [torch.empty(2 * (2 * max(sizes, default=0) + others))]
-    return [torch.empty_like(p) for p in model.parameters() if p.requires_grad] if processes > 1 else []
 
 
 def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:
@@ -258,15 +242,12 @@ def _count_gradients(parameters: list[nn.Parameter], live: "LiveBytes") -> None:
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all living tensors that were created in the `with` block, by the phase that created them.
 
-    For phases in SHARDED, counts the share of one process: the bytes divided by `shards`.
-
     torch.distributed._tools.mem_tracker finds the same peak (a test compares them), but takes eight times as long.
     FLOPs are counted here too, because torch's counter keeps the tensors of checkpointed layers alive.
     """
 
-    def __init__(self, shards: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.shards = shards
         self.flops = 0  # of all operations so far
         self.phase = ""  # name under which new tensors are counted
         self.at_peak: Counter[str] = Counter()  # phase -> bytes at the moment of the largest sum so far
@@ -304,13 +285,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _count(self, key: int, size: int, phase: str) -> None:
         self._phase_of[key] = phase
-        self._now[phase] += self._share(size, phase)
-        self._total += self._share(size, phase)
+        self._now[phase] += size
+        self._total += size
 
     def _remove(self, key: int, size: int) -> None:
         phase = self._phase_of.pop(key)
-        self._now[phase] -= self._share(size, phase)
-        self._total -= self._share(size, phase)
-
-    def _share(self, size: int, phase: str) -> int:
-        return size // self.shards if phase in SHARDED else size
+        self._now[phase] -= size
+        self._total -= size

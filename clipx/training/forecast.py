@@ -8,10 +8,9 @@ With N GPUs in machines of G GPUs each, a step takes the sum of
     network     bytes through a machine's network card / NETWORK, with several machines
 
 DDP averages the gradients of p parameters in a ring of k members, each of which sends 2 (k - 1) / k x 4 p bytes:
-k = min(N, G) GPUs for links, k = N / G machines for network. FSDP gathers the weights before each forward and each
-backward pass, and scatters the gradients after each backward pass: (k - 1) / k x 4 p bytes each time. The objective
-gathers both embeddings and sums the gradient of the texts: 3 x 4 B E (N - 1) / N bytes, with batch size B and embedding
-width E. The total assumes no overlap, so the times of links and network are upper bounds.
+k = min(N, G) GPUs for links, k = N / G machines for network. The objective gathers both embeddings and sums the
+gradient of the texts: 3 x 4 B E (N - 1) / N bytes, with batch size B and embedding width E. The total assumes no
+overlap, so the times of links and network are upper bounds.
 """
 
 import time
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 
-from clipx.config.presets import check_batch_size, check_parallel, num_pairs
+from clipx.config.presets import check_batch_size, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
 from clipx.errors import UserError
@@ -101,7 +100,6 @@ def forecast(config: RunConfig, processes: int, name: str) -> Forecast:
     """
     device = lookup(DEVICES, name, "device")
     check_batch_size(config, processes)
-    check_parallel(config)
     cost = count_step(config, processes, on_gpu=True)
     return Forecast(config, processes, device, cost, step_time(config, cost, processes, device))
 
@@ -116,19 +114,11 @@ def step_time(
     gathered = 3 * config.train.batch_size * cost.width * FLOAT32_BYTES * (processes - 1) / processes
 
     def moved(members: int) -> float:
-        return (members - 1) / members * FLOAT32_BYTES * _values_passed(config, cost) + gathered
+        return (members - 1) / members * FLOAT32_BYTES * 2 * cost.num_trainable + gathered
 
     links = moved(inside) / (device.link * LINK_SHARE) if processes > 1 else 0.0
     network = moved(machines) / NETWORK if machines > 1 else 0.0
     return StepTime(towers, objective, links, network)
-
-
-def _values_passed(config: RunConfig, cost: StepCost) -> int:
-    """Return how many weights and gradients go around the ring in a step; averaged gradients go twice."""
-    if config.train.parallel == "ddp":
-        return 2 * cost.num_trainable
-    micro_batches = config.train.accumulation
-    return micro_batches * ((2 if micro_batches == 1 else 3) * cost.num_weights + cost.num_trainable)
 
 
 def total_steps(config: RunConfig, pairs: int | None) -> int | None:
@@ -148,7 +138,7 @@ def changes_that_fit(found: Forecast, name: str) -> list[str]:
             try:
                 config = replace(found.config, train=replace(found.config.train, **change))
                 new = forecast(config, found.processes, name)
-            except UserError:  # a tower without checkpointing, or a setting that FSDP does not support
+            except UserError:  # a tower without checkpointing
                 continue
             if new.fits:
                 (key, value), seconds_per_pair = *change.items(), new.time.total / new.config.train.batch_size
@@ -166,8 +156,6 @@ def _changes(config: RunConfig, processes: int) -> Iterator[list[dict[str, Any]]
     yield [{"accumulation": accumulation * k} for k in powers if pairs % (accumulation * k) == 0]
     if not config.train.grad_checkpointing:
         yield [{"grad_checkpointing": True}]
-    if processes > 1 and config.train.parallel == "ddp":
-        yield [{"parallel": "fsdp"}]
     yield [{"batch_size": config.train.batch_size // k} for k in powers if pairs % (accumulation * k) == 0]
 
 

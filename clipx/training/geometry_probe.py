@@ -20,7 +20,6 @@ from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.models.clip import ClipModel
-from clipx.models.parallel import Parallel
 from clipx.types import Progress
 from clipx.utils.device import autocast
 
@@ -29,7 +28,7 @@ Paused = Callable[[], AbstractContextManager[None]]  # context of what is no tra
 Probe = Callable[[int, Progress, Paused], dict[str, float]]  # (steps done, progress) -> geometry, {} if it is not due
 
 
-def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, parallel: Parallel) -> Probe:
+def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, model: ClipModel) -> Probe:
     """Build the probe, which all ranks must call after each step.
 
     Every log.geometry_every steps it returns the geometry on rank 0; at other steps, and on other ranks, {}.
@@ -44,12 +43,12 @@ def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokeni
             f"log.geometry_every={every} needs random access to the data, which data.source={config.data.source} does "
             "not have; allowed: 0"
         )
-    probe = GeometryProbe(config, pairs, tokenizer, parallel.whole) if distributed.rank() == 0 else None
+    probe = GeometryProbe(config, pairs, tokenizer, model) if distributed.rank() == 0 else None
 
     def measure(steps: int, progress: Progress, paused: Paused) -> dict[str, float]:
         if steps % every:
             return {}
-        with paused(), parallel.gathered():
+        with paused():
             return probe.measure(progress) if probe else {}
 
     return measure

@@ -123,10 +123,6 @@ def _optimizer(groups: Groups, config: RunConfig) -> torch.optim.Optimizer:
     kind, lr = config.optimizer.kind, config.optimizer.lr
     if not kind.startswith(TIMM):
         return lookup(OPTIMIZERS, kind, "optimizer.kind")(groups, config.optimizer)
-    if config.train.parallel == "fsdp":  # some, such as Muon, need whole matrices
-        raise UserError(
-            f"optimizer.kind={kind} does not work with train.parallel=fsdp; allowed: {', '.join(OPTIMIZERS)}"
-        )
     # the fused ones need Apex, and second-order ones the Hessian
     known = timm_optim.list_optimizers(exclude_filters=["fused*", "bnb*", "adahessian"])  # type: ignore[attr-defined]
     one_of(kind, [f"{TIMM}{name}" for name in known], "optimizer.kind")

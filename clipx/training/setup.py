@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from timm.layers.norm_act import convert_sync_batchnorm
 from timm.utils.model_ema import ModelEmaV3
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed, objectives
 from clipx.config.presets import check_batch_size
@@ -14,7 +16,6 @@ from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.models.parallel import PARALLEL, Parallel, enable_sync_batchnorm
 from clipx.objectives.base import NEEDS
 from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
@@ -24,7 +25,6 @@ from clipx.training.teacher import Teacher, load_teacher
 from clipx.training.timing import StepTimer
 from clipx.types import Inputs, Progress
 from clipx.utils.device import missing_compiler
-from clipx.utils.registry import lookup
 
 
 @dataclass
@@ -34,7 +34,7 @@ class TrainComponents:
     config: RunConfig
     device: torch.device
     state: TrainState
-    parallel: Parallel  # state.model, shared by the processes
+    forward: nn.Module  # what a step calls: state.model, or its replica that averages the gradients (DDP)
     mix: modality_mixing.Mixing
     learning_rate: Callable[[Progress], float]
     timer: StepTimer
@@ -70,9 +70,9 @@ def build_components(
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)  # faster convolutions
     ema = None
-    if config.train.ema is not None:  # this copies the model, so it must precede the sharding
+    if config.train.ema is not None:  # this copies the model, so it must precede DDP
         ema = ModelEmaV3(model, config.train.ema)
-    parallel = _parallelise(model, ema, config, device)
+    forward = _parallelise(model, config, device)
     teacher = None
     if "teacher" in objective.needs:
         teacher = build_teacher(config, model.inputs, device)
@@ -92,17 +92,22 @@ def build_components(
         scaler=torch.amp.GradScaler(device.type, enabled=config.train.precision == "fp16"),
         ema=ema,
     )
-    return TrainComponents(config, device, state, parallel, mix, learning_rate, StepTimer(device), teacher)
+    return TrainComponents(config, device, state, forward, mix, learning_rate, StepTimer(device), teacher)
 
 
-def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfig, device: torch.device) -> Parallel:
+def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device) -> nn.Module:
     """Compile, synchronise batch norms and share the model between the processes, as configured.
 
     Towers are compiled in place, which keeps the names in the state dict.
     """
     several = distributed.world_size() > 1
     if several and config.train.sync_batchnorm:
-        enable_sync_batchnorm(model, device)
+        if device.type == "cpu":
+            raise UserError(
+                "train.sync_batchnorm=true needs GPUs: torch synchronises no batch norms on CPUs; allowed: false"
+            )
+        # timm's, because torch's loses the activation inside timm's norms
+        convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if config.train.compile:
         if missing := missing_compiler(device):
             raise UserError(
@@ -110,6 +115,4 @@ def _parallelise(model: clip.ClipModel, ema: ModelEmaV3 | None, config: RunConfi
             )
         for tower in (model.image, model.text):
             tower.compile()
-    if not several:
-        return Parallel(model)
-    return lookup(PARALLEL, config.train.parallel, "train.parallel")(model, ema and ema.module, device)
+    return DistributedDataParallel(model, gradient_as_bucket_view=True) if several else model  # avoids a copy

@@ -13,8 +13,9 @@ the exception: they cover one micro-batch, on one rank or (train.sync_batchnorm)
 towers (dropout) are seeded by (seed, step, rank, micro-batch), so both passes and a resumed run draw equal numbers.
 """
 
+import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from clipx import distributed
 from clipx.objectives.base import Rows
@@ -115,7 +116,8 @@ def _update(
     """
     state, scaler = components.state, components.state.scaler
     scaler.unscale_(state.optimizer)
-    grad_norm = components.parallel.clip_grad_norm_(components.config.train.grad_clip)
+    largest = components.config.train.grad_clip
+    grad_norm = nn.utils.clip_grad_norm_(state.model.parameters(), math.inf if largest is None else largest)
     finite_loss = loss.total.detach().isfinite()  # same on all ranks
     bad = counted = ~(finite_loss & grad_norm.isfinite())
     if not scaler.is_enabled():
@@ -149,7 +151,7 @@ def _step_unless(bad: Tensor, optimizer: torch.optim.Optimizer) -> None:
 @torch.no_grad()
 def _update_averages(averages: ModelEmaV3, model: nn.Module, bad: Tensor) -> None:
     """Move the averaged weights towards the model's, ema += (1 - decay) (model - ema), unless `bad` []."""
-    pairs = list(zip(_own_values(averages.module), _own_values(model), strict=True))
+    pairs = list(zip(averages.module.state_dict().values(), model.state_dict().values(), strict=True))
     old, new = (list(side) for side in zip(*[pair for pair in pairs if pair[0].is_floating_point()], strict=True))
     moves = torch._foreach_sub(new, old)
     torch._foreach_mul_(moves, (1 - averages.decay) * (~bad).float())
@@ -157,11 +159,6 @@ def _update_averages(averages: ModelEmaV3, model: nn.Module, bad: Tensor) -> Non
     for average, value in pairs:
         if not average.is_floating_point():
             average.copy_(torch.where(bad, average, value))
-
-
-def _own_values(model: nn.Module) -> list[Tensor]:
-    """Return weights and buffers, of sharded weights this process's part: torch cannot mix both kinds of tensors."""
-    return [value.to_local() if isinstance(value, DTensor) else value for value in model.state_dict().values()]
 
 
 def _snapshot_buffers(model: nn.Module) -> Callable[..., None]:
@@ -211,10 +208,10 @@ def _two_passes(
     components: TrainComponents, batch: Batch, progress: Progress, loss_fn: LossFn, count: int
 ) -> tuple[Loss, Tensor]:
     """Do the same as `_one_pass` with `count` micro-batches on each rank."""
-    config, parallel = components.config.train, components.parallel
+    config = components.config.train
     micro_batches = list(zip(batch.image.tensor_split(count), batch.text.tensor_split(count), strict=True))
     # compiled code rounds and draws differently with and without gradients, so both passes use the same mode
-    with torch.set_grad_enabled(config.compile), parallel.no_sync():
+    with torch.set_grad_enabled(config.compile), _no_sync(components.forward):
         first_pass = [
             [output if output is None else output.detach() for output in _embed(components, *pair, progress, k)]
             for k, pair in enumerate(micro_batches)
@@ -228,7 +225,7 @@ def _two_passes(
     d_pairs = zip(d_image.tensor_split(count), d_text.tensor_split(count), strict=True)
     for k, (pair, d_pair) in enumerate(zip(micro_batches, d_pairs, strict=True)):
         last = k == count - 1
-        with nullcontext() if last else parallel.no_sync():
+        with nullcontext() if last else _no_sync(components.forward):
             # scale and bias get their gradient only once, in the micro-batch that is synchronised
             _backward_towers(components, _embed(components, *pair, progress, k), (*d_pair, *(d_others if last else ())))
     restore_buffers()  # the first pass has already updated the batch statistics
@@ -236,12 +233,17 @@ def _two_passes(
     return loss, scales[0]
 
 
+def _no_sync(forward: nn.Module) -> AbstractContextManager[None]:
+    """Return the context of micro-batches before the last, whose gradients need not be averaged yet."""
+    return forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext()
+
+
 def _embed(components: TrainComponents, image: Tensor, text: Tensor, progress: Progress, micro_batch: int) -> Outputs:
     config = components.config
     seed = rng.derive_seed(config.seed, progress.step, distributed.rank(), micro_batch, STREAM)
     rng.seed_device(seed, components.device)
     with autocast(config.train.precision, components.device):
-        outputs: Outputs = components.parallel.wrapped(image, text, progress)
+        outputs: Outputs = components.forward(image, text, progress)
     return outputs
 
 

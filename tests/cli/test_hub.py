@@ -133,7 +133,7 @@ def test_weights_that_do_not_fit_end_in_one_line(tmp_path: Path, hub: Hub) -> No
 
     config = settings(tmp_path)
     config.model.image.name, config.model.image.pretrained = "open_clip:mini-vit-48", "hf-hub:me/demo"
-    with pytest.raises(ValueError, match=r"has other towers than open_clip:mini-vit-48 .*; it fits open_clip:"):
+    with pytest.raises(ValueError, match=r"has other towers than open_clip:mini-vit-48: "):
         clip.build_model(config)
     config.model.image.name, config.model.embed_dim = "timm:test_resnet", 64
     with pytest.raises(ValueError, match=r"pretrained=hf-hub:me/demo needs a tower named open_clip:NAME"):

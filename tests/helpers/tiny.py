@@ -13,7 +13,6 @@ from clipx.config.schema import ImageTowerConfig, ModelConfig, RunConfig, TextTo
 from clipx.models import temperature
 from clipx.models.clip import ClipModel
 from clipx.models.heads import SinglePointHead
-from clipx.models.parallel import gather_shards
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.training.teacher import Teacher
@@ -151,7 +150,7 @@ def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
     assert not run.bad_steps
     averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
     weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}
-    return {name: value.clone() for name, value in gather_shards(weights).items()} | run.state.table.whole()
+    return {name: value.clone() for name, value in weights.items()} | run.state.table.whole()
 
 
 def about(name: str) -> Callable[[str], str]:

@@ -52,9 +52,12 @@ def build_towers(
 
     Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """
-    kinds = _check_names(model)
+    for side in ("image", "text"):
+        _builder(model, side)  # check both names before a tower is loaded
     same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
-    if same and kinds[0] == "open_clip" and image is None and text is None:  # one model gives both towers
+    if (
+        same and model.image.name.startswith("open_clip:") and image is None and text is None
+    ):  # one model gives both towers
         size, length = model.image.size, model.text.context_length
         image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
         _check_image_size(model.image, image)
@@ -75,35 +78,30 @@ def build_towers(
 
 def build_image_tower(model: ModelConfig, load: bool) -> ImageTower:
     """Build the image tower without model.image.head. Raises UserError like `build_towers`."""
-    build = TOWERS[_check_names(model)[0]].image
-    assert build is not None
-    tower = build(model.image, model.embed_dim, load)
+    tower: ImageTower = _builder(model, "image")(model.image, model.embed_dim, load)
     _check_image_size(model.image, tower)
     return tower
 
 
 def build_text_tower(model: ModelConfig, load: bool) -> TextTower:
     """Build the text tower without model.text.head. Raises UserError like `build_towers`."""
-    build = TOWERS[_check_names(model)[1]].text
-    assert build is not None
-    return build(model.text, model.embed_dim, load)
+    tower: TextTower = _builder(model, "text")(model.text, model.embed_dim, load)
+    return tower
 
 
-def _check_names(model: ModelConfig) -> tuple[str, str]:
-    """Return the kinds of the image and the text tower. Raises UserError: unknown, or weights of another kind."""
-    images = [kind for kind, row in TOWERS.items() if row.image]
-    texts = [kind for kind, row in TOWERS.items() if row.text]
-    for key, tower in (("model.image", model.image), ("model.text", model.text)):
-        if is_on_hub(tower.pretrained) and not tower.name.startswith("open_clip:"):
-            raise UserError(
-                f"{key}.pretrained={tower.pretrained} needs a tower named open_clip:NAME, not {key}.name={tower.name}"
-            )
-    if model.text.pooling is not None and not model.text.name.startswith("hf:"):
-        raise UserError(f"model.text.pooling={model.text.pooling} needs a tower named hf:, not {model.text.name}")
-    return (
-        split_kind(model.image.name, images, "model.image.name")[0],
-        split_kind(model.text.name, texts, "model.text.name")[0],
-    )
+def _builder(model: ModelConfig, side: str) -> Callable[..., Any]:
+    """Return the function that builds a side's tower. Raises UserError: unknown, or weights of another kind."""
+    key, tower = f"model.{side}", getattr(model, side)
+    if is_on_hub(tower.pretrained) and not tower.name.startswith("open_clip:"):
+        raise UserError(
+            f"{key}.pretrained={tower.pretrained} needs a tower named open_clip:NAME, not {key}.name={tower.name}"
+        )
+    if side == "text" and tower.pooling is not None and not tower.name.startswith("hf:"):
+        raise UserError(f"model.text.pooling={tower.pooling} needs a tower named hf:, not {tower.name}")
+    builders: dict[str, Callable[..., Any]] = {
+        kind: build for kind, row in TOWERS.items() if (build := getattr(row, side))
+    }
+    return builders[split_kind(tower.name, builders, f"{key}.name")[0]]
 
 
 def _check_widths(model: ModelConfig, image: ImageTower, text: TextTower) -> None:

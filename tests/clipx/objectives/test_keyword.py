@@ -26,7 +26,7 @@ def by_loops(image: Tensor, text: Tensor, label: list[int], tau: float, g: str, 
 
 
 @pytest.mark.parametrize(("g", "denominator"), VARIANTS)
-@pytest.mark.parametrize("label", [[2, 3, 0, 2, 4, 0, 3], [0, 5, 5, 0, 0, 0, 9], [1, 2, 3, 4, 5, 6, 7]])
+@pytest.mark.parametrize("label", [[2, 3, 0, 2, 4, 0, 3], [1, 2, 3, 4, 5, 6, 7]])
 def test_loss_matches_the_papers_double_loop(label: list[int], g: str, denominator: str) -> None:
     image, text = random_pairs(7, 4)
     loss = loss_of({"keyword": {"g": g, "denominator": denominator}}, embed(image, text, 5.0, label)).total.item()

@@ -110,10 +110,10 @@ def test_seven_steps_with_two_restarts_match_plain_loops() -> None:
 
 
 def test_many_updates_predict_the_normaliser_and_the_loss_is_then_the_global_one() -> None:
-    objective, table = fresh({"neuclip": {"prototypes": 64, "updates": 200, "eta": 0.1}}, 64)
+    objective, table = fresh({"neuclip": {"prototypes": 32, "updates": 100, "eta": 0.1}}, 64)
     image, text = pairs(16, 8)
     batch = embeddings(image, text, torch.arange(16), TAU)
-    for t in range(4):
+    for t in range(2):
         loss = step(objective, table, batch, progress(t))
     log_g = Contrast(batch, "test").log_g
     expected = TAU * (log_g["image"].mean() + log_g["text"].mean() + 2 * 6.5)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from clipx import objectives
-from clipx.errors import UserError
 from clipx.objectives.nuclr import NuclrTerm, eta_factor
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
@@ -125,12 +124,11 @@ def test_steps_match_plain_loops_of_algorithm_1() -> None:
     assert max(xi.values()) > -0.09  # some zeta exceeded xi0, so the maximum over zeta was tested
 
 
-@pytest.mark.parametrize("tau", [0.005, 0.01])
 @pytest.mark.parametrize(
     "terms",
     [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}],
 )
-def test_float32_does_not_overflow_at_similarity_differences_of_two(tau: float, terms: dict[str, Any]) -> None:
+def test_float32_does_not_overflow_at_similarity_differences_of_two(terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
     for t in range(6):
         image, text = pairs(6, seed=t, dtype=torch.float32)
@@ -138,12 +136,12 @@ def test_float32_does_not_overflow_at_similarity_differences_of_two(tau: float, 
         with torch.no_grad():
             text.copy_(sign * image)
             text[1:3] *= -1
-        loss = step(objective, table, embeddings(image, text, torch.arange(6), tau), progress(t))
+        loss = step(objective, table, embeddings(image, text, torch.arange(6), 0.005), progress(t))
         objective.end_epoch(table)
         assert image.grad is not None and text.grad is not None
         assert torch.isfinite(loss.total)
         assert all(torch.isfinite(x).all() for x in (image.grad, text.grad, table.values))
-        # Each direction adds at most 2/gamma to the norm: g_i/d_i <= 1/gamma (d_i as in moving_average.py), and two
+        # Each direction adds at most 2/gamma to the norm: g_i/d_i <= 1/gamma (d_i as in sogclr.py), and two
         # unit vectors differ by at most 2
         assert image.grad.norm(dim=1).max() <= 2 * 2 / 0.8 + 1e-3
 
@@ -260,11 +258,9 @@ def test_xi_is_updated_per_step_or_per_epoch_depending_on_the_variant(variant: s
     assert other.state() == objective.state()
 
 
-@pytest.mark.parametrize("kind", [float, torch.tensor])
-def test_xi_takes_the_maximum_of_any_table_as_a_number_or_as_a_tensor(kind: Any) -> None:
+def test_xi_takes_the_maximum_of_a_table_that_returns_numbers() -> None:
     objective, _ = fresh({"nuclr": {"xi0": 0.1}}, 6)
-    table = MagicMock(max={"nuclr_zeta_image": kind(0.3), "nuclr_zeta_text": kind(-0.2)}.__getitem__)
-    objective.end_step(table)
+    objective.end_step(MagicMock(max={"nuclr_zeta_image": 0.3, "nuclr_zeta_text": -0.2}.__getitem__))
     assert objective.state()["nuclr"] == pytest.approx({"xi_image": 0.3, "xi_text": 0.1})
 
 
@@ -281,11 +277,3 @@ def test_inputs_are_not_modified_and_the_value_is_logged() -> None:
     assert torch.allclose(loss.total, 0.5 * loss.terms["nuclr"] + loss.terms["sogclr"])
     log_u = loss.rows["sogclr_log_u_image"] + loss.rows["sogclr_log_u_text"]
     assert torch.allclose(loss.terms["sogclr"], 0.1 * log_u.mean())
-
-
-def test_a_bound_of_xi_below_the_first_zeta_is_refused() -> None:
-    """Pairs that are never trained on keep zeta0, and would set xi."""
-    with pytest.raises(
-        UserError, match=r"objective\.nuclr\.xi0=0 is below objective\.nuclr\.zeta0=0\.1; allowed: 0\.1 or"
-    ):
-        objectives.build({"nuclr": {"zeta0": 0.1, "xi0": 0.0}}, 16)

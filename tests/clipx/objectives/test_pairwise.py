@@ -26,7 +26,7 @@ def rotation(E: int) -> Tensor:
     return Q
 
 
-@pytest.mark.parametrize("B", [1, 3, 4, 5, 9])
+@pytest.mark.parametrize("B", [1, 3, 9])  # fewer than E, and more
 @pytest.mark.parametrize("name", TERMS)
 def test_loss_matches_the_papers_double_loop(name: str, B: int) -> None:
     x, y = random_pairs(B, 4)

@@ -1,7 +1,6 @@
 """Every term on several processes: each process computes a part, and the result equals that of one process."""
 
 from functools import cache
-from multiprocessing import get_context
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from clipx.objectives import similarity
 from clipx.objectives.base import Rows, Term, TermOutput, build_objective
 from clipx.sample_table import SampleTable
 from clipx.training.cost import flop_counter
-from clipx.types import Embeddings, Progress
-from tests.bench.loss import peak
+from clipx.types import Embeddings, Part, Progress
 from tests.helpers.gloo import Gloo
 from tests.helpers.largest_tensor import Largest
 from tests.helpers.pairs import Terms, negatives_of, random_pairs, teacher_of
@@ -96,10 +94,15 @@ def run_terms(names: list[str], sizes: list[int], labels: list[int]) -> dict[str
         return {name: two_steps(AND_OWN[name], sizes, labels) for name in names}
 
 
+@cache
+def of_one_process(names: tuple[str, ...], B: int, labels: tuple[int, ...]) -> dict[str, tuple[Results, Results]]:
+    return run_terms(list(names), [B], list(labels))
+
+
 @pytest.mark.parametrize(
     ("sizes", "names", "labels"),  # pairs on each of 2 or 4 processes
     [
-        ([11, 0], list(AND_OWN), "some"),
+        ([11, 0], [*WITH_LABELS, "clip", "siglip", "rank", "neuclip", "nuclr", "sum", "own"], "some"),
         ([4, 0, 5, 2], list(AND_OWN), "some"),
         ([4, 0, 5, 2], WITH_LABELS, "none"),
         ([1, 1, 1, 1], FEW, "some"),
@@ -110,9 +113,9 @@ def test_processes_with_parts_agree_with_one_process(
     sizes: list[int], names: list[str], labels: str, gloo: Gloo
 ) -> None:
     given = [i % 3 if labels == "some" and i < 8 else 0 for i in range(sum(sizes))]
-    expected = run_terms(names, [sum(sizes)], given)
     by_rank = gloo.run(len(sizes), run_terms, names, sizes, given)
-    for name, (shared, local) in expected.items():
+    for name in names:
+        shared, local = of_one_process((name,), sum(sizes), tuple(given))[name]
         for key, value in shared.items():
             for found in by_rank:
                 torch.testing.assert_close(found[name][0][key], value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
@@ -121,10 +124,15 @@ def test_processes_with_parts_agree_with_one_process(
             torch.testing.assert_close(joined, value, rtol=1e-11, atol=1e-13, msg=f"{name} {key}")
 
 
-def flops_and_largest_tensor() -> dict[str, tuple[int, int]]:
-    """Return for each objective the FLOPs of its products on this process, and the elements of its largest tensor."""
-    B, width, world = 64, 16, distributed.world_size()
-    part = distributed.part([B // world] * world)
+@cache
+def flops_and_largest_tensor(world: int) -> dict[str, tuple[int, int]]:
+    """Return for each objective the FLOPs of its products on one of `world` processes, and its largest tensor's size.
+
+    The process gets nothing from the others, which changes values only.
+    """
+    B, width = 64, 16
+    part = Part()
+    part.rows = slice(0, B // world)
     found = {}
     for name, terms in TERMS.items():
         objective = objectives.build(terms, num_samples=B)
@@ -141,32 +149,18 @@ def flops_and_largest_tensor() -> dict[str, tuple[int, int]]:
     return found
 
 
-@cache
-def alone() -> dict[str, tuple[int, int]]:
-    return flops_and_largest_tensor()
-
-
-def test_four_processes_share_the_products(gloo: Gloo) -> None:
-    for found in gloo.run(4, flops_and_largest_tensor):
-        for name, (flops, _) in found.items():
-            whole, _ = alone()[name]
-            assert (whole == 0) == (name in WITHOUT_PRODUCTS), name
-            assert flops <= 0.27 * whole, f"{name}: {flops / max(whole, 1):.3f} of one process"
+def test_four_processes_share_the_products() -> None:
+    for name, (whole, _) in flops_and_largest_tensor(1).items():
+        flops, _ = flops_and_largest_tensor(4)[name]
+        assert (whole == 0) == (name in WITHOUT_PRODUCTS), name
+        assert flops <= 0.27 * whole, f"{name}: {flops / max(whole, 1):.3f} of one process"
 
 
 def test_terms_with_a_softmax_need_four_products_on_one_process() -> None:
     for name in ("clip", "dcl", "keyword", "sogclr", "nuclr", "nuclr code", "multi_positive", "fastclip_v3"):
-        assert alone()[name][0] == 4 * 2 * 64 * 64 * 16, name
+        assert flops_and_largest_tensor(1)[name][0] == 4 * 2 * 64 * 64 * 16, name
 
 
 def test_no_term_stores_a_matrix_of_all_pairs() -> None:
-    for name, (_, largest) in alone().items():
+    for name, (_, largest) in flops_and_largest_tensor(1).items():
         assert largest <= 3 * 8 * 64, f"{name}: a tensor of {largest} elements"  # three tiles of 8 rows
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["sogclr", "nuclr"])
-def test_a_batch_of_16384_takes_less_than_half_a_matrix_of_all_pairs(name: str) -> None:
-    """One float32 matrix takes 1,024 MiB."""
-    with get_context("spawn").Pool(1) as pool:
-        assert pool.apply(peak, (name, 16384, 512)) < 512  # MiB

@@ -34,7 +34,7 @@ def by_loops(image: Tensor, text: Tensor, crossmodal: bool, inmodal: bool) -> Te
     return total
 
 
-@pytest.mark.parametrize("B", [1, 2, 7])
+@pytest.mark.parametrize("B", [1, 7])
 @pytest.mark.parametrize(("crossmodal", "inmodal"), [(True, True), (True, False), (False, True)])
 def test_loss_matches_the_double_loop(B: int, crossmodal: bool, inmodal: bool) -> None:
     image, text = random_pairs(B, 4)

@@ -95,7 +95,7 @@ def value(terms: Terms, e: Embeddings) -> torch.Tensor:
     return objectives.build(terms, num_samples=len(e.image))(e, {}, progress).total
 
 
-@pytest.mark.parametrize("B", [1, 2, 7])
+@pytest.mark.parametrize("B", [1, 7])
 @pytest.mark.parametrize("name", CASES)
 def test_loss_matches_the_double_loop(name: str, B: int) -> None:
     terms, by_loops = CASES[name]
@@ -116,12 +116,14 @@ def test_distill_has_value_and_gradients_of_open_clip() -> None:
         assert torch.allclose(gradients[name], leaf.grad, rtol=1e-10, atol=1e-14), name
 
 
-def test_the_gradient_of_clip_refine_matches_finite_differences() -> None:
-    e = batch(5)
+@pytest.mark.parametrize(
+    ("terms", "width"), [({"clip_refine": {"alpha": 0.3, "T": 0.7}}, 5), ({"feature_distill": {}}, 4)]
+)
+def test_gradients_match_finite_differences(terms: Terms, width: int) -> None:
+    e = batch(4, width)
 
     def total(image: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        moved = Embeddings(image, text, e.scale, teacher=e.teacher)
-        return value({"clip_refine": {"alpha": 0.3, "T": 0.7}}, moved)
+        return value(terms, Embeddings(image, text, e.scale, teacher=e.teacher))
 
     assert torch.autograd.gradcheck(total, [t.clone().requires_grad_() for t in (e.image, e.text)])
 
@@ -131,15 +133,6 @@ def test_the_length_of_the_teachers_texts_does_not_change_align_clip() -> None:
     assert e.teacher is not None
     longer = replace(e, teacher=replace(e.teacher, text=3 * e.teacher.text))
     torch.testing.assert_close(value({"align_clip": {}}, longer), value({"align_clip": {}}, e))
-
-
-def test_the_gradient_of_feature_distill_is_twice_the_difference_to_the_teacher() -> None:
-    e = batch(5, 4)
-    assert e.teacher is not None
-    _, gradients = value_and_gradients({"feature_distill": {}}, e)
-    for name, own, given in (("image", e.image, e.teacher.image), ("text", e.text, e.teacher.text)):
-        torch.testing.assert_close(gradients[name], 2 * (own - given) / 5, rtol=1e-12, atol=1e-14)
-    assert gradients["scale"] == 0
 
 
 def test_a_teacher_of_another_width_has_no_features_to_preserve() -> None:

@@ -19,6 +19,7 @@ from torch import nn
 from clipx.errors import Fault, UserError
 from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
+    TRAINING,
     checkpoints,
     file_sha256,
     load_weights,
@@ -30,6 +31,7 @@ from clipx.run.checkpoint import (
     verify,
 )
 from clipx.run.saving import CheckpointManager, HashedFile, RetentionPolicy, Snapshot, TrainState, resume, write_tensors
+from tests.helpers import term_runs, tiny
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 
@@ -185,6 +187,20 @@ def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Pa
     loaded = state(1)
     assert resume(loaded, tmp_path)
     assert loaded.optimizer.state_dict()["state"].keys() == training["optimizer"]["state"].keys()
+
+
+def test_moments_in_another_order_are_stored_like_their_weights(tmp_path: Path) -> None:
+    """A fused optimizer pairs the values of weights and moments as they lie in memory."""
+    run = tiny.components(term_runs.settings("clip", "none", "adamw"), "resnet")
+    tiny.train(run, 1)
+    path = run.state.save(tmp_path)
+    training = torch.load(path / TRAINING, weights_only=True)
+    for moments in training["optimizer"]["state"].values():
+        moments |= {name: value.contiguous() for name, value in moments.items()}  # as 0.1 wrote them with fsdp
+    torch.save(training, path / TRAINING)
+    run.state.load(path)
+    found = [(weight, state["exp_avg"]) for weight, state in run.state.optimizer.state.items() if weight.ndim == 4]
+    assert found and all(weight.stride() == moment.stride() for weight, moment in found)
 
 
 def test_a_schedule_of_tau_needs_the_number_of_pairs_in_the_manifest(tmp_path: Path) -> None:

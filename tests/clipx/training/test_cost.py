@@ -13,7 +13,6 @@ from torch.utils.flop_counter import flop_registry
 from clipx import objectives
 from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.models import clip
-from clipx.models.parallel import blocks
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
 from clipx.training.cost import COUNTED, count_step, flop_counter, images_at_peak, single_process_cost, step_key
@@ -80,23 +79,6 @@ def test_processes_divide_the_flops_and_add_ddps_buckets() -> None:
     assert whole.memory["weights"] == share.memory["weights"] == pytest.approx(4 * whole.num_weights, rel=1e-3)
     assert whole.memory["optimizer"] == pytest.approx(8 * whole.num_trainable, rel=1e-3)
     assert (whole.memory["buckets"], share.memory["buckets"]) == (0, 4 * whole.num_trainable)
-
-
-def test_fsdp_divides_weights_moments_and_averages_and_gathers_blocks() -> None:
-    tower = config("open_clip:mini-vit-48", 64)
-    tower.train.ema = 0.9
-    whole = count_step(tower)
-    tower.train.parallel = "fsdp"
-    share = count_step(tower, processes=4)
-    for kind in ("weights", "optimizer", "averages"):
-        assert share.memory[kind] == pytest.approx(whole.memory[kind] / 4, rel=0.01), kind
-    with torch.device("meta"):
-        model = clip.build_model(tower, pretrained=False)
-    largest = max(sum(p.numel() for p in block.parameters()) for block in blocks(model))
-    others = whole.num_trainable - sum(p.numel() for block in blocks(model) for p in block.parameters())
-    assert share.memory["gathered"] == 4 * (4 * largest + 2 * others)
-    assert "buckets" not in share.memory
-    assert count_step(tower).memory == whole.memory  # one process holds everything
 
 
 def test_micro_batches_repeat_the_forward_pass_and_keep_the_gradients() -> None:

@@ -13,7 +13,6 @@ from cli.settings.compose import compose_run
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.training import forecast as forecasts
-from clipx.training.cost import count_step
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, changes_that_fit, forecast
 from clipx.utils.device import free_memory
@@ -102,18 +101,6 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
         assert new.fits and f"({new.cost.peak / 1e9:.1f} GB, " in line
         smaller_change = int(value) // 2 if key == "accumulation" else int(value) * 2
         assert not with_setting(key, smaller_change).fits
-
-
-def test_fsdp_moves_weights_twice_and_gradients_once_in_the_links(tmp_path: Path) -> None:
-    config = settings(tmp_path)
-    ddp, cost = forecast(config, 8, "A100"), count_step(config, 8)
-    config.train.parallel = "fsdp"
-    for accumulation, weights, gradients in ((1, 2, 1), (2, 6, 2)):
-        config.train.batch_size, config.train.accumulation = 8 * accumulation, accumulation
-        more = forecasts.step_time(config, cost, 8, DEVICES["A100"]).links - ddp.time.links
-        gathered = 3 * 8 * (accumulation - 1) * cost.width
-        values = weights * cost.num_weights + (gradients - 2) * cost.num_trainable + gathered
-        assert more == pytest.approx(7 / 8 * 4 * values / (300e9 * forecasts.LINK_SHARE))
 
 
 def test_check_prints_the_forecast_and_refuses_what_does_not_fit(

@@ -14,7 +14,6 @@ from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.geometry import modality_gap
 from clipx.models import clip
-from clipx.models.parallel import Parallel
 from clipx.run.folder import RunFolder
 from clipx.train import build_sampler, fit
 from clipx.training import geometry_probe
@@ -53,7 +52,7 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    probe = geometry_probe.build_probe(config, pairs, tokenize, Parallel(model))
+    probe = geometry_probe.build_probe(config, pairs, tokenize, model)
     pair_probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():

@@ -25,9 +25,9 @@ from torch.utils._pytree import tree_leaves
 from cli.settings.compose import compose_run
 from clipx import distributed
 from clipx.config.schema import RunConfig
-from clipx.models import parallel
 from clipx.models.clip import build_model
 from clipx.run.saving import CheckpointManager
+from clipx.training import setup
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Part, Progress
@@ -65,7 +65,7 @@ def fake_rank(world: int, rank: int, sample_id: Tensor) -> Iterator[Recorder]:
     try:
         with pytest.MonkeyPatch.context() as patch, Recorder() as recorder:
             _complete(patch, world, rank, B, sample_id)
-            patch.setattr(parallel, "DistributedDataParallel", partial(_data_parallel, recorder))
+            patch.setattr(setup, "DistributedDataParallel", partial(_data_parallel, recorder))
             yield recorder
     finally:
         dist.destroy_process_group()

@@ -1,18 +1,22 @@
 """Training gives the same result for every split of a global batch into processes and micro-batches."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
 
+from clipx import distributed
+from clipx.errors import UserError
 from clipx.objectives.base import Objective
 from clipx.training import optimizer
-from clipx.training.setup import TrainComponents
+from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
-from clipx.types import Progress
+from clipx.types import Batch, Progress
 from tests.helpers import tiny
+from tests.helpers.folder import settings as mini_settings
 from tests.helpers.gloo import Gloo
 from tests.helpers.term_runs import OPTIMIZERS, TERMS, Result, assert_same, settings
 
@@ -41,13 +45,6 @@ def trained(term: str, accumulation: int = 1, cases: list[Case] | None = None) -
 def alone(term: str, mixing: str, kind: str) -> Result:
     """Train on one process."""
     return trained(term, cases=[(mixing, kind)])[mixing, kind]
-
-
-def trained_resnet(kind: str, synchronised: bool = True) -> Result:
-    """Train a tower with batch norms."""
-    config = settings("clip", "none", kind)
-    config.train.sync_batchnorm = synchronised
-    return tiny.train(tiny.components(config, "resnet"))
 
 
 def assert_same_as_alone(term: str, found: dict[Case, Result], cases: list[Case]) -> None:
@@ -82,16 +79,52 @@ def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(te
     assert_same_as_alone(term, trained(term, accumulation=4), cases_of(term))
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_sync_batchnorm_gives_the_statistics_of_the_whole_batch(kind: str, gloo: Gloo) -> None:
-    start = tiny.components(settings("clip", "none", kind), "resnet").state.model.state_dict()
-    weights = {k: v.clone() for k, v in start.items() if v.is_floating_point()}
-    expected = trained_resnet(kind)
-    for world in (2, 4):
-        for found in gloo.run(world, trained_resnet, kind):
-            assert_same(found, expected, weights)
-    with pytest.raises(AssertionError):  # without the setting the statistics differ
-        assert_same(gloo.run(2, trained_resnet, kind, False)[0], expected, {})
+def test_batch_norms_are_not_synchronised_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    config = settings("clip", "none", "sgd")
+    config.train.sync_batchnorm = True
+    with pytest.raises(UserError, match=r"train\.sync_batchnorm=true needs GPUs"):
+        tiny.components(config)
+
+
+TOWERS: dict[str, dict[str, Any]] = {  # case -> changed settings
+    "frozen": {"image.frozen": True, "grad_checkpointing": True, "accumulation": 2},
+    "points": {"points.kernel": "imq", "grad_checkpointing": True},
+    "adapters": {"image.lora": 4, "text.lora": 4, "ema": 0.5},
+}
+
+
+def trained_towers() -> dict[str, Result]:
+    """Train real towers for two steps in each case."""
+    found = {}
+    for case, changes in TOWERS.items():
+        config = mini_settings(Path())
+        model, train = config.model, config.train
+        model.image.name, model.text.name = "open_clip:mini-vit-48", "small:transformer"
+        nodes = {"image": model.image, "text": model.text, "points": model.points}
+        for key, value in changes.items():
+            node, _, name = key.rpartition(".")
+            setattr(nodes.get(node, train), name, value)
+        train.batch_size, train.device = 4, "cpu"
+        config.optimizer.kind, config.optimizer.lr = "sgd", 0.1
+        run = build_components(config, torch.device("cpu"), 8, "x")
+        generator, size = torch.Generator().manual_seed(0), 4 // distributed.world_size()
+        own = slice(distributed.rank() * size, (distributed.rank() + 1) * size)
+        for step in range(2):
+            image = torch.randn(4, 3, 48, 48, generator=generator)[own]
+            text = torch.randint(1, 50, (4, run.state.model.inputs.context_length), generator=generator)[own]
+            train_step(run, Batch(torch.arange(4)[own], image, text, torch.zeros(size).long()), Progress(step, 2, 0, 1))
+        averages = {} if run.state.ema is None else run.state.ema.module.state_dict()
+        found[case] = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averages.items()}
+    return found
+
+
+def test_two_processes_train_real_towers_as_one_does(gloo: Gloo) -> None:
+    expected = trained_towers()
+    for case, found in gloo.run(2, trained_towers)[0].items():
+        assert found.keys() == expected[case].keys()
+        for name, value in expected[case].items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=tiny.about(f"{case} {name}"))
 
 
 class Noisy(torch.optim.SGD):

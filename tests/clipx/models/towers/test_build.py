@@ -55,12 +55,12 @@ def test_models_without_two_towers_are_neither_listed_nor_built(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (config("mini-48", "RN50-quickgelu"), "embeds in 128 dimensions"),
+        (config("mini-48", "light-48"), "embeds in 128 dimensions"),
         (config("coca_ViT-B-32", "mini-48"), "captioning model"),
         (config("mini-48", "mini-48", image_pretrained="nowhere.pt"), "none is published for mini-48"),
     ],
 )
-def test_models_that_cannot_be_built_are_refused(settings: RunConfig, message: str) -> None:
+def test_models_that_cannot_be_built_are_refused(settings: RunConfig, message: str, light_tower: None) -> None:
     with pytest.raises(UserError) as error:
         clip.build_model(settings)
     assert message in str(error.value)

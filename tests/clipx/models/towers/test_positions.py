@@ -14,6 +14,8 @@ from clipx.errors import UserError
 from clipx.models.towers import open_clip_towers
 from clipx.models.towers.positions import fit_positions, stretch
 
+pytestmark = pytest.mark.usefixtures("light_tower")
+
 
 def test_clips_positions_are_stretched_as_in_long_clip() -> None:
     """Long-CLIP keeps 20 positions and adds three after each of the other 57: 20 + 4 * 57 = 248."""
@@ -57,26 +59,26 @@ def loaded(file: Path, tower: str, size: int | None = None, length: int | None =
 
 @torch.no_grad()
 def test_texts_that_fit_a_cut_context_have_the_same_embedding(tmp_path: Path) -> None:
-    file, _ = saved(tmp_path, "mini-vit-48")
+    file, _ = saved(tmp_path, "light-48")
     tokens = torch.zeros(1, 32, dtype=torch.int64)
     tokens[0, :5] = torch.tensor([49406, 320, 736, 1125, 49407])
-    expected = loaded(file, "mini-vit-48").encode_text(tokens)
-    torch.testing.assert_close(loaded(file, "mini-vit-48", length=8).encode_text(tokens[:, :8]), expected)
+    expected = loaded(file, "light-48").encode_text(tokens)
+    torch.testing.assert_close(loaded(file, "light-48", length=8).encode_text(tokens[:, :8]), expected)
 
 
 def test_positions_of_a_file_that_has_the_wanted_size_are_loaded_unchanged(tmp_path: Path) -> None:
-    file, weights = saved(tmp_path, "mini-vit-48", force_context_length=64, force_image_size=64)
-    model = loaded(file, "mini-vit-48", 64, 64).state_dict()
+    file, weights = saved(tmp_path, "light-48", force_context_length=64, force_image_size=64)
+    model = loaded(file, "light-48", 64, 64).state_dict()
     for key in ("visual.positional_embedding", "text.positional_embedding"):
         assert torch.equal(model[key], weights[key])
-    cut = loaded(file, "mini-vit-48", 64).state_dict()["text.positional_embedding"]
+    cut = loaded(file, "light-48", 64).state_dict()["text.positional_embedding"]
     assert torch.equal(cut, weights["text.positional_embedding"][:32])
 
 
 def test_a_whole_model_gets_the_first_positions_of_a_longer_text_tower(tmp_path: Path) -> None:
-    weights = open_clip.create_model("mini-vit-48", force_context_length=64).state_dict()
+    weights = open_clip.create_model("light-48", force_context_length=64).state_dict()
     torch.save(weights, tmp_path / "long.pt")
-    model, inputs = open_clip_towers.create_whole_model(f"open_clip:mini-vit-48/{tmp_path / 'long.pt'}", "model")
+    model, inputs = open_clip_towers.create_whole_model(f"open_clip:light-48/{tmp_path / 'long.pt'}", "model")
     assert inputs.context_length == 32
     assert torch.equal(model.state_dict()["positional_embedding"], weights["positional_embedding"][:32])
 
@@ -100,7 +102,7 @@ def resampled(positions: Tensor, old: int, new: int) -> Tensor:
 
 @pytest.mark.parametrize(
     ("tower", "key", "size", "old", "new"),
-    [("mini-vit-48", "visual.positional_embedding", 64, 6, 8), ("", "visual.attnpool.positional_embedding", 128, 3, 4)],
+    [("light-48", "visual.positional_embedding", 64, 3, 4), ("", "visual.attnpool.positional_embedding", 128, 3, 4)],
 )
 def test_start_weights_take_larger_images_and_longer_texts(
     tower: str, key: str, size: int, old: int, new: int, tmp_path: Path

@@ -20,8 +20,7 @@ def build(
     return timm_towers.build_timm_tower(config, embed_dim, load)
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
-@pytest.mark.parametrize("size", [None, 64])
+@pytest.mark.parametrize(("name", "size"), [("test_resnet", 64), ("test_vit", 64), ("test_efficientnet", None)])
 def test_pooled_features_are_projected_at_any_image_size(name: str, size: int | None) -> None:
     tower = build(name, size=size)
     assert tower.inputs.image_size == (size or 160)
@@ -43,8 +42,7 @@ def test_normalisation_follows_the_weights_even_if_they_are_not_loaded() -> None
         assert build("vit_base_patch32_clip_224.openai").inputs.mean == pytest.approx((0.481, 0.458, 0.408), abs=1e-3)
 
 
-@pytest.mark.parametrize("classes", [0, 7])
-@pytest.mark.parametrize("where", ["file", "folder", "safetensors"])
+@pytest.mark.parametrize(("classes", "where"), [(0, "file"), (7, "folder"), (7, "safetensors")])
 def test_local_weights_are_loaded_with_or_without_a_classifier(tmp_path: Path, classes: int, where: str) -> None:
     torch.manual_seed(1)
     source = timm.create_model("test_resnet", num_classes=classes)
