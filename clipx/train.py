@@ -325,8 +325,7 @@ def _about_chance(terms: dict[str, float], config: RunConfig) -> str:
 def _about_waiting(share: float, data: DataConfig, source: PairSource | Stream) -> str:
     """Return what to change in a run that waits for its data."""
     cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
-    most = min(cores - 1, source.max_workers) if source.streaming else cores - 1
-    more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < most else []
+    more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
     decodes = data.decode == "exact" and data.cache == "none" and not data.features
     more += ["data.cache=memory"] if decodes and not source.streaming else []
     more += ["data.decode=fast"] if decodes and data.augment == "workers" else []

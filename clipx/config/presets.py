@@ -88,9 +88,8 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
     # a table of paths and captions: data.root=FOLDER data.annotations=FILE
     "csv": {"source": "csv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
     "tsv": {"source": "tsv", "captions": "each", "crop_scale": [0.5, 1.0], "split": "."},
-    # read with `datasets`: data.root=FOLDER or a name on the hub; hf_stream also needs data.num_samples
+    # read with `datasets`: data.root=FOLDER or a name on the hub
     "hf": {"source": "hf", "crop_scale": [0.5, 1.0]},
-    "hf_stream": {"source": "hf_stream", "crop_scale": [0.5, 1.0]},
     # remote or endless shards, resampled: data.urls=[...] data.num_samples=N
     "webdataset": {"source": "webdataset", "crop_scale": [0.5, 1.0]},
 }

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from cli.settings.recipes import load_recipe
 from cli.train import train
 from clipx.config.schema import DataConfig, RunConfig
-from clipx.data.sources.streams import ShardStream
+from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
 from clipx.run.checkpoint import WEIGHTS, checkpoints, load_weights, read_manifest
 from clipx.run.folder import RunFolder
@@ -146,16 +146,16 @@ def test_a_file_names_no_url_whose_reader_is_a_program_with_the_keys_of_the_user
     config = DataConfig(source="webdataset", num_samples=128, urls=[url])
     if named := SCHEMES[url]:
         with pytest.raises(UserError, match=named):
-            ShardStream(config)
+            Stream(config)
     else:
-        assert "cannot be read" in next(ShardStream(config).pairs(Random(0))).error
+        assert "cannot be read" in next(Stream(config).pairs(Random(0))).error
     assert bool(opened) == (named is None)
 
 
 def test_a_url_that_the_user_typed_is_read_by_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PERMITTED, raising=False)
     permit("programs", ["gs://bucket/{0..1}.tar"])
-    stream = ShardStream(DataConfig(source="webdataset", num_samples=128, urls=["gs://bucket/{0..1}.tar"]))
+    stream = Stream(DataConfig(source="webdataset", num_samples=128, urls=["gs://bucket/{0..1}.tar"]))
     assert stream.shards == [["gs://bucket/0.tar", "gs://bucket/1.tar"]]
 
 

@@ -341,7 +341,7 @@ def test_the_log_shows_the_process_that_waits_longest_for_its_data(tmp_path: Pat
 
 def test_advice_against_waiting_names_only_settings_that_the_run_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     def advised(streaming: bool = False, **settings: Any) -> set[str]:
-        source = Mock(streaming=streaming, max_workers=1)
+        source = Mock(streaming=streaming)
         return set(re.findall(r"data\.\w+=[a-z0-9]+", train._about_waiting(0.5, DataConfig(**settings), source)))
 
     assert advised() == {"data.cache=memory", "data.decode=fast"}
@@ -349,4 +349,4 @@ def test_advice_against_waiting_names_only_settings_that_the_run_accepts(monkeyp
     assert advised(augment="device") == {"data.cache=memory"}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
     assert advised(workers=1) == {"data.workers=2", "data.cache=memory", "data.decode=fast"}
-    assert advised(streaming=True, workers=1) == {"data.decode=fast"}
+    assert advised(streaming=True, workers=1) == {"data.workers=2", "data.decode=fast"}

@@ -271,7 +271,7 @@ class StreamLoader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
-        workers = min(loader_processes(self.config.workers), self.source.max_workers)
+        workers = loader_processes(self.config.workers)
         endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local

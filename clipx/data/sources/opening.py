@@ -12,7 +12,7 @@ from clipx.data.preprocess import captions as texts
 from clipx.data.scenes.captions import negative_caption
 from clipx.data.scenes.folder import ensure_rendered
 from clipx.data.scenes.samples import content_of
-from clipx.data.sources import files, flickr, hf, streams
+from clipx.data.sources import files, flickr, hf
 from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.embeddings import open_embeddings
 from clipx.data.sources.streams import Stream
@@ -96,8 +96,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": lambda config: hf.HFPairs(config, _root(config)),
     "embeddings": lambda config: open_embeddings(_images(config), (config.image_column, config.caption_column)),
-    "webdataset": streams.ShardStream,
-    "hf_stream": lambda config: streams.HFStream(config, _root(config)),
+    "webdataset": Stream,
 }
 # what data.root is: by source, or by data set where that is more exact; {} stands for data.split
 ROOTS = {
@@ -106,7 +105,7 @@ ROOTS = {
     "folder": "the folder of images, each with its captions beside it (7.jpg, 7.txt) or in a folder of its class",
     **dict.fromkeys(("coco", "karpathy"), "the folder that holds the folder of images, {}/, and data.annotations"),
     **dict.fromkeys(("csv", "tsv"), "the folder that holds data.annotations"),
-    **dict.fromkeys(("hf", "hf_stream"), "a folder of parquet files or a saved data set, or a name on the hub"),
+    "hf": "a folder of parquet files or a saved data set, or a name on the hub",
     "embeddings": "a folder of clip-retrieval (img_emb/, text_emb/) or of .npz files",
     "webdataset": "the folder of the shards, or with data.urls the folder of evaluation sets",
     "flickr8k": "the data set as distributed, or the folder that holds {}/*.tar",

@@ -1,4 +1,4 @@
-"""Sources without random access: local or remote webdataset shards, and Hugging Face `datasets` in streaming mode.
+"""A source without random access: local or remote webdataset shards.
 
 A stream has no stable sample ids and no length: data.num_samples defines an epoch. A resumed run starts a new stream,
 and therefore sees other samples than an uninterrupted run.
@@ -8,17 +8,16 @@ import math
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.index import COLUMN_OF
-from clipx.data.sources import hf
 from clipx.data.sources.files import files_below
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
@@ -43,31 +42,14 @@ class StreamedPair:
     lost: int = 0  # samples that are lost besides this one, in the rest of a shard
 
 
-class Stream(Protocol):
-    """An endless source of pairs."""
-
-    streaming: Literal[True] = True
-    problems: Sequence[str] = ()  # as in PairSource
-    fingerprint: str  # changes with the shards and their weights, or with the data set and its split
-    num_samples: int  # per epoch
-    max_workers: int  # largest number of loader processes
-    failures: int = 0  # reads without a sample, since the last sample
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
-        """Yield pairs without end, in an order that depends only on the generator."""
-
-
-class ShardStream(Stream):
-    """Pairs from the shards of data.urls (or data.root).
+class Stream:
+    """An endless source of pairs, from the shards of data.urls (or data.root).
 
     Each URL stands for one or more shards, and data.url_weights sets its share of the pairs. The shards of a URL are
     drawn with replacement; each is read from beginning to end.
     """
 
-    max_workers = 1_000_000  # no limit
+    streaming: Literal[True] = True
 
     def __init__(self, config: DataConfig) -> None:
         urls = config.urls or ([config.root] if config.root else [])
@@ -78,14 +60,26 @@ class ShardStream(Stream):
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.at_random = config.captions == "random"
-        self.num_samples = samples_per_epoch(config)
+        if config.held_out:
+            raise UserError(
+                f"data.held_out={config.held_out} holds out samples by id, but data.source=webdataset has no ids; "
+                "allowed: 0, or a source with random access"
+            )
+        if config.num_samples is None:
+            raise UserError("data.num_samples is needed for data.source=webdataset: the number of samples per epoch")
+        self.num_samples = config.num_samples  # per epoch
         self.shards, self.problems = _without_missing([_expanded(url) for url in urls], config.max_bad_rate)
         self.weights = weights
         self.buffer = config.shuffle_buffer
         self.shard_size = self.num_samples // sum(map(len, self.shards))  # samples of the last whole shard, or a guess
         self.fingerprint = f"stream:{content_hash([self.shards, weights])}"
+        self.failures = 0  # reads without a sample, since the last sample
+
+    def __len__(self) -> int:
+        return self.num_samples
 
     def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
+        """Yield pairs without end, in an order that depends only on the generator."""
         from webdataset import shuffle
 
         # `initial`: the first batch does not wait for a full buffer, which fills by two pairs for each that it yields
@@ -111,8 +105,9 @@ class ShardStream(Stream):
             if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
                 self.failures = _pause(self.failures, error)
             lost = max(1, self.shard_size - found)
+            reason = f"the rest cannot be read ({type(error).__name__}: {error})"
             ends = f"it ends after {found} samples, about {lost} samples are lost"
-            yield StreamedPair(name, error=f"{_unreadable(error)}; {ends}", lost=lost - 1)
+            yield StreamedPair(name, error=f"{reason}; {ends}", lost=lost - 1)
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
@@ -200,64 +195,9 @@ def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[s
     return kept, [f"{one} is missing" for one in sorted(missing)]
 
 
-class HFStream(Stream):
-    """Rows of `datasets` in streaming mode, repeated endlessly and shuffled in a buffer."""
-
-    max_workers = 1  # `datasets` divides the files among workers, and there may be only one file
-
-    def __init__(self, config: DataConfig, root: Path) -> None:
-        self.config, self.root = config, root
-        self.at_random = config.captions == "random"
-        self.rows = hf.load(config, root, streaming=True)
-        self.num_samples = samples_per_epoch(config)
-        self.fingerprint = f"stream:{content_hash([root.name, config.split])}"
-
-    def pairs(self, generator: random.Random) -> Iterator[StreamedPair]:
-        while True:
-            rows = self.rows.shuffle(seed=generator.randrange(2**31), buffer_size=self.config.shuffle_buffer)
-            number = -1
-            try:
-                for number, row in enumerate(rows):
-                    self.failures = 0
-                    yield self._pair(f"row {number} in shuffled order", row, generator)
-            except Fault:  # the drive of the images has failed
-                raise
-            except Exception as error:  # errors of the network, the hub's client and pyarrow
-                if number < 0:
-                    self.failures = _pause(self.failures, error)
-                yield StreamedPair(str(self.root), error=_unreadable(error))
-            else:
-                if number < 0:
-                    yield StreamedPair(str(self.root), error="holds no samples")
-
-    def _pair(self, where: str, row: dict[str, Any], generator: random.Random) -> StreamedPair:
-        try:
-            image = hf.image_bytes(row[self.config.image_column], self.root)
-            captions = texts.all_from_cell(row[self.config.caption_column])
-            return StreamedPair(where, image, texts.choose_caption(captions, self.at_random, generator))
-        except BadSample as error:
-            return StreamedPair(where, error=str(error))
-
-
 def _pause(failures: int, error: Exception) -> int:
     """Sleep after a read without a sample, longer each time; return failures + 1. Raises Fault after ATTEMPTS reads."""
     if failures + 1 == ATTEMPTS:
         raise Fault(f"{ATTEMPTS} reads in a row gave no sample; the last error: {type(error).__name__}: {error}")
     time.sleep(2**failures)
     return failures + 1
-
-
-def _unreadable(error: Exception) -> str:
-    return f"the rest cannot be read ({type(error).__name__}: {error})"
-
-
-def samples_per_epoch(config: DataConfig) -> int:
-    """Return data.num_samples. Raises UserError if it is not set, or if data.held_out, which needs ids, is not 0."""
-    if config.held_out:
-        raise UserError(
-            f"data.held_out={config.held_out} holds out samples by id, but data.source={config.source} has no ids; "
-            "allowed: 0, or a source with random access"
-        )
-    if config.num_samples is None:
-        raise UserError(f"data.num_samples is needed for data.source={config.source}: the number of samples per epoch")
-    return config.num_samples

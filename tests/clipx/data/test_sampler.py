@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clipx.config.schema import TrainConfig
@@ -10,11 +10,13 @@ from clipx.data import sampler
 from clipx.data.sampler import CHUNK_BLOCKS, EpochOrder, Sampler, num_train, pairs_of, split_held_out
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 3), st.integers(0, 3))
 def test_every_epoch_is_a_permutation(n: int, block: int, seed: int, epoch: int) -> None:
     assert sorted(EpochOrder(n, seed, epoch, block).ids(0, n).tolist()) == list(range(n))
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 3000), st.integers(0, 9), st.data())
 def test_a_slice_of_the_order_does_not_depend_on_earlier_calls(n: int, block: int, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, n - 1))

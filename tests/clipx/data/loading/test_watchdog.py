@@ -20,21 +20,19 @@ from tests.helpers.runs import prepared
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_the_error_names_the_sample_being_read(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_sample_being_read(workers: int, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = ShardPairs.pair
 
     def hanging(self: ShardPairs, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        if sample_id == 20:
+        if sample_id == 10:
             time.sleep(60)
         return pair(self, sample_id, generator)
 
     monkeypatch.setattr(ShardPairs, "pair", hanging)
-    config = prepared(tmp_path, samples=32, epochs=1)
-    config.data.stall_seconds, config.data.workers = 1.0, workers
-    run = RunFolder.create(config).path
-    message = r"no batch came for data.stall_seconds=1; worker 0 is reading 00001.tar:000020$"
+    config = DataConfig(name="t", source="shards", root=str(shards), workers=workers, stall_seconds=1.0)
+    message = r"no batch came for data.stall_seconds=1; worker 0 is reading 00000.tar:000010$"
     with pytest.raises(Fault, match=message):
-        train.fit(config, run)
+        load(config, TrainConfig(epochs=1, batch_size=4))
 
 
 def test_a_killed_loader_process_ends_the_run_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

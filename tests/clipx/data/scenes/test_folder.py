@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,11 @@ def use_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 48)
 
 
+def use_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render in this process: new ones take seconds to start."""
+    monkeypatch.setattr(scenes_folder, "ProcessPoolExecutor", lambda workers, *of: ThreadPoolExecutor(workers))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Render a data set once, for the tests that only read."""
@@ -37,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("CLIPX_CACHE", str(root.parent / "cache"))
         use_small_sizes(monkeypatch)
+        use_threads(monkeypatch)
         root.mkdir()  # an empty folder is allowed
         scenes_folder.render_folder(root, CONFIG)
     return root
@@ -59,28 +65,22 @@ def test_webdataset_reads_the_training_pairs_in_order(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LABELLED)
-@pytest.mark.parametrize(("split", "size"), [("train", 48), ("test", 24)])
-def test_class_sets_have_balanced_labels_that_agree_with_the_ground_truth(
-    folder: Path, name: str, split: str, size: int
-) -> None:
+def test_class_sets_have_balanced_labels_that_agree_with_the_ground_truth(folder: Path, name: str) -> None:
     attribute, classes = LABELLED[name]
     classnames = (folder / name / "classnames.txt").read_text().split("\n")[:-1]
     templates = (folder / name / "zeroshot_classification_templates.txt").read_text().splitlines()
     assert len(classnames) == classes
+    assert attribute != "count" or classnames[:2] == ["one object", "two objects"]
     assert templates and all("{c}" in t for t in templates)
-    assert (folder / name / split / "nshards.txt").read_text().strip() == "1"
-    found = samples(folder / name / split / "0.tar")
-    labels = [int(s["cls"]) for s in found]
-    assert sorted(labels) == sorted(list(range(classes)) * (size // classes))
-    for sample, label in zip(found, labels, strict=True):
-        (group,) = json.loads(sample["json"])["groups"]
-        expected = label + 1 if attribute == "count" else classnames[label]
-        assert group[attribute] == expected
-
-
-def test_the_names_of_count_classes_have_the_right_plural(folder: Path) -> None:
-    names = (folder / "scenes_count" / "classnames.txt").read_text().splitlines()
-    assert names == ["one object", *(f"{n} objects" for n in ("two", "three", "four", "five", "six"))]
+    for split, size in (("train", 48), ("test", 24)):
+        assert (folder / name / split / "nshards.txt").read_text().strip() == "1"
+        found = samples(folder / name / split / "0.tar")
+        labels = [int(s["cls"]) for s in found]
+        assert sorted(labels) == sorted(list(range(classes)) * (size // classes))
+        for sample, label in zip(found, labels, strict=True):
+            (group,) = json.loads(sample["json"])["groups"]
+            expected = label + 1 if attribute == "count" else classnames[label]
+            assert group[attribute] == expected
 
 
 def test_no_class_or_retrieval_image_is_a_training_image_or_in_two_splits(folder: Path) -> None:
@@ -120,6 +120,7 @@ def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, t
 def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "new" / "data"
     use_small_sizes(monkeypatch)
+    use_threads(monkeypatch)
     plan = scenes_folder._plan
     broken = {"broken.tar": ("scenes_unknown/test", 0, 4)}  # the last shard: the workers write the others first
     monkeypatch.setattr(scenes_folder, "_plan", lambda config: plan(config) | broken)
@@ -165,6 +166,7 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
 
 def test_one_world_has_the_evaluation_sets_of_both_worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_sizes(monkeypatch)
+    use_threads(monkeypatch)
     config = ScenesConfig(num_train=8, test_images=12, test_pairs=1, world="second")
     scenes_folder.render_folder(tmp_path / "data", config)
     for prefix, world in (("scenes", "first"), ("new", "second")):

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,14 +14,11 @@ import torch
 from clipx.config.schema import DataConfig, TrainConfig
 from clipx.data.loading.loader import STREAM_NOTE, source_notes
 from clipx.data.sources.opening import open_source
-from clipx.data.sources.streams import HFStream, ShardStream, Stream
+from clipx.data.sources.streams import Stream
 from clipx.errors import Fault, UserError
 from clipx.types import Batch
 from tests.helpers.folder import write_shards
-from tests.helpers.hf_datasets import write
 from tests.helpers.loading import load
-
-pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def config(root: Path, workers: int = 0) -> DataConfig:
@@ -64,9 +60,9 @@ def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
     write_two_urls(tmp_path)
     made = config(tmp_path)
     made.url_weights = [1, 3]
-    drawn = [pair.where for pair in islice(ShardStream(made).pairs(random.Random(0)), 4000)]
+    drawn = [pair.where for pair in islice(Stream(made).pairs(random.Random(0)), 1200)]
     # `where` has no folder, so a/00000.tar and b/00000.tar count together: expected share 1/4 x 1/2 + 3/4
-    assert sum(where.startswith("00000.tar:") for where in drawn) / 4000 == pytest.approx(0.875, abs=0.03)
+    assert sum(where.startswith("00000.tar:") for where in drawn) / 1200 == pytest.approx(0.875, abs=0.04)
 
 
 def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_samples_raises(tmp_path: Path) -> None:
@@ -105,7 +101,7 @@ def test_missing_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
         open_source(made)
     made.urls.pop()
     stream = open_source(made)
-    assert isinstance(stream, ShardStream) and len(stream.problems) == 8 and len(stream.shards[0]) == 2
+    assert isinstance(stream, Stream) and len(stream.problems) == 8 and len(stream.shards[0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,7 +112,7 @@ def test_a_folder_and_a_pattern_stand_for_their_shards(tmp_path: Path, url: str)
     made = config(tmp_path)
     made.urls = [f"{tmp_path}/{url}"]
     stream = open_source(made)
-    assert isinstance(stream, ShardStream)
+    assert isinstance(stream, Stream)
     assert stream.shards == [[f"{tmp_path}/a/00000.tar", f"{tmp_path}/a/00001.tar"]]
 
 
@@ -146,12 +142,6 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
     [
         ("urls", [], "data.urls is needed"),
         ("urls", ["a.tar", " "], "data.urls has an empty entry"),  # not the current folder
-        (
-            "urls",
-            ["http://x/{0..99999999}.tar"],
-            r"^data.urls=http://x/{0..99999999}.tar may stand for more than 10,000",
-        ),
-        ("urls", ["http://x/{0..9.tar"], r"^data.urls=http://x/{0..9.tar cannot be expanded: "),
         ("url_weights", [1.0, float("inf")], "one number above 0 for each of the 2 urls"),
         ("num_samples", None, "data.num_samples is needed"),
         ("held_out", 0.1, r"data.held_out=0.1 holds out samples by id, but data.source=webdataset has no ids"),
@@ -175,48 +165,15 @@ def test_source_notes_refuse_per_sample_columns_and_report_inexact_resume(tmp_pa
     assert source_notes(stream, {}) == [STREAM_NOTE]
 
 
-def test_a_hugging_face_stream_repeats_after_a_pass(tmp_path: Path) -> None:
-    made = DataConfig(name="h", source="hf_stream", root=str(write(tmp_path / "d", saved=True)), num_samples=16)
-    made.workers, made.shuffle_buffer, made.max_bad_rate = 2, 4, 0.5
-    batches = loaded(made)
-    texts = Counter(bytes(t.tolist()) for batch, _ in batches for t in batch.text)
-    assert len(texts) == 6 and max(texts.values()) - min(texts.values()) <= 2
-    assert any("no image" in line for _, lines in batches for line in lines)
-
-
-@pytest.mark.parametrize("source", ["hf_stream", "webdataset"])
-def test_a_stream_ends_the_run_after_five_reads_without_a_sample(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_network(*given: object, **options: object) -> Iterator[dict[str, Any]]:
+def test_a_stream_ends_the_run_after_five_reads_without_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*given: object) -> Iterator[dict[str, Any]]:
         raise ConnectionError("no network")
         yield
 
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
-    stream: Stream
-    if source == "hf_stream":
-        root = write(tmp_path / "d", saved=True)
-        stream = HFStream(DataConfig(name="h", source=source, root=str(root), num_samples=16), root)
-        monkeypatch.setattr(stream.rows, "shuffle", no_network)
-    else:
-        stream = ShardStream(DataConfig(name="h", source=source, urls=["http://x/{0..9}.tar"], num_samples=16))
-        monkeypatch.setattr("webdataset.tariterators.tarfile_samples", no_network)
-    pairs = stream.pairs(random.Random(0))
+    monkeypatch.setattr("webdataset.tariterators.tarfile_samples", no_network)
+    pairs = Stream(DataConfig(name="h", source="webdataset", urls=["http://x/{0..9}.tar"], num_samples=16))
     with pytest.raises(Fault, match=r"^5 reads in a row gave no sample; the last error: ConnectionError: no network$"):
-        list(islice(pairs, 6))
+        list(islice(pairs.pairs(random.Random(0)), 6))
     assert pauses == [1, 2, 4, 8]
-
-
-def test_a_hugging_face_stream_continues_after_a_network_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(tmp_path / "d", saved=True)
-    stream = HFStream(DataConfig(name="h", source="hf_stream", root=str(root), num_samples=16), root)
-    rows = list(stream.rows)[:2]
-
-    def failing(**options: int) -> Iterator[dict[str, Any]]:
-        yield from rows
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(stream.rows, "shuffle", failing)
-    found = list(islice(stream.pairs(random.Random(0)), 6))
-    assert [pair.error for pair in found] == ["", "", "the rest cannot be read (ConnectionError: no network)"] * 2
