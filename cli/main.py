@@ -26,7 +26,6 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
   clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
-  clipx report diff RUN RUN                  two models item by item: tests, and pictures on which they disagree
   clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
   clipx watch [RUN_OR_DIR...]                progress, loss, tau, gap and score of running runs, renewed
@@ -138,8 +137,6 @@ def report(arguments: list[str]) -> None:
     paired seeds; writes compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out. Differences
     are those to the first method, or to the reference. Methods that were trained at several lengths, data sizes, widths
     or batch sizes get a table and a figure of their gains over the reference, by default clip.
-    clipx report diff RUN RUN [out=DIR] [limited=true]: compares two runs, or checkpoints of runs, on the items of their
-    common sets; prints paired intervals and McNemar's test; writes diff.html with pictures, diff.md and diff.csv.
     clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
     clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
     clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.

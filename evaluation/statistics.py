@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,24 +41,3 @@ def spearman(x: list[float], y: list[float]) -> float:
     if len(set(x)) < 2 or len(set(y)) < 2:
         return math.nan
     return float(stats.spearmanr(x, y).statistic)
-
-
-def mcnemar(differences: list[int]) -> float:
-    """Return the exact two-sided p-value of the hypothesis that two models answer the same questions equally well.
-
-    Under this hypothesis, the sign of each unit's difference is random. The p-value is the probability that a sum of
-    randomly signed differences is at least as far from 0 as the observed sum. With one item per unit, this is
-    McNemar's test (1947) in its exact form.
-
-    `differences`: for each independent unit, the number of items that only the first model has right, minus the number
-    of items that only the second model has right.
-    """
-    from scipy import stats
-
-    probability = np.ones(1)  # probability of each sum, from the lowest to the highest
-    for size, units in Counter(abs(d) for d in differences if d).items():
-        of_size = np.zeros(2 * size * units + 1)  # probability of each sum of `units` differences of +size or -size
-        of_size[:: 2 * size] = stats.binom.pmf(np.arange(units + 1), units, 0.5)
-        probability = np.convolve(probability, of_size)
-    distances = np.abs(np.arange(len(probability)) - len(probability) // 2)
-    return min(1.0, float(probability[distances >= abs(sum(differences))].sum()))

@@ -104,7 +104,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     from clipx import distributed
     from clipx.utils.device import loader_processes
     from evaluation import runner
-    from evaluation.claims.measurements import point_weights, popularity
+    from evaluation.claims.measurements import popularity
     from evaluation.embedding import encoder
     from evaluation.embedding.features import Loading
     from evaluation.runs import suites
@@ -147,8 +147,6 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         rows += popularity.evaluate(  # reads only the checkpoint and its training data
             Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
         )
-        if not config.tasks:
-            point_weights.evaluate(Path(config.checkpoint), out)
     if config.wandb != "off":
         results.to_wandb(rows, model.name, config.wandb, config.project, out)
     return rows

@@ -19,7 +19,7 @@ from evaluation.claims.assess import describe_looks, looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import ANY, Finding, Outcome
-from evaluation.claims.verdict import MOST_SEEDS, look_reached, open_parts, stuck_parts, survives_holm
+from evaluation.claims.verdict import look_reached, open_parts, stuck_parts, survives_holm
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
 from evaluation.runs.reader import Run
@@ -95,15 +95,12 @@ def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
 
 def _numbers(finding: Finding) -> list[str]:
     """Return the effect as `0.1000 [0.0900, 0.1100], s = 0.005`, the seeds, and the seeds needed; "" if unknown."""
-    effect, estimate, needed = "", finding.estimate, ""
+    effect, estimate = "", finding.estimate
     if estimate is not None:
         effect, *ends = map(four_decimals, (estimate.effect, estimate.low, estimate.high))
         effect += f" [{', '.join(ends)}]" if math.isfinite(estimate.low) else ""
         effect += f", s = {finding.least:g}" if finding.least is not None else ""
-    if finding.detectable is not None:
-        seeds = f"more than {MOST_SEEDS:,}" if finding.seeds_needed is None else f"about {finding.seeds_needed}"
-        distance = f"{finding.seeds} seeds detect effects {finding.detectable:.2g} away from s"
-        needed = f"needs {seeds} seeds; {distance} (80% power)"
+    needed = finding.needed and f"needs {finding.needed} seeds (80% power)"
     return [effect, f"{finding.seeds} seeds" if finding.seeds else "", needed]
 
 
@@ -224,10 +221,7 @@ def mean_seconds(arms: Mapping[str, Seeds], arm: str) -> float | None:
 
 def _cells(need: Need, took: float | None) -> list[Text]:
     finding, estimate = need.finding, need.finding.estimate
-    needed, look = "-", "-"
-    if finding.detectable is not None:
-        needed = f"> {MOST_SEEDS:,}" if finding.seeds_needed is None else str(finding.seeds_needed)
-        look = f"> {need.last}"
+    later = f"> {need.last}" if finding.needed else "-"
     cells = [
         f"{need.outcome.claim.id} {need.outcome.recipe}",
         finding.label,
@@ -235,8 +229,8 @@ def _cells(need: Need, took: float | None) -> list[Text]:
         "-" if finding.least is None else f"{finding.least:g}",
         "-" if estimate is None or estimate.spread is None else four_decimals(estimate.spread),
         str(finding.seeds),
-        needed,
-        str(need.look) if need.look else look,
+        finding.needed or "-",
+        str(need.look) if need.look else later,
         "-" if took is None else _hours(took),
     ]
     return [Text(cell) for cell in cells]

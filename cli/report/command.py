@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.report.claims import PowerOptions, claims, power
-from cli.report.compare import CompareOptions, Options, compare, diff
+from cli.report.compare import CompareOptions, Options, compare
 from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
@@ -48,19 +48,15 @@ def report(arguments: list[str]) -> None:
 
 
 def _missing_objects(arguments: list[str]) -> None:
-    """Print how many captions omit objects; write claims.json.
-
-    Arguments: CAPTIONS.json INSTANCES.json, or a FOLDER with both files; [out=DIR].
-    """
-    annotations, options = parse_arguments(arguments, CountOptions, "report missing-objects", "COCO_ANNOTATIONS...")
-    counted = missing_objects.count(missing_objects.find([Path(path) for path in annotations]))
+    """Print how many captions omit objects; write claims.json. Arguments: FOLDER [out=DIR]."""
+    (folder,), options = parse_arguments(arguments, CountOptions, "report missing-objects", "FOLDER")
+    counted = missing_objects.count(missing_objects.find(Path(folder)))
     print(*missing_objects.write(counted, Path(options.out)), missing_objects.sentence(counted), sep="\n")
 
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], type]] = {  # name -> function, its options
     "claims": (claims, NoOptions),
     "compare": (compare, CompareOptions),
-    "diff": (diff, Options),
     "missing-objects": (_missing_objects, CountOptions),
     "power": (power, PowerOptions),
 }

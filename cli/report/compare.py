@@ -1,9 +1,8 @@
-"""`clipx report compare`: methods under the same conditions, ranked; `clipx report diff`: two models item by item."""
+"""`clipx report compare`: methods under the same conditions, ranked."""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -16,12 +15,10 @@ from clipx.utils.registry import one_of
 from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.compare import methods
-from evaluation.compare.items import Pair, pair_up
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import MethodComparison
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.report import comparison as page
-from evaluation.report.disagreement import p_text, write_disagreement
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
 
@@ -31,7 +28,7 @@ GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 @dataclass(kw_only=True)
 class Options:
-    """The options of `clipx report RUN_OR_DIR...` and `clipx report diff`."""
+    """The options of `clipx report RUN_OR_DIR...`."""
 
     out: str | None = setting(None, "folder of the report; null: the first one")
     limited: bool = setting(False, "include the results of clipx eval limit=N")
@@ -153,34 +150,4 @@ def _print_ladder(console: Console, ladder: Ladder) -> None:
     table = empty_table(shown.columns, shown.columns[:1], caption=INTERVAL)
     for row in shown.rows:
         table.add_row(*(Text("\n".join(filter(None, (cell.text, cell.note)))) for cell in row))
-    console.print(table)
-
-
-def diff(arguments: list[str]) -> None:
-    """Run `clipx report diff`: print the differences, write diff.html, .md and .csv."""
-    runs, options = parse_arguments(arguments, Options, "report diff", "RUN RUN", 2)
-    a, b = map(Path, runs)
-    pairs = pair_up(a, b, options.limited)
-    names = pairs[0].a.model, pairs[0].b.model
-    if names[0] == names[1]:
-        names = runs[0], runs[1]
-    _print_pairs(pairs, names)
-    folder = a.parent.parent if a.parent.name == "checkpoints" else a
-    written = write_disagreement(pairs, names, Path(options.out or folder))
-    print(written.html, written.markdown, written.csv, sep="\n")
-
-
-def _print_pairs(pairs: list[Pair], names: tuple[str, str]) -> None:
-    console = stdout_console()
-    console.print(Text(f"A: {names[0]}\nB: {names[1]}"))
-    caption = "A - B with its 95% interval; p: McNemar"
-    table = empty_table(("metric", "A", "B", "A - B", "p"), ["metric"], caption=caption)
-    for name, of_set in groupby(pairs, lambda pair: pair.a.title):
-        table.add_section()
-        table.add_row(Text(name, style="bold"))
-        for pair in of_set:
-            value, low, high = pair.difference
-            shares = (f"{one.right.mean():.3f}" for one in (pair.a, pair.b))
-            interval = Text(f"{value:+.3f} [{low:+.3f}, {high:+.3f}]")
-            table.add_row(Text(f"  {pair.a.metric}"), *shares, interval, p_text(pair.p_value))
     console.print(table)

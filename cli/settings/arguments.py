@@ -34,20 +34,17 @@ def with_home(argument: str) -> str:
     return HOME.sub(lambda found: f"{found[1]}{Path.home()}", argument)
 
 
-def parse_arguments(
-    arguments: list[str], schema: type[S], command: str, needs: str, exactly: int = 1
-) -> tuple[list[str], S]:
+def parse_arguments(arguments: list[str], schema: type[S], command: str, needs: str) -> tuple[list[str], S]:
     """Return the positional arguments (paths or names) and the options of a command.
 
     Args:
         schema: the options, a dataclass of clipx.config.setting.
-        needs: the positional arguments that the command needs, for the message; a trailing "..." allows several.
-        exactly: how many they are, unless several are allowed.
+        needs: the positional argument that the command needs, for the message; a trailing "..." allows several.
 
     Raises UserError: an unknown, repeated or wrong option, or a wrong number of positional arguments.
     """
     positional, options = parse_options(arguments, schema, command)
-    if not positional or (len(positional) != exactly and not needs.endswith("...")):
+    if not positional or (len(positional) != 1 and not needs.endswith("...")):
         from clipx.run.folder import newest_runs  # slow for completion
 
         number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""

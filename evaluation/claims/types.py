@@ -16,6 +16,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
+MOST_SEEDS = 1_000  # that are worth a number
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -138,8 +139,8 @@ class Finding:
     error: float = 0.025  # one-sided error rate of its look
     last_error: float = 0.025  # of the last look
     blocked: str = ""  # reason why more seeds cannot decide it, if it is undecided
-    seeds_needed: int | None = None  # if undecided: seeds for 80% power at the observed effect and spread
-    detectable: float | None = None  # if undecided: distance from s that `seeds` seeds detect with 80% power
+    # if undecided: seeds for 80% power at the observed effect and spread; inf: more than MOST_SEEDS
+    seeds_needed: float | None = None
     each: tuple[float, ...] = ()  # effect of each seed behind a mean
     look: int = 0  # number of seeds at its look; more than `seeds` if some of them failed
 
@@ -147,6 +148,13 @@ class Finding:
     def effect(self) -> float | None:
         """The estimated effect; None if it was not measured."""
         return None if self.estimate is None else self.estimate.effect
+
+    @property
+    def needed(self) -> str:
+        """The seeds needed, as text; "" if they are unknown, or if the part is decided."""
+        if self.seeds_needed is None:
+            return ""
+        return str(self.seeds_needed) if math.isfinite(self.seeds_needed) else f"more than {MOST_SEEDS:,}"
 
 
 @dataclass(frozen=True)

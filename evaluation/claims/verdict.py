@@ -47,11 +47,10 @@ from numpy.typing import NDArray
 
 from clipx.verdict import DECIDED, REFUTED, Verdict
 from evaluation.claims.design import ERROR
-from evaluation.claims.types import Comparison, Estimate, Finding, Outcome
+from evaluation.claims.types import MOST_SEEDS, Comparison, Estimate, Finding, Outcome
 from evaluation.statistics import EQUAL, are_equal
 
-POWER = 0.8  # for the number of seeds needed and the distance from s that seeds detect
-MOST_SEEDS = 1_000
+POWER = 0.8  # for the number of seeds needed
 FEWEST_OF_TWO_GROUPS = 8  # effects
 GAP_OF_TWO_GROUPS = 4.5  # standard deviations within the groups; `make bench-rule` shows what this costs and gains
 FARTHEST = 40.0  # largest log ratio of squared spreads in an interval
@@ -144,7 +143,7 @@ def _p_values(finding: Finding) -> tuple[float, float]:
 
 
 def _with_power(finding: Finding, parts: int = 1) -> Finding:
-    """Add to an undecided finding the number of seeds needed and the detectable distance, if there is a spread.
+    """Add to an undecided finding the number of seeds needed, if there is a spread.
 
     If more seeds cannot decide it, add the reason instead. `parts`: those of its claim that share the error rate.
     """
@@ -156,9 +155,8 @@ def _with_power(finding: Finding, parts: int = 1) -> Finding:
     if not estimate.spread:
         same = "all seeds have the same effect, so they do not show how far another seed may differ"
         return replace(finding, note=joined(same, finding.note))
-    needed = seeds_needed(estimate, least, finding.seeds, finding.last_error / parts)
-    found = detectable(estimate, finding.seeds, finding.error / parts)
-    return replace(finding, seeds_needed=needed, detectable=found)
+    distance, error = abs(estimate.effect - least), finding.last_error / parts
+    return replace(finding, seeds_needed=seeds_needed(distance, estimate.spread, finding.seeds, error))
 
 
 def no_help(reason: str) -> str:
@@ -210,33 +208,20 @@ def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
     return next((look for look in sorted(looks) if look * finding.seeds >= needed * at), None)
 
 
-def seeds_needed(estimate: Estimate, least: float, seeds: int, error: float) -> int | None:
-    """Return the number of seeds that decide with 80% power if the effect and the spread are as observed.
+def seeds_needed(distance: float, spread: float, seeds: int, error: float) -> float:
+    """Return the number of seeds that decide with 80% power if the effect has this distance from s and this spread.
 
-    None: more than 1,000 seeds are needed, the spread is unknown or 0, or the effect equals `least`.
+    More than `seeds`; inf if more than MOST_SEEDS are needed.
     """
-    distance, spread = abs(estimate.effect - least), estimate.spread
-    if not spread or not distance:
-        return None
-    n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
-    at = bisect_left(n, POWER, key=lambda size: _power(distance, spread, size, error))
-    return int(n[at]) if at < len(n) else None
-
-
-def detectable(estimate: Estimate, seeds: int, error: float) -> float | None:
-    """Return the distance between effect and s that `seeds` seeds detect with 80% power; None without a spread."""
-    if not estimate.spread:
-        return None
-    sizes, spread = np.geomspace(0.05, 1000, 4000) * estimate.spread, estimate.spread
-    at = bisect_left(sizes, POWER, key=lambda size: _power(size, spread, seeds, error))
-    return float(sizes[at]) if at < len(sizes) else None
-
-
-def _power(distance: float, spread: float, n: int, error: float) -> float:
-    """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
     from scipy import stats
 
-    return float(stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * math.sqrt(n) / spread))
+    def power(n: int) -> float:
+        """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
+        return float(stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * math.sqrt(n) / spread))
+
+    n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
+    at = bisect_left(n, POWER, key=power)
+    return int(n[at]) if at < len(n) else math.inf
 
 
 def mean_estimate(comparison: Comparison, effects: list[float], error: float) -> Estimate:

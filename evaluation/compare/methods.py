@@ -33,7 +33,6 @@ from evaluation.claims.measures import (
 )
 from evaluation.claims.types import Measure
 from evaluation.claims.verdict import holm
-from evaluation.compare.items import over_seeds_and_items
 from evaluation.runs.description import (
     differing,
     digits,
@@ -44,6 +43,7 @@ from evaluation.runs.description import (
     without_effect,
 )
 from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method_labels
+from evaluation.runs.items import over_seeds_and_items
 from evaluation.runs.reader import Run
 from evaluation.statistics import are_equal, t_interval
 from evaluation.tasks.rows import HEADLINE, PAPER_NOTE

@@ -28,7 +28,7 @@ from evaluation.report.sections.results import (
     tone,
 )
 from evaluation.report.sections.settings import conditions, provenance, settings
-from evaluation.report.sections.tasks import point_weights, popularity, retrieval_examples, task_details
+from evaluation.report.sections.tasks import popularity, retrieval_examples, task_details
 from evaluation.report.sections.training import training
 from evaluation.report.text import Markdown
 from evaluation.runs import reader
@@ -97,7 +97,6 @@ SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
     "Training": lambda c: training(c.groups),
     "Task details": lambda c: _detailed(c.groups, task_details(c.groups[:MAX_DETAILED], c.metrics)),
     "Learned popularity": lambda c: popularity(c.groups),
-    "Point weights": lambda c: point_weights(c.groups),
     "Retrieval examples": lambda c: _detailed(c.groups, retrieval_examples(c.groups[:MAX_DETAILED])),
     "All results": lambda c: all_results(c.groups, c.metrics, c.published, c.many_results),
     "Provenance": lambda c: provenance(c.groups, with_hashes=not c.many_results),

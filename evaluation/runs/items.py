@@ -1,7 +1,7 @@
 """`results/items.parquet` in a run directory: right or wrong for each single item of an evaluation.
 
-One row per item (image, caption or minimal pair) and metric, for tests that pair two models item by item. The rows are
-in the order of the evaluations.
+One row per item (image, caption or minimal pair) and metric, for intervals over seeds and test items. The rows are in
+the order of the evaluations.
 """
 
 import base64
@@ -10,7 +10,10 @@ import json
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import torch
+from numpy.typing import NDArray
 from PIL.Image import Image
 from pyarrow import parquet
 
@@ -18,7 +21,8 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash, write_bytes
 from clipx.utils.lock import turn
 from evaluation.datasets.kinds import AnyDataset
-from evaluation.metrics import MISS
+from evaluation.metrics import MISS, percentile_interval
+from evaluation.runs.groups import MIN_SEEDS
 from evaluation.types import Encoder, Items
 
 THUMBNAIL = 112  # pixels, the longer side
@@ -37,9 +41,11 @@ SCHEMA = pa.schema({
     "seed": pa.int64(),
     "hashes": WORD,  # JSON, as in results.jsonl
     "questions": WORD,  # hash of data, prompts and scoring: two models' rows with equal hashes are paired by `item`
-    "source": WORD,  # specification of the data set, so that a report can open it and show pictures
+    "source": WORD,  # specification of the data set, as LAYOUT:FOLDER
 })  # fmt: skip
 MOST_ROWS = 20_000_000  # of a run; ImageNet's and COCO's validation images under six protocols are one million
+RESAMPLES = 2000
+BLOCK = 100  # resamples held at once: of the 108,754 images of SUN397, all of them would take 7 GB
 COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stores 0, 1, 2, ... in almost no space
 
 
@@ -115,6 +121,66 @@ def _write(path: Path, table: pa.Table) -> None:
     buffer = io.BytesIO()
     parquet.write_table(table, buffer, compression="zstd", use_dictionary=repeated, column_encoding=COUNTED)
     write_bytes(path, buffer.getvalue())
+
+
+def over_seeds_and_items(
+    a: dict[int, Path], b: dict[int, Path], task: str, metrics: tuple[str, ...], sets: set[tuple[str, str]]
+) -> tuple[float, float] | None:
+    """Return the 95% interval of the mean difference a - b over seeds and test items together.
+
+    A crossed bootstrap (Owen 2007): a resample draws seeds, and units (images, with all their captions) of every set.
+    The sets count alike. The interval over seeds alone says nothing about other test images.
+
+    Args:
+        a: seed -> run directory of one method.
+        b: the same of the other; seeds that both have count.
+        task: whose items are compared.
+        metrics: of the task; their mean over a unit is its score.
+        sets: data set and split of the items.
+
+    None: fewer than three common seeds, or the last evaluation of a run lacks the items of a set.
+    """
+    seeds = sorted(a.keys() & b.keys())
+    if len(seeds) < MIN_SEEDS:
+        return None
+    try:
+        of_seeds = [(_scores(a[seed], task, metrics), _scores(b[seed], task, metrics)) for seed in seeds]
+    except UserError:
+        return None
+    shared = set.intersection(*(set(one.keys() & other.keys()) for one, other in of_seeds))
+    scored = sorted(key for key in shared if key[:2] in sets)
+    if not sets or {key[:2] for key in scored} != sets:
+        return None
+    return crossed_interval([np.stack([one[key] - other[key] for one, other in of_seeds]) for key in scored])
+
+
+def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the 95% interval of the mean over sets of [seeds, units], from a bootstrap over seeds and over units."""
+    draw = np.random.default_rng(0)
+    count = by_set[0].shape[0]
+    of_seeds = draw.multinomial(count, np.full(count, 1 / count), RESAMPLES) / count
+    total = np.zeros(RESAMPLES)
+    for differences in by_set:
+        units = differences.shape[1]
+        of_units = (draw.multinomial(units, np.full(units, 1 / units), BLOCK) for _ in range(RESAMPLES // BLOCK))
+        of_each_seed = np.concatenate([drawn @ differences.T / units for drawn in of_units])  # [RESAMPLES, seeds]
+        total += (of_seeds * of_each_seed).sum(axis=1) / len(by_set)
+    return percentile_interval(torch.from_numpy(total))
+
+
+def _scores(out: Path, task: str, metrics: tuple[str, ...]) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+    """Return (data set, split, questions) -> score of each unit: the mean over `metrics` of its items, float64 [units].
+
+    The last evaluation of a metric counts. An image without captions is no unit.
+    """
+    by = ["dataset", "split", "questions", "metric"]
+    table = read(out).select(["task", *by, "unit", "right", "hashes"]).to_pandas()
+    found: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
+    of_task = table[(table["task"] == task) & table["metric"].isin(metrics)]
+    for (dataset, split, questions, _), rows in of_task.groupby(by, observed=True):
+        last = rows[rows["hashes"] == rows["hashes"].iloc[-1]]
+        found.setdefault((dataset, split, questions), []).append(last.groupby("unit")["right"].mean().to_numpy())
+    return {key: np.mean(scores, axis=0) for key, scores in found.items() if len(scores) == len(metrics)}
 
 
 def thumbnail(image: Image) -> str:

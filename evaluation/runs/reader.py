@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clipx.config.schema import RunConfig
 from clipx.config.setting import from_values
 from clipx.errors import UserError
@@ -31,38 +29,25 @@ from evaluation.types import Result, first_names
 STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
 REPORT = "report.md"  # a pattern such as runs/RECIPE-* matches the folder of a report too
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
-NUMBER = (int, float)
 OTHER_DATA = re.compile(r" \[data [0-9a-f]+\]$")  # at the end of a data set's name, see `name_apart`
 
 
-class Exactly(tuple[Any, ...]):
-    """A shape: a list of exactly as many values, the first with the first shape, and so on."""
-
-
-class And(tuple[Any, ...]):
-    """A shape that combines others: the value must have each of them."""
-
-
 def _number(value: Any) -> bool:
-    return type(value) in NUMBER and math.isfinite(value)
+    return type(value) in (int, float)
 
 
-def _table_of_numbers(*last: int) -> Callable[[Any], bool]:
-    """Return a function that checks for a table of numbers. With `last=3`, each cell is a list of three numbers."""
-
-    def check(value: Any) -> bool:
-        try:
-            found = np.array(value, np.float64)
-        except (TypeError, ValueError):
-            return False
-        return found.ndim == 2 + len(last) and found.shape[2:] == last and bool(np.isfinite(found).all())
-
-    return check
+def _finite(value: Any) -> bool:
+    return _number(value) and math.isfinite(value)
 
 
-def _text_or_image(entry: Any) -> bool:
+def _row(*shapes: Any) -> Callable[[Any], bool]:
+    """Return a shape: a list of exactly as many values, the first with the first shape, and so on."""
+    return lambda value: isinstance(value, list) and len(value) == len(shapes) and all(map(_fits, value, shapes))
+
+
+def _text_or_image(entry: dict[str, Any]) -> bool:
     """Return True if an entry of a retrieval example shows an image (`src`) or a caption."""
-    shown = [entry[key] for key in ("src", "caption", "text") if key in entry] if isinstance(entry, dict) else []
+    shown = [entry[key] for key in ("src", "caption", "text") if key in entry]
     return bool(shown) and all(isinstance(text, str) for text in shown)
 
 
@@ -73,32 +58,41 @@ def _cells_fit(artifact: dict[str, Any]) -> bool:
 
 
 # kind of artifact -> what the report reads from it. A dict: these keys; {str: x}: any keys, each with x; [x]: a list of
-# x; Exactly(x, y): a list of an x and a y; a type or several: a value of that type; a function: True for a right value;
-# And(x, y): both. Plug-ins may write other kinds.
-POINTS = [Exactly((_number, _number))]
-ANSWERS = [And(({"similarity": NUMBER, "correct": object}, _text_or_image))]
-CAPTION = {"caption": str, "text": _number, "image": _number, "popularity": lambda p: p is None or _number(p)}
+# x; a type: a value of that type; a function: True for a right value; a tuple: each of these shapes, in their order.
+# Plug-ins may write other kinds.
+POINTS = [_row(_finite, _finite)]
+ANSWERS = [({"similarity": _number, "correct": object}, _text_or_image)]
+CAPTION = {"caption": str, "text": _finite, "image": _finite, "popularity": lambda p: p is None or _finite(p)}
 SHAPES: dict[str, Any] = {
-    "confusion": {"classnames": [object], "matrix": [[_number]]},
-    "confused": And(({"classnames": [object], "cells": [Exactly((int, int, _number))]}, _cells_fit)),
-    "pairs": {"categories": {str: {"value": _number, "low": _number, "high": _number}}},
-    "linear_probe": {"C": [_number], "validation_accuracy": [_number]},
+    "confusion": {"classnames": [object], "matrix": [[_finite]]},
+    "confused": ({"classnames": [object], "cells": [_row(int, int, _finite)]}, _cells_fit),
+    "pairs": {"categories": {str: {"value": _finite, "low": _finite, "high": _finite}}},
+    "linear_probe": {"C": [_finite], "validation_accuracy": [_finite]},
     "retrieval": {
-        "text_to_image": [And(({"rank": int, "images": ANSWERS}, _text_or_image))],
-        "image_to_text": [And(({"rank": int, "captions": ANSWERS}, _text_or_image))],
+        "text_to_image": [({"rank": int, "images": ANSWERS}, _text_or_image)],
+        "image_to_text": [({"rank": int, "captions": ANSWERS}, _text_or_image)],
     },
     "geometry": {
-        "margins": {"first": _number, "last": _number, "counts": [_number]},
-        "pca": And(({"image": POINTS, "text": POINTS}, lambda pca: len(pca["image"]) == len(pca["text"]))),
+        "margins": {"first": _finite, "last": _finite, "counts": [_finite]},
+        "pca": ({"image": POINTS, "text": POINTS}, lambda pca: len(pca["image"]) == len(pca["text"])),
     },
-    "weights": {
-        "shown": [
-            {"pixels": _table_of_numbers(3), "patches": _table_of_numbers(), "words": [Exactly((object, _number))]}
-        ]
-    },
-    "popularity": {"captions": {str: [CAPTION]}, "curve": {str: [_number]}},
-    "zeroshot_draws": {"top1": [_number], "mean_per_class": [_number]},
+    "popularity": {"captions": {str: [CAPTION]}, "curve": {str: [_finite]}},
+    "zeroshot_draws": {"top1": [_finite], "mean_per_class": [_finite]},
 }
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Return True if a value of a JSON file has a shape of SHAPES."""
+    if isinstance(shape, tuple):
+        return all(_fits(value, part) for part in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(element, shape[0]) for element in value)
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return False
+        of_key = dict.fromkeys(value, shape[str]) if str in shape else shape
+        return all(key in value and _fits(value[key], of_element) for key, of_element in of_key.items())
+    return isinstance(value, shape) if isinstance(shape, type) else bool(shape(value))
 
 
 @dataclass(frozen=True)
@@ -248,29 +242,6 @@ def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any
     for file in sorted(folder.glob("[!.]*.json")):  # macOS adds ._NAME.json to copies on other file systems
         if limited or f", {results.LIMIT} " not in file.stem:
             artifact = read_object(file, AGAIN)
-            if problem := _problem(artifact, SHAPES.get(str(artifact.get("kind")), {})):
-                raise UserError(f"{file} is corrupt ({problem}); {AGAIN}")
+            if not _fits(artifact, SHAPES.get(str(artifact.get("kind")), {})):
+                raise UserError(f"{file} is corrupt; {AGAIN}")
             yield file.stem, artifact
-
-
-def _problem(value: Any, shape: Any, name: str = "") -> str:
-    """Return what the first part of `value` without the right shape lacks; "" if there is none."""
-    inner: list[tuple[str, Any, Any]] = []
-    if isinstance(shape, And):
-        return next((problem for part in shape if (problem := _problem(value, part, name))), "")
-    if isinstance(shape, Exactly):
-        if not isinstance(value, list) or len(value) != len(shape):
-            return f"{name.rstrip('.')} is wrong"
-        inner = [(name, element, of_element) for element, of_element in zip(value, shape, strict=True)]
-    elif callable(shape) and not isinstance(shape, type):
-        return "" if shape(value) else f"{name.rstrip('.') or 'a value'} is wrong"
-    elif isinstance(shape, dict) and isinstance(value, dict):
-        if missing := [key for key in shape if key is not str and key not in value]:
-            return f"no {name}{missing[0]}"
-        names = value if str in shape else shape
-        inner = [(f"{name}{key}.", value[key], shape[str if str in shape else key]) for key in names]
-    elif isinstance(shape, list) and isinstance(value, list):
-        inner = [(name, element, shape[0]) for element in value]
-    elif isinstance(shape, dict | list) or not isinstance(value, shape):
-        return f"{name.rstrip('.')} is wrong"
-    return next((problem for at, part, of_part in inner if (problem := _problem(part, of_part, at))), "")

@@ -42,7 +42,6 @@ ARTIFACTS: dict[str, dict[str, Any]] = {  # one of each kind that the helper of 
         "margins": {"first": -1.0, "last": 1.0, "counts": [1, 2]},
         "pca": {"image": [[0.0, 1.0]], "text": [[1.0, 0.0]]},
     },
-    "weights": {"shown": [{"pixels": [[[0, 0, 0]]], "patches": [[0.1]], "words": [["a", 0.1]]}]},
     "popularity": {
         "captions": {"low": [{"caption": "a", "text": 0.1, "image": 0.2, "popularity": None}]},
         "curve": {"x": [1.0], "y": [2.0]},

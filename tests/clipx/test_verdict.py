@@ -23,14 +23,6 @@ def test_verdict_and_interval_of_a_check(check: Check, verdict: Verdict, expecte
     assert (check.verdict, check.expected) == (verdict, expected)
 
 
-def test_one_failed_check_fails_the_claim_and_one_undecided_check_leaves_it_undecided() -> None:
-    good, bad, undecided = Check("g", 1, low=0), Check("b", -1, low=0), Check("o", 0.1, low=0, error=1)
-    assert CheckedClaim("1.1", "", [good, good]).verdict == "holds"
-    assert CheckedClaim("1.1", "", [good, undecided]).verdict == "undecided"
-    assert CheckedClaim("1.1", "", [good, undecided, bad]).verdict == "does not hold"
-    assert CheckedClaim("1.1", "", []).verdict == "not run"
-
-
 def test_a_number_that_is_not_finite_becomes_null() -> None:
     row = CheckedClaim("1.1", "words", [Check("a", float("nan"), low=0), Check("b", 2.0, low=0)]).row()
     assert row["measured"] == {"a": None, "b": 2.0}

@@ -22,7 +22,6 @@ from evaluation.claims.design import FOLDER, LOOKS
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
-from evaluation.claims.verdict import MOST_SEEDS
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals
 
@@ -198,9 +197,7 @@ def _numbers(finding: Finding) -> str:
 
 def _seeds(finding: Finding) -> str:
     """Return `, 5 seeds`; for an undecided difference `, 5 seeds; needs 52` or `, 5 seeds; an estimate`."""
-    if finding.blocked == AT_BOUND:
-        return f", {finding.seeds} seeds; an estimate"
-    needed = "" if finding.detectable is None else f"; needs {finding.seeds_needed or f'more than {MOST_SEEDS:,}'}"
+    needed = "; an estimate" if finding.blocked == AT_BOUND else finding.needed and f"; needs {finding.needed}"
     return f", {finding.seeds} seeds{needed}" if finding.seeds else ""
 
 

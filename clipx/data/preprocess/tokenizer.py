@@ -71,21 +71,6 @@ def build_tokenizer(inputs: Tokens) -> Tokenizer:
     return lambda texts: tokenizer([clean(text) for text in texts])
 
 
-def words(inputs: Tokens, ids: Tensor) -> list[tuple[int, str]]:
-    """Return position and text of each token of a text, without start, end and padding tokens.
-
-    `ids`: int64 [L], L = context length, from `words:scenes` or an open_clip tokenizer whose end token has the largest
-    id; Hugging Face tokenizers are not supported.
-    """
-    end = int(ids.argmax())
-    if inputs.tokenizer == scene_words.NAME:  # has no start token
-        known = dict(enumerate(scene_words.WORDS, start=scene_words.FIRST))
-        return [(i, known.get(int(ids[i]), "(unknown)")) for i in range(end)]
-    import open_clip
-
-    return [(i, open_clip.decode(ids[i : i + 1]).strip()) for i in range(1, end)]
-
-
 def notes(inputs: Tokens, source: str) -> list[str]:
     """Return a log message if the tokenizer has only the words of scenes, but `source` (data.source) is other data."""
     if inputs.tokenizer != scene_words.NAME or source == "scenes":

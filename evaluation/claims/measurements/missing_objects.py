@@ -38,24 +38,17 @@ class MissingObjects:
     share_without_persons: float  # of pairs in which a category other than "person" is missing
 
 
-def find(paths: list[Path]) -> tuple[Path, Path]:
-    """Return the captions file and the instances file.
+def find(folder: Path) -> tuple[Path, Path]:
+    """Return the first captions file below a folder that has an instances file, and this file.
 
-    `paths` are these two files, or folders; the first pair of such files in the folders is returned.
-
-    Raises UserError: there is no such pair.
+    Raises UserError: there are no such files.
     """
-    if len(paths) == 2 and all(path.is_file() for path in paths):
-        first, second = paths
-        return (first, second) if "captions" in first.name else (second, first)
-    for captions in sorted(file for path in paths for file in path.rglob("captions_*.json")):
+    for captions in sorted(folder.rglob("captions_*.json")):
         instances = captions.with_name(captions.name.replace("captions", "instances", 1))
         if instances.is_file():
             return captions, instances
-    if missing := [path for path in paths if not path.exists()]:
-        raise UserError(f"{missing[0]} is missing")
     needed = "captions_NAME.json and its instances_NAME.json (COCO's annotations)"
-    raise UserError(f"{paths[0]} is no folder that holds {needed}; give such a folder, or both files")
+    raise UserError(f"{folder} is no folder that holds {needed}")
 
 
 def count(files: tuple[Path, Path]) -> MissingObjects:

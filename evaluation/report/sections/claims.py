@@ -9,7 +9,7 @@ from clipx.verdict import DECIDED, Verdict
 from evaluation.claims.assess import describe_looks, looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome
-from evaluation.claims.verdict import MOST_SEEDS, survives_holm
+from evaluation.claims.verdict import survives_holm
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, IntervalBar, Table, Text, Tone, figures
 from evaluation.report.figures import DASHED, FONT, INK, drawing, shorten
 from evaluation.runs.description import four_decimals
@@ -201,14 +201,10 @@ def _effect(finding: Finding) -> Cell:
 
 
 def _seeds(finding: Finding) -> Cell:
-    """Return the number of seeds, and below it the number needed and the effect that these seeds detect."""
+    """Return the number of seeds, and below it the number needed."""
     if not finding.seeds:
         return Cell("")
-    note = ""
-    if finding.detectable is not None:
-        needed = f"> {MOST_SEEDS:,}" if finding.seeds_needed is None else str(finding.seeds_needed)
-        note = f"{needed} needed; detect s ± {finding.detectable:.2g}"
-    return Cell(str(finding.seeds), finding.seeds, note=note)
+    return Cell(str(finding.seeds), finding.seeds, note=finding.needed and f"{finding.needed} needed")
 
 
 def _commands(outcomes: list[Outcome]) -> list[Block]:

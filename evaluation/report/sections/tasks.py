@@ -1,4 +1,4 @@
-"""Sections on what tasks stored beside their results: confusions, categories, probes, retrieval, ζ, weights."""
+"""Sections on what tasks stored beside their results: confusions, categories, probes, retrieval, ζ."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from clipx.errors import printable_line
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, Text, figures
+from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Table, Text, figures
 from evaluation.report.figures import (
     COLUMN,
     DASHED,
@@ -33,11 +33,6 @@ EXAMPLES = (
 )
 QUANTILES = {1: "5%", 3: "median", 5: "95%"}  # position in the logged list of ζ -> name
 ENDS = {"most": "largest", "least": "smallest"}  # key in the artifact -> word in the title
-POSITIVE, NEGATIVE = (0.84, 0.19, 0.15), (0.13, 0.40, 0.67)  # RGB of point weights
-WEIGHTS = (
-    "Red: positive; blue: negative. Stronger colours and longer bars: larger absolute weights. Words are the model's "
-    "tokens."
-)
 
 Artifact = dict[str, Any]  # content of a task's artifact file: the data that the report draws
 Members = list[tuple[RunGroup, list[Artifact]]]  # groups with one artifact per seed
@@ -276,44 +271,3 @@ def _captions(captions: list[Artifact]) -> Table:
         for caption in captions
     ]
     return Table(["Caption", "ζ of the text", "ζ of the image", "True popularity"], rows)
-
-
-def point_weights(groups: list[RunGroup]) -> list[Block]:
-    """Return a point-set model's weights over patches and words (paper 5), of the first seed of each group."""
-    drawn = []
-    for group in groups:
-        for dataset, artifact in group.runs[0].artifacts_of("weights"):
-            for at, example in enumerate(artifact["shown"], 1):
-                name = f"weights-{slug(dataset)}-{slug(group.label)}-{at}"
-                title = f"{dataset} · {group.label}, seed {group.runs[0].seed}, pair {at}"
-                drawn.append(_patch_weights(f"{name}-image", title, example["pixels"], example["patches"]))
-                drawn.append(_word_weights(f"{name}-text", title, example["words"]))
-    return [Text(WEIGHTS, "muted"), Figures(drawn)] if drawn else []
-
-
-def _patch_weights(name: str, title: str, pixels: list[Any], patches: list[list[float]]) -> Figure:
-    largest = max(abs(weight) for row in patches for weight in row) or 1.0
-    overlay = [[(*_colour(weight), 0.75 * abs(weight) / largest) for weight in row] for row in patches]
-    with drawing(name, 230, 230) as (plot, axes):
-        for layer in (pixels, overlay):
-            axes.imshow(layer, extent=(0, 1, 1, 0), interpolation="none")
-        axes.set(xticks=[], yticks=[])
-        columns = ["row", *(f"column {at}" for at in range(len(patches[0])))]
-        data = Data(columns, [[at, *row] for at, row in enumerate(patches)])
-        return plot.to_figure(f"{title}: patch weights, largest absolute value {largest:.3g}", data)
-
-
-def _word_weights(name: str, title: str, words: list[list[Any]]) -> Figure:
-    rows: list[list[str | float]] = [[str(word), float(weight)] for word, weight in words]
-    with drawing(name, 300, 60 + 16 * len(words)) as (plot, axes):
-        axes.barh(range(len(words)), [row[1] for row in rows], 0.7, color=[_colour(row[1]) for row in rows])
-        axes.set_yticks(range(len(words)), shorten(str(row[0]) for row in rows))
-        axes.axvline(0, color=INK, linewidth=0.8)
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False)
-        return plot.to_figure(f"{title}: word weights", Data(["word", "weight"], rows), "weight")
-
-
-def _colour(weight: Any) -> tuple[float, float, float]:
-    return POSITIVE if weight > 0 else NEGATIVE

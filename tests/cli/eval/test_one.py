@@ -1,5 +1,6 @@
 """`clipx eval` of one run: input checks before a model is built, the best checkpoint, the popularity analysis."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.run.saving import TrainState
 from clipx.training import setup
-from evaluation.compare.items import read_answers
 from evaluation.embedding import encoder
-from evaluation.runs import results
+from evaluation.runs import items, results
 from tests.helpers import fakes
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.runs import prepared, untrained
@@ -61,8 +61,8 @@ def test_results_of_an_earlier_checkpoint_do_not_mix_with_those_of_the_run(tmp_p
     assert results.read(run / "results.jsonl") == of_run
     of_first = results.read(run / "intermediate" / first.name / "results.jsonl")
     assert [row.metric for row in of_first] == [row.metric for row in of_run]
-    answers = read_answers(first)
-    assert {one.hashes["checkpoint"] for one in answers.values()} == {row.hashes["checkpoint"] for row in of_first}
+    answers = items.read(run / "intermediate" / first.name)["hashes"].unique().to_pylist()
+    assert {json.loads(hashes)["checkpoint"] for hashes in answers} == {row.hashes["checkpoint"] for row in of_first}
 
 
 def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
@@ -75,9 +75,9 @@ def test_results_of_a_run_that_is_still_training_do_not_become_those_of_the_run(
     before = results.read(run / "results.jsonl")
     evaluate(own)
     assert results.read(run / "results.jsonl") == before
-    assert results.read(run / "intermediate" / RunFolder(run).checkpoints[-1].name / "results.jsonl")
+    of_checkpoint = run / "intermediate" / RunFolder(run).checkpoints[-1].name
+    assert results.read(of_checkpoint / "results.jsonl") and len(items.read(of_checkpoint))
     assert "is not fully trained (step" in capsys.readouterr().err
-    assert read_answers(run)
     evaluate(replace(own, out=str(tmp_path / "out")))
     assert f"results go to {tmp_path / 'out'}" in capsys.readouterr().err
     (run / "log.jsonl").write_text(log)

@@ -1,19 +1,13 @@
-"""`clipx report compare` and `clipx report diff`: the printed tables, the pages and the files."""
+"""`clipx report compare`: the printed tables, the pages and the files."""
 
 import csv
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-from torch import Tensor
 
 from cli.report.command import report
 from clipx.errors import UserError
-from evaluation.runner import evaluate
-from tests.helpers import fakes
 from tests.helpers.method_runs import runs_of
 from tests.helpers.synthetic import write
 
@@ -100,53 +94,3 @@ def test_if_all_results_have_a_limit_limited_is_suggested(tmp_path: Path, capsys
     assert "Add limited=true" in capsys.readouterr().out
     report(["compare", str(tmp_path / "runs"), "limited=true"])
     assert "is first of 2" in (shown := capsys.readouterr().out) and "limited=true" not in shown
-
-
-def scaled(encode: Callable[[Tensor], Tensor], factor: int, batch: Tensor) -> Tensor:
-    return factor * encode(batch)
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> tuple[Path, Path]:
-    """Evaluate two models that answer differently on labelled images, captioned images and minimal pairs."""
-    specs = [
-        fakes.labelled(tmp_path / "things", classes=4, test=40),
-        fakes.captioned(tmp_path / "shots", (2, 3) * 6),
-        fakes.pairs(tmp_path / "minimal", ("colour", "count") * 10),
-    ]
-    folders = tmp_path / "runs" / "a", tmp_path / "runs" / "b"
-    for folder, sign in zip(folders, (1, -1), strict=True):
-        encoder = fakes.encoder(checkpoint=f"c{sign}")
-        tasks = ["zeroshot", "retrieval", "pairs"]
-        changed = replace(encoder, name=f"model {sign}", image=partial(scaled, encoder.image, sign))
-        evaluate(changed, specs, tasks, folder, tmp_path / "features", 8, 0, "cpu")
-    return folders
-
-
-def test_the_table_fits_eighty_columns_and_the_page_shows_pictures_and_labels(
-    models: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    capsys.readouterr()
-    report(["diff", *map(str, models)])
-    printed = capsys.readouterr().out
-    lines = [line for line in printed.splitlines() if str(models[0]) not in line]
-    assert all(len(line) <= 80 for line in lines)
-    assert ["text_to_image_recall@1" in line and "[" in line for line in lines].count(True) == 1
-    page = (models[0] / "diff.html").read_text()
-    assert page.count("data:image/jpeg;base64,") > 20 and "thing 3" in page and "caption 0 of image" in page
-    assert "no pictures" not in page
-    with (models[0] / "diff.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["right"] for row in rows} == {"model 1", "model -1"}
-    assert all((row["rank_a"] == "1") == (row["right"] == "model 1") for row in rows if row["task"] != "pairs")
-    assert "![image](diff_files/image-" in (models[0] / "diff.md").read_text()
-
-
-def test_without_the_evaluated_set_only_the_pictures_are_missing(models: tuple[Path, Path], tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / "shots")
-    fakes.labelled(tmp_path / "things", classes=4, test=44)
-    report(["diff", *map(str, models), f"out={tmp_path / 'out'}"])
-    page = (tmp_path / "out" / "diff.html").read_text()
-    assert "no pictures: the images in wds:.../things have changed since the evaluation" in page
-    assert "no pictures: datasets=captions:.../shots" in page

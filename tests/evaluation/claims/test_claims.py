@@ -61,11 +61,6 @@ def test_runs_of_other_recipes_are_not_mixed_in() -> None:
         assert outcome("1.5", recipe, runs).verdict == "not run"
 
 
-def test_runs_without_results_name_the_command() -> None:
-    found = outcome("1.5", "clip_reg_mini", seeds("clip_reg_mini", {"clip": {}, "clip_reg": zeroshot(0.6)}))
-    assert found.verdict == "not run" and "clipx eval runs/clip_reg_mini-clip/s0" in only(found).note
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_data_set_that_one_run_lacks_leaves_the_claim_undecided(count: int) -> None:
     easy_and_hard = zeroshot(0.9, "easy") | zeroshot(0.5, "hard")
@@ -75,11 +70,6 @@ def test_a_data_set_that_one_run_lacks_leaves_the_claim_undecided(count: int) ->
     finding = only(outcome("1.5", "clip_reg_mini", runs))
     assert finding.verdict == "undecided" and finding.estimate is None
     assert f"runs/clip_reg_mini-clip_reg/s{count - 1} lacks zeroshot hard, which other runs have" in finding.note
-
-
-def test_a_diverged_run_gives_no_number() -> None:
-    runs = seeds("wpse_mini", {"imq": zeroshot(0.5), "positive_weights": zeroshot(math.nan)})
-    assert outcome("5.3", "wpse_mini", runs).verdict == "not run"
 
 
 def diverged(seed: int) -> Run:
@@ -113,6 +103,8 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
     found = evidence([*seeds("wpse_cc12m", {"gaussian": {}}, count=8), *(diverged(seed) for seed in range(8))])
     found.designs["wpse_cc12m"] = Design("wpse_cc12m", "", (), (3, 5, 8), {}, failed_loss=9.0)
     assert assess(claim("5.3"), "wpse_cc12m", found).verdict == "not run", "the other arm has no numbers"
+    nan = seeds("wpse_mini", {"imq": zeroshot(0.5), "positive_weights": zeroshot(math.nan)})
+    assert outcome("5.3", "wpse_mini", nan).verdict == "not run"
     also_lost = [changed(one, arm="gaussian") for one in lost]
     assert outcome("5.3", "wpse_cc12m", [*also_lost, *lost]).verdict == "not run"
 
@@ -121,22 +113,17 @@ def test_divergence_in_some_seeds_or_of_both_arms_does_not_make_a_claim_hold() -
 def test_no_seeds_are_asked_for_if_a_run_of_every_further_look_has_no_number(without: int) -> None:
     """Claim 3.5 lacks a number if NUCLR's optimum does not converge in one seed; seed 3 is part of the next look."""
     rows = {("popularity", "scenes", f"zeta_{side}_sinkhorn_spearman"): 0.5 for side in ("text", "image")}
-    runs = seeds("nuclr_mini", {"nuclr": rows}, noise=0.01, count=4)
+    runs = seeds("nuclr_mini", {"nuclr": rows}, noise=0.01, count=6)
+    later = [*runs[:4], replace(runs[5], results=[])]  # the next look is at five seeds
+    assert len(open_parts(outcome("3.5", "nuclr_mini", later))) == 1
+    runs = runs[:4]
     assert only(outcome("3.5", "nuclr_mini", runs)).seeds_needed
     runs[without].results.clear()
     found = outcome("3.5", "nuclr_mini", runs)
     finding = only(found)
     assert finding.verdict == "undecided" and open_parts(found) == []
-    assert finding.seeds_needed is None and finding.detectable is None
+    assert finding.seeds_needed is None
     assert finding.note == f"more seeds do not help: runs/nuclr_mini-nuclr/s{without} gives no number"
-
-
-def test_seeds_are_asked_for_if_only_a_later_look_has_a_run_without_a_number() -> None:
-    rows = {("popularity", "scenes", f"zeta_{side}_sinkhorn_spearman"): 0.5 for side in ("text", "image")}
-    runs = seeds("nuclr_mini", {"nuclr": rows}, noise=0.01, count=6)
-    runs[5].results.clear()
-    del runs[4]
-    assert len(open_parts(outcome("3.5", "nuclr_mini", runs))) == 1, "the next look is at five seeds"
 
 
 def test_data_sets_with_mean_per_class_accuracy_are_not_compared_by_top1() -> None:
@@ -258,39 +245,36 @@ def test_the_spread_over_draws_is_the_spread_of_the_mean_over_data_sets() -> Non
     assert part.verdict == "undecided" and "lacks spread over a, which other runs have" in part.note
 
 
-def test_the_last_of_repeated_evaluations_counts() -> None:
+POOL, LIMITED_POOL = "test, 1000 of 5000 images (seed 0)", "test, 10 of 20 images (seed 0), limit 20"
+PAPER, LIMITED_PAPER = "test, paper protocol", "test, paper protocol, limit 20"
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "expected"),
+    [
+        ([("test", 0.4), (POOL, 0.6), (PAPER, 0.9)], {}, {"": 0.4}),
+        ([("test", 0.4), (POOL, 0.6), (PAPER, 0.9)], {"paper_protocol": True}, {"": 0.9}),
+        ([("test", 0.4), (POOL, 0.6), (PAPER, 0.9)], {"pool": 1000}, {"": 0.6}),
+        ([("test", 0.4), (POOL, 0.6), (PAPER, 0.9)], {"pool": 500}, {}),
+        ([("test", 0.1), ("test", 0.7)], {}, {"": 0.7}),  # the last of repeated evaluations counts
+        ([("test, prompts counting", 0.2)], {}, {", prompts counting": 0.2}),
+        ([("test, prompts counting", 0.2), ("test", 0.3)], {}, {"": 0.3}),
+        ([("dev", 0.9), ("test", 0.4)], {}, {"": 0.4}),
+        ([("dev", 0.9)], {}, {"/dev": 0.9}),
+        ([("dev", 0.9), ("test", 0.4)], {"datasets": ("flickr8k/dev",)}, {"/dev": 0.9}),
+        ([(LIMITED_PAPER, 0.9), (LIMITED_POOL, 0.8)], {}, {}),
+        ([(LIMITED_PAPER, 0.9), (LIMITED_POOL, 0.8)], {"paper_protocol": True}, {", limit 20": 0.9}),
+        ([(LIMITED_PAPER, 0.9), (LIMITED_POOL, 0.8)], {"pool": 10}, {", limit 20": 0.8}),
+        ([("test, limit 20", 0.9), ("test", 0.4)], {}, {"": 0.4}),
+    ],
+)
+def test_other_splits_pools_protocols_prompts_and_limits_have_other_names_and_do_not_replace_the_test_split(
+    splits: list[tuple[str, float]], settings: dict[str, Any], expected: dict[str, float]
+) -> None:
     one = run("r", "a", 0, {})
-    one.results.extend([result("zeroshot", "s", "top1", value) for value in (0.1, 0.7)])
-    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot s": 0.7}
-
-
-def test_pools_protocols_and_other_prompts_do_not_replace_the_whole_split() -> None:
-    one = run("r", "a", 0, {})
-    splits = {"test": 0.4, "test, 1000 of 5000 images (seed 0)": 0.6, "test, paper protocol": 0.9}
-    one.results.extend(replace(result("retrieval", "mscoco", "R", value), split=name) for name, value in splits.items())
-    assert MetricReader("retrieval", ("R",)).read(one) == {"retrieval mscoco": 0.4}
-    assert MetricReader("retrieval", ("R",), paper_protocol=True).read(one) == {"retrieval mscoco": 0.9}
-    assert MetricReader("retrieval", ("R",), pool=1000).read(one) == {"retrieval mscoco": 0.6}
-    assert MetricReader("retrieval", ("R",), pool=500).read(one) == {}
-    one.results.append(replace(result("zeroshot", "clevr_count", "top1", 0.2), split="test, prompts counting"))
-    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount, prompts counting": 0.2}
-    one.results.append(result("zeroshot", "clevr_count", "top1", 0.3))
-    assert MetricReader("zeroshot", ("top1",)).read(one) == {"zeroshot clevrcount": 0.3}
-
-
-def with_splits(values: dict[str, float], dataset: str = "flickr8k", task: str = "retrieval") -> Run:
-    one = run("r", "a", 0, {})
-    one.results.extend(replace(result(task, dataset, "R", value), split=name) for name, value in values.items())
-    return one
-
-
-def test_another_split_has_another_name_and_does_not_replace_the_test_split() -> None:
-    reader = MetricReader("retrieval", ("R",))
-    assert reader.read(with_splits({"dev": 0.9, "test": 0.4})) == {"retrieval flickr8k": 0.4}
-    assert reader.read(with_splits({"dev": 0.9})) == {"retrieval flickr8k/dev": 0.9}
-    assert reader.read(with_splits({"all": 0.7})) == {"retrieval flickr8k/all": 0.7}
-    on_dev = replace(reader, datasets=("flickr8k/dev",))
-    assert on_dev.read(with_splits({"dev": 0.9, "test": 0.4})) == {"retrieval flickr8k/dev": 0.9}
+    one.results.extend(replace(result("retrieval", "flickr8k", "R", value), split=name) for name, value in splits)
+    found = MetricReader("retrieval", ("R",), **settings).read(one)
+    assert found == {f"retrieval flickr8k{name}": value for name, value in expected.items()}
 
 
 @pytest.mark.parametrize("last", ["imagenet/val", "imagenet/test"])
@@ -306,15 +290,6 @@ def test_a_set_of_classes_in_a_folder_named_after_a_split_is_of_that_split(last:
     assert reader.read(only_val) == {"zeroshot imagenet/val": 0.9}
 
 
-def test_limit_does_not_hide_the_protocol_and_has_another_name() -> None:
-    reader = MetricReader("retrieval", ("R",))
-    limited = with_splits({"test, paper protocol, limit 20": 0.9, "test, 10 of 20 images (seed 0), limit 20": 0.8})
-    assert reader.read(limited) == {}
-    assert replace(reader, paper_protocol=True).read(limited) == {"retrieval flickr8k, limit 20": 0.9}
-    assert replace(reader, pool=10).read(limited) == {"retrieval flickr8k, limit 20": 0.8}
-    assert reader.read(with_splits({"test, limit 20": 0.9, "test": 0.4})) == {"retrieval flickr8k": 0.4}
-
-
 def test_folder_names_of_a_data_set_are_unified() -> None:
     names = ("wds_cifar-10", "CIFAR10", "wds_vtab-cifar10/test", "cifar10/test")
     assert {canonical_name(name) for name in names} == {"cifar10"}
@@ -328,16 +303,3 @@ def test_rank_correlation_with_ties_and_without_variance() -> None:
     assert spearman([1, 2, 3, 4], [10, 20, 20, 30]) == pytest.approx(0.9486832980505138)  # scipy.stats.spearmanr
     assert math.isnan(spearman([1, 2, 3], [5, 5, 5])), "a constant gives no evidence against a correlation"
     assert signed_r_squared([(0.0, 1.0), (1.0, 0.0), (2.0, -1.0)]) == pytest.approx(-1.0)
-
-
-@pytest.mark.parametrize(
-    ("split", "name"),
-    [("dev", "zeroshot scenes_colour/dev"), ("test, prompts simple", "zeroshot scenescolour, prompts simple")],
-)
-def test_runs_scored_on_another_split_or_with_other_prompts_are_not_compared(split: str, name: str) -> None:
-    runs = seeds("clip_reg_mini", {"clip": zeroshot(0.5), "clip_reg": zeroshot(0.6)})
-    last = runs[-1]
-    runs[-1] = replace(last, results=[replace(row, split=split) for row in last.results])
-    finding = only(outcome("1.5", "clip_reg_mini", runs))
-    assert finding.verdict == "undecided" and finding.estimate is None
-    assert f"lacks {name.replace('_', '')}, which other runs have" in finding.note

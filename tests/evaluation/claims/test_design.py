@@ -14,7 +14,6 @@ from evaluation.claims.design import (
     check_looks,
     describe_claims,
     find_designs,
-    look_at,
     spent_errors,
     store,
 )
@@ -94,7 +93,3 @@ def test_error_rates_rise_with_the_share_of_the_seeds_as_in_o_brien_and_fleming(
         bounds = [stats.norm.isf(rate) * (look / looks[-1]) ** 0.5 for look, rate in rates.items()]
         assert bounds == pytest.approx([bounds[-1]] * len(looks))
     assert spent_errors((3, 5, 8))[8] == pytest.approx(0.0199, abs=5e-5)
-
-
-def test_seeds_between_looks_wait_for_the_next_look() -> None:
-    assert [look_at((3, 5, 8), seeds) for seeds in (2, 3, 4, 7, 8, 30)] == [0, 3, 3, 5, 8, 8]

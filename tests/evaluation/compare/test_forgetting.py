@@ -52,10 +52,13 @@ def test_gain_and_forgetting_are_paired_differences_to_the_start_run() -> None:
     assert clip.mean(lambda change: change.by_set["zeroshot scenesshape"]).value == pytest.approx(-0.4)
 
 
-def test_only_sets_of_all_runs_count() -> None:
+def test_only_sets_of_all_runs_count_and_without_a_new_one_all_runs_are_left_out() -> None:
     runs = all_runs()
     extra = [*runs[4].results, result("zeroshot", "food101", "top1", 0.9)]
     assert only([*runs[:4], replace(runs[4], results=extra), *runs[5:]]).new == only(runs).new
+    last = replace(runs[-1], results=[row for row in runs[-1].results if "new" not in row.dataset])
+    found = only([*runs[:-1], last])
+    assert found.new == [] and found.arms == [] and len(found.left_out) == 8
 
 
 def test_runs_without_their_start_run_are_left_out_and_named() -> None:
@@ -92,12 +95,6 @@ def test_an_earlier_checkpoint_counts_with_its_own_results(tmp_path: Path) -> No
     results.write(start.path / "intermediate" / checkpoint.name / "results.jsonl", rows)
     (arm,) = only([replace(start, results=others), tuned]).arms
     assert arm.mean(lambda change: change.forgetting).value == pytest.approx(0.25)
-
-
-def test_runs_that_share_no_new_set_are_left_out() -> None:
-    runs = [replace(one, results=[r for r in one.results if "new" not in r.dataset]) for one in all_runs()[-1:]]
-    found = only([*all_runs()[:-1], *runs])
-    assert found.new == [] and found.arms == [] and len(found.left_out) == 8
 
 
 def test_the_start_run_has_the_same_overrides_as_the_run() -> None:

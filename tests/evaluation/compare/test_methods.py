@@ -36,12 +36,14 @@ def test_differences_that_are_equal_in_all_seeds_order_no_methods() -> None:
     compared = compare_all(runs_of("c", 0.5) + runs_of("d", 0.6))
     difference = compared.difference(*compared.ranked)
     assert difference and difference.low is None and difference.p == 1
+    few = compare_all(runs_of("low", 0.1, seeds=2) + runs_of("high", 0.9, seeds=4))
+    assert [few.ranks(method) for method in few.ranked] == [(1, 2)] * 2, "fewer than three seeds leave every rank open"
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 2)] * 2
-    assert "d is first of 2 by mean of tasks, not significantly ahead of c." in lead_of(compared)
+    assert "d is first of 2 by mean of tasks, not significantly ahead of c." in comparison.lead(compared, "")
 
 
 def test_equal_methods_are_rarely_ordered() -> None:
-    draw, ordered, tables = random.Random(0), 0, 300
+    draw, ordered, tables = random.Random(0), 0, 100
     for _ in range(tables):
         scores = [{"mean": {seed: draw.gauss(0, 1) for seed in range(8)}} for _ in range(6)]
         methods = [Method(str(at), str(at), "", values, {}, []) for at, values in enumerate(scores)]
@@ -66,8 +68,7 @@ def test_runs_are_ranked_by_the_task_of_a_plugin_that_is_not_loaded() -> None:
     by_task = compare_all(runs, by="mine")
     assert [method.label for method in by_task.ranked] == ["low", "high"]
     assert by_task.ranked[0].values["mine"] == {0: 0.9, 1: 0.9, 2: 0.9}
-    page = comparison.build_comparison([by_task], [], [])
-    assert "low is first of 2 by mine" in page.lead
+    assert "low is first of 2 by mine" in comparison.lead(by_task, "")
     mean = compare_all(runs)
     assert mean.tasks == ["zeroshot"] and mean.ranked[0].label == "high", (
         "`mine` has an unknown unit, so it must not count"
@@ -87,26 +88,12 @@ def test_the_headline_of_a_plugin_selects_the_metric_that_ranks(monkeypatch: pyt
     assert [method.label for method in compare_all(runs, by="mine").ranked] == ["high", "low"]
 
 
-def test_fewer_than_three_seeds_leave_every_rank_open() -> None:
-    compared = compare_all(runs_of("low", 0.1, seeds=2) + runs_of("high", 0.9, seeds=4))
-    assert [compared.ranks(method) for method in compared.ranked] == [(1, 2), (1, 2)]
-    difference = compared.difference(*compared.ranked)
-    assert difference is not None and difference.seeds == 2 and difference.low is None
-
-
-def test_only_data_sets_shared_by_all_runs_count() -> None:
-    high = runs_of("high", 0.6)
-    extra = replace(high[0].results[0], dataset="only_here", value=0.0)
-    high[0] = replace(high[0], results=[*high[0].results, extra])
-    compared = compare_all(high + runs_of("low", 0.5))
-    assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
-
-
 def test_a_set_that_one_run_lacks_is_not_named_as_scored() -> None:
     high, low = runs_of("high", 0.6), runs_of("low", 0.5)
     high[2] = replace(high[2], results=[row for row in high[2].results if row.dataset != "y"])
     compared = compare_all([*high, *low])
     assert compared.scored == {"zeroshot x"}
+    assert compared.ranked[0].values["zeroshot"][0] == pytest.approx(0.6)
     assert comparison.notes(compared)[0] == "The score, zero-shot, is over zeroshot x."
 
 
@@ -123,7 +110,7 @@ def test_rows_of_other_splits_prompts_or_limits_are_not_ranked_as_equal(dataset:
     runs = on_split(runs_of("a", 0.5), "x/test", "test") + on_split(runs_of("b", 0.6), dataset, split)
     compared = compare_all(runs)
     assert compared.ranked == []
-    lead = comparison.build_comparison([compared], [], []).lead
+    lead = comparison.lead(compared, "")
     other = f"zeroshot {dataset}" + (f" ({split.partition(', ')[2]})" if ", " in split else "")
     assert lead.endswith(f"(a: zeroshot x/test; b: {other}): evaluate all runs on the same sets.")
 
@@ -173,6 +160,8 @@ def test_tasks_scored_on_different_seeds_have_no_mean(tmp_path: Path) -> None:
 def test_runs_with_different_towers_data_or_length_are_refused(changes: dict[str, Any], differs: str) -> None:
     with pytest.raises(UserError, match=f"no two of a, b share towers, data and length .{differs}.$"):
         compare(group_runs(runs_of("a", 0.5) + runs_of("b", 0.5, **changes)))
+    with pytest.raises(UserError, match="nothing to compare: mine-a is one method"):
+        compare(group_runs(runs_of("a", 0.5)))
 
 
 def test_methods_may_differ_in_other_settings_and_these_are_shown() -> None:
@@ -212,14 +201,6 @@ def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart(
     short = "open_clip:a on d, 640 samples"
     assert comparison.names(comparisons) == [f"{short}, train.batch_size={size}" for size in (64, 128)]
     assert comparison.names(comparisons[:1]) == [short]
-    page = comparison.build_comparison(comparisons, [], [])
-    assert [section.title for section in page.sections][:2] == comparison.names(comparisons)
-    assert f"{short}, train.batch_size=128: d is first of 2" in page.lead
-
-
-def test_a_single_method_is_refused() -> None:
-    with pytest.raises(UserError, match="nothing to compare: mine-a is one method"):
-        compare(group_runs(runs_of("a", 0.5)))
 
 
 def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Path) -> None:
@@ -228,7 +209,9 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
         for r in runs_of("lost", 0.0)
     ]
     new = [replace(r, results=[], log=[{"step": 10, "loss": 1.0}]) for r in runs_of("new", 0.0)]
-    compared = compare_all([*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
+    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (5, 10)]
+    first = [replace(one, log=log, environment={"git_commit": "abc"}) for one in runs_of("a", 0.5)]
+    compared = compare_all([*first, *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
     assert any("lost 3 of 3" in note for note in comparison.notes(compared)), "as the terminal shows it"
     written = write_comparison([compared], [], [LeftOut("<script>", ["x"])], tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
@@ -240,12 +223,10 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     rows = list(csv.DictReader(io.StringIO(written.csv.read_text())))
     (best,) = [row for row in rows if row["method"] == "b" and row["measure"] == "mean"]
     assert (best["first_rank"], best["last_rank"], best["seeds"]) == ("1", "1", "3")
-    names = ["compare-1-matrix", "compare-1-sets", "compare-1-gap"]
+    names = ["compare-1-matrix", "compare-1-sets", "compare-1-gap", "compare-1-loss", "compare-1-temperature"]
     assert list(dict.fromkeys(figure.stem for figure in written.figures)) == names
-
-
-def lead_of(one: MethodComparison) -> str:
-    return comparison.build_comparison([one], [], []).lead
+    assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 40.00 | 40.00 |" in markdown
+    assert "Environment of a seed 0" in markdown and "abc" in markdown
 
 
 def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,9 +258,9 @@ def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
     assert [method.label for method in compared.ranked] == ["b", "a", "lucky"]
     once = compare_all([*lucky, *runs_of("a", 0.5, seeds=1)])
     assert [m.label for m in once.ranked] == ["lucky", "a"]
-    assert "lucky is first of 2 by mean of tasks; no other method shares 3 seeds with it" in lead_of(once)
+    assert "lucky is first of 2 by mean of tasks; no other method shares 3 seeds with it" in comparison.lead(once, "")
     two = compare_all([*lucky, *runs_of("a", 0.5, seeds=2)])
-    assert "a is first of 2 by mean of tasks; lucky with one seed came last, whatever the score;" in lead_of(two)
+    assert "a is first of 2 by mean of tasks; lucky with one seed came last" in comparison.lead(two, "")
 
 
 def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
@@ -289,8 +270,7 @@ def test_a_method_with_luckier_seeds_is_not_named_before_a_better_one() -> None:
     compared = compare_all([*worse, *better])
     assert [method.label for method in compared.ranked] == ["better", "worse"]
     assert [compared.ranks(method) for method in compared.ranked] == [(1, 1), (2, 2)]
-    lead = comparison.build_comparison([compared], [], []).lead
-    assert "better is first of 2 by mean of tasks, significantly ahead of all others. The score, " in lead
+    assert "better is first of 2 by mean of tasks, significantly ahead of all others" in comparison.lead(compared, "")
 
 
 def test_means_are_over_the_seeds_that_the_differences_are_over() -> None:
@@ -333,16 +313,6 @@ def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
     runs[0] = replace(runs[0], log=[{"step": 10}], results=[])
     _, left_out = compare(group_runs(runs))
     assert [one.line() for one in left_out] == ["left out, not evaluated: runs/mine-a/s0"]
-
-
-def test_the_page_has_curves_values_by_set_and_seed_and_provenance(tmp_path: Path) -> None:
-    log = [{"step": step, "loss": 1 / step, "tau": 0.07} for step in (10, 20, 30)]
-    runs = [replace(one, log=log, environment={"git_commit": "abc"}) for one in runs_of("a", 0.5) + runs_of("b", 0.6)]
-    written = write_comparison([compare_all(runs)], [], [], tmp_path)
-    assert {"compare-1-loss", "compare-1-temperature"} <= {figure.stem for figure in written.figures}
-    markdown = written.markdown.read_text()
-    assert "| Method | Seed | zeroshot x | zeroshot y |" in markdown and "| a | 2 | 40.00 | 40.00 |" in markdown
-    assert "Environment of b seed 0" in markdown and "abc" in markdown
 
 
 def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
@@ -429,15 +399,10 @@ def test_methods_that_are_not_above_chance_are_named() -> None:
     assert comparison.chance(compare_all(runs_of("low", 0.1) + runs_of("high", 0.09))).endswith(
         "no method is significantly above it."
     )
-
-
-def test_chance_is_unknown_if_a_data_set_of_the_score_has_none() -> None:
-    runs = [
-        replace(run, results=[replace(row, chance=None) if row.dataset == "y" else row for row in run.results])
-        for run in runs_of("low", 0.11) + runs_of("high", 0.52)
-    ]
-    compared = compare_all(runs)
-    assert compared.chance is None and comparison.chance(compared) == ""
+    for one in compared.ranked[0].runs:  # then the chance level of a data set of the score is unknown
+        one.results[:] = [replace(row, chance=None) if row.dataset == "y" else row for row in one.results]
+    unknown = compare_all([run for method in compared.ranked for run in method.runs])
+    assert unknown.chance is None and comparison.chance(unknown) == ""
 
 
 def test_the_pairs_held_out_of_training_count_only_if_asked_for() -> None:

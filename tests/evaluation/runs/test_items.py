@@ -1,17 +1,22 @@
 """results/items.parquet: right or wrong for each item that `clipx eval` scores."""
 
+import math
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 
 from clipx.errors import UserError
 from evaluation.datasets.opening import open_dataset
 from evaluation.metrics import MISS
 from evaluation.runs import items, results
+from evaluation.runs.items import crossed_interval, over_seeds_and_items
 from evaluation.types import DEFAULTS, Encoder, Items, Result, Settings
 from tests.helpers import fakes
 from tests.helpers.fakes import run
@@ -89,13 +94,8 @@ def test_a_rank_of_nan_is_null_and_wrong(tmp_path: Path) -> None:
 def test_evaluations_at_the_same_time_keep_all_rows(tmp_path: Path) -> None:
     spec = fakes.labelled(tmp_path / "things")
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(_add, [tmp_path] * 12, [spec] * 12, range(12)))
+        list(pool.map(store, [tmp_path] * 12, [spec] * 12, [[1, 0, 1]] * 12, map(str, range(12))))
     assert len(_distinct(rows_of(tmp_path), "hashes")) == 12
-
-
-def _add(out: Path, spec: str, number: int) -> None:
-    one = Items("test", "top1", torch.arange(5), torch.ones(5, dtype=torch.bool), hashes={"checkpoint": f"c{number}"})
-    items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder())
 
 
 def test_the_error_names_a_corrupt_file(tmp_path: Path) -> None:
@@ -116,3 +116,65 @@ def test_items_are_written_before_rows(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(results, "add", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"])
+
+
+def store(out: Path, spec: str, right: list[int], checkpoint: str = "c0", unit: list[int] | None = None) -> None:
+    """Add the answers of an evaluation: `right` by item, and the units of the items."""
+    answers, units = torch.tensor(right) > 0, torch.tensor(unit) if unit else None
+    one = Items("test", "top1", torch.arange(len(right)), answers, unit=units, hashes={"checkpoint": checkpoint})
+    items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder(checkpoint))
+
+
+def test_more_rows_than_a_run_can_have_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(tmp_path, fakes.labelled(tmp_path / "things"), [1, 1, 0])
+    monkeypatch.setattr(items, "MOST_ROWS", 3)
+    assert len(items.read(tmp_path)) == 3
+    monkeypatch.setattr(items, "MOST_ROWS", 2)
+    monkeypatch.setattr(parquet.ParquetFile, "read", None)  # a small file may expand to gigabytes
+    with pytest.raises(UserError, match=r"items\.parquet has 3 rows; at most 2 are read"):
+        items.read(tmp_path)
+
+
+def test_the_interval_over_seeds_and_items_has_the_spread_of_both() -> None:
+    """Simulated: effects of seeds and of items have standard deviations 1 and 2, over 8 seeds and 100 items."""
+    draw = np.random.default_rng(0)
+    misses, widths = 0, []
+    for _ in range(50):
+        seeds, items_ = draw.normal(0, 1, (8, 1)), draw.normal(0, 2, (1, 100))
+        low, high = crossed_interval([seeds + items_ + draw.normal(0, 1, (8, 100))])
+        misses += not low <= 0 <= high
+        widths.append(high - low)
+    assert misses <= 6  # of 50, at 95%; few seeds make the bootstrap a little narrow
+    expected = 2 * 1.96 * math.sqrt(1 / 8 + 4 / 100 + 1 / 800)
+    assert expected * 0.8 < np.mean(widths) < expected * 1.1
+
+
+def test_a_large_set_is_resampled_in_little_memory() -> None:
+    differences = np.random.default_rng(0).normal(0, 1, (3, 10_000))
+    tracemalloc.start()
+    interval = crossed_interval([differences])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert interval == pytest.approx((-0.012024055190336665, 0.01840090061279017)) and peak < 100e6
+
+
+def test_runs_are_compared_over_seeds_and_items_if_all_have_items(tmp_path: Path) -> None:
+    spec = fakes.labelled(tmp_path / "things")
+    for seed in range(3):
+        store(tmp_path / "a" / f"s{seed}", spec, [0, 0, 0, 1], "an earlier evaluation")
+        store(tmp_path / "a" / f"s{seed}", spec, [1, 1, 1, 0])
+        store(tmp_path / "b" / f"s{seed}", spec, [1, 0, 0, 0])
+    a, b = ({seed: tmp_path / name / f"s{seed}" for seed in range(3)} for name in "ab")
+    things = {("things", "test")}
+    found = over_seeds_and_items(a, b, "zeroshot", ("top1",), things)
+    assert found is not None and found[0] == pytest.approx(0.0, abs=0.26) and found[1] == pytest.approx(1.0, abs=0.26)
+    other = fakes.labelled(tmp_path / "others")
+    for seed, folder in [*a.items(), *b.items()]:
+        store(folder, other, [folder.parent.name == "b"] * 4, unit=[0, 5, 9, seed + 20])
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) == found, "another set does not count"
+    of_both = over_seeds_and_items(b, a, "zeroshot", ("top1",), {("others", "test")})
+    assert of_both == (1.0, 1.0), "images without items are no units"
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), {*things, ("missing", "test")}) is None
+    (tmp_path / "b" / "s2" / items.FILE).unlink()
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) is None
+    assert over_seeds_and_items({0: a[0]}, {0: b[0]}, "zeroshot", ("top1",), things) is None

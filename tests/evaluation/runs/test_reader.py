@@ -11,7 +11,6 @@ from evaluation.report.blocks import shown
 from evaluation.runs.description import describe, last, training_flops, training_seconds
 from evaluation.runs.groups import group_runs, summarise_metrics
 from evaluation.runs.reader import find, other_data_note, read
-from evaluation.statistics import t_interval
 from tests.helpers.report_runs import log_lines, row, write_lines, write_run
 from tests.helpers.synthetic import run, write
 
@@ -75,10 +74,8 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("config.yaml", "a: [1"),
         ("config.yaml", "seed: abc\n"),
         ("environment.json", "{"),
-        ("timing.json", '{"evaluation_seconds": null}'),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
@@ -176,7 +173,8 @@ def test_three_seeds_have_the_t_interval(tmp_path: Path) -> None:
         results = [row("zeroshot", "scenes_shape", "top1", value, seed)]
         write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert (metric.row.value, metric.row.low, metric.row.high) == t_interval(values)
+    half = 4.302652730 * 0.1 / 3**0.5
+    assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
     assert metric.source == "t, 3 seeds"
 
 
@@ -187,12 +185,6 @@ def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: 
     (metric,) = summarise_metrics(group_runs(find([tmp_path])))
     assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx((0.275, 0.15, 0.4))
     assert metric.standing == "not different" and metric.source == "bootstrap, mean of 3 seeds"
-
-
-def test_t_interval_agrees_with_the_formula() -> None:
-    mean, low, high = t_interval([0.7, 0.8, 0.9])
-    half = 4.302652730 * 0.1 / 3**0.5
-    assert (mean, low, high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
 
 
 def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown_towers_have_none(

@@ -23,7 +23,7 @@ def annotations(folder: Path, kinds: list[list[str]], captions: list[list[str]])
 
 
 def counted(folder: Path, kinds: list[list[str]], captions: list[list[str]]) -> MissingObjects:
-    return count(find([annotations(folder, kinds, captions)]))
+    return count(find(annotations(folder, kinds, captions)))
 
 
 def test_names_match_whole_words_in_singular_or_plural(tmp_path: Path) -> None:
@@ -35,12 +35,9 @@ def test_names_match_whole_words_in_singular_or_plural(tmp_path: Path) -> None:
     assert counts.images == 1
 
 
-def test_the_share_without_persons_ignores_missing_persons(tmp_path: Path) -> None:
+def test_persons_are_left_out_of_one_share_and_images_without_objects_miss_nothing(tmp_path: Path) -> None:
     counts = counted(tmp_path, [["person", "dog"], ["person"]], [["a man with a dog"], ["a woman"]])
     assert (counts.share, counts.share_without_persons) == (1.0, 0.0)
-
-
-def test_images_without_objects_count_as_missing_nothing(tmp_path: Path) -> None:
     counts = counted(tmp_path, [["dog"], [], ["cat"]], [["an animal"], ["a sky", "clouds", "a blue sky"]])
     assert counts.histogram == [3, 1] and counts.images == 2, "an image without captions has no pair"
     assert counts.share == 0.25
@@ -56,7 +53,7 @@ def test_the_report_reads_the_verdict_from_claims_json(tmp_path: Path, complete:
 
 def test_errors_name_the_missing_or_wrong_annotations(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no folder that holds captions_NAME"):
-        find([tmp_path])
+        find(tmp_path)
     with pytest.raises(UserError, match="have no image in common"):
         counted(tmp_path, [[], ["dog"]], [["a dog"]])
     for content, problem in (
@@ -69,11 +66,11 @@ def test_errors_name_the_missing_or_wrong_annotations(tmp_path: Path) -> None:
     ):
         (tmp_path / "instances_x.json").write_text(content)
         with pytest.raises(UserError, match=f"instances_x.json ?{problem}"):
-            count(find([tmp_path]))
+            count(find(tmp_path))
 
 
 @pytest.mark.real_data
 def test_most_captions_of_coco_miss_an_object(real_data: Path) -> None:
-    counts = count(find([real_data / "coco"]))
+    counts = count(find(real_data / "coco"))
     assert counts.images > 70 and sum(counts.histogram) == pytest.approx(5 * counts.images, rel=0.05)
     assert counts.low > 0.5 and len(counts.histogram) > 4

@@ -50,6 +50,8 @@ def test_the_verdict_compares_the_interval_with_the_bound(bound: float, verdict:
     found, blocks = measure(noisy(1, 1.2), bound, 35)
     assert found.verdict(bound) == verdict
     assert blocks == (35 if verdict == "undecided" else 10), "the first look must end the timing if it decides"
+    few, _ = measure(noisy(0, 5.0), bound, 2)
+    assert few.verdict(bound) == "undecided" and few.interval == ""
 
 
 def test_intervals_widen_with_the_number_of_looks() -> None:
@@ -95,8 +97,3 @@ def test_timing_ends_with_the_block_in_which_the_time_runs_out() -> None:
     now = count(step=10)
     _, times = time_in_turns(noisy(0, 1.0), "clip", 1.0, 35, 1000, lambda: float(next(now)))
     assert len(times["clip"]) == 4
-
-
-def test_too_few_blocks_for_an_interval_decide_nothing() -> None:
-    found, _ = measure(noisy(0, 5.0), 1.0, 2)
-    assert found.verdict(1.0) == "undecided" and found.interval == ""
