@@ -1,12 +1,10 @@
 """Log writers besides log.jsonl: Weights & Biases and TensorBoard. This module imports no torch, to load fast."""
 
-import netrc
 import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from clipx.errors import UserError, one_line
 
@@ -25,14 +23,10 @@ def check_wandb(key: str, mode: str) -> None:
     in_environment = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
     if mode != "online" or in_environment or any((folder / "settings").is_file() for folder in folders):
         return
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
-    given = os.environ.get("NETRC")
-    for file in map(Path, [given] if given else ["~/.netrc", "~/_netrc"]):
-        try:
-            if netrc.netrc(file.expanduser()).authenticators(host):
-                return
-        except (OSError, netrc.NetrcParseError):
-            continue
+    from requests.utils import get_netrc_auth  # as W&B does
+
+    if get_netrc_auth(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")):
+        return
     raise UserError(f"{key}=online needs an API key of W&B, and this machine has none: {WANDB_LOGIN}")
 
 

@@ -39,6 +39,12 @@ def last(run: Path) -> dict[str, Tensor]:
     return weights(run) | load_file(folder / TABLE)
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of one process."""
+    return trained(small_config(tmp_path_factory.mktemp("one"), "one"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [pytest.param("paper", marks=pytest.mark.long), "code"])
 def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, variant: str) -> None:
@@ -59,8 +65,7 @@ def test_a_resumed_run_ends_in_the_same_table_and_weights(tmp_path: Path, varian
 
 
 @pytest.mark.slow
-def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, gloo: Gloo) -> None:
-    one = trained(small_config(tmp_path, "one"))
+def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, gloo: Gloo, one: Path) -> None:
     config = small_config(tmp_path, "two")
     two = RunFolder.create(config).path
     gloo.run(2, fit_as_rank, str(two), {"CLIPX_CACHE": os.environ["CLIPX_CACHE"]})
@@ -74,10 +79,9 @@ def test_two_ranks_then_one_end_in_the_weights_and_table_of_one(tmp_path: Path, 
             assert torch.allclose(value, found[name], rtol=1e-4, atol=1e-5), name
 
 
-def test_the_log_has_quantiles_of_every_column(tmp_path: Path) -> None:
-    config = small_config(tmp_path, "run")
-    rows = log(trained(config))
-    assert set(rows[0]["columns"]) == set(objectives.build(config.objective, SAMPLES).columns)
+def test_the_log_has_quantiles_of_every_column(one: Path) -> None:
+    rows = log(one)
+    assert set(rows[0]["columns"]) == set(objectives.build(RunFolder(one).config.objective, SAMPLES).columns)
     assert rows[0]["columns"]["nuclr_zeta_text"] == pytest.approx([-0.05] * 7)  # the freeze period
     spread = [row["columns"]["nuclr_zeta_text"][-1] - row["columns"]["nuclr_zeta_text"][0] for row in rows]
     assert spread[-1] > spread[0] == 0

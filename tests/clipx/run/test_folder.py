@@ -90,7 +90,7 @@ def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.
 CONFIG = Path(__file__).parents[2] / "golden" / "config_0.1.yaml"  # with all 155 settings of 0.1
 SMALL = {
     "test_images: 1000": "test_images: 20",
-    "num_train: 30000": "num_train: 300",
+    "num_train: 30000": "num_train: 256",
     "save_every: 200": "save_every: 1",
     "test_pairs: 60": "test_pairs: 2",
     "small:conv": "open_clip:light-48",  # which can be exported

@@ -53,46 +53,35 @@ def saved(config: RunConfig) -> Path:
     return components.state.save(RunFolder.create(config).path)
 
 
-def test_a_resume_needs_no_published_weights(tmp_path: Path) -> None:
+def test_a_run_names_the_tau_of_published_weights_and_resumes_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_shards(tmp_path / "train", samples=16)
-    file = tmp_path / "published.pt"
-    torch.save(published(), file)
+    file, start = tmp_path / "published.pt", published()
+    start["logit_scale"].fill_(math.log(100))
+    torch.save(start, file)
     config = with_towers(tmp_path, "run")
     config.model.image.pretrained = config.model.text.pretrained = str(file)
     config.train.save_every = config.train.keep = 2
     run = trained(config)
-    whole = weights(run)
-    shutil.rmtree(checkpoints(run)[-1])
-    file.unlink()
-    fit(config, run)
-    torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
-
-
-def test_a_run_says_that_its_tau_is_not_that_of_the_published_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    start = published()
-    start["logit_scale"].fill_(math.log(100))
-    torch.save(start, tmp_path / "published.pt")
-    config = with_towers(tmp_path, "run")
-    config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "published.pt")
-    trained(config)
     assert "temperature.tau=0.01" in capsys.readouterr().err
     assert published_note(replace(config.temperature, tau=0.01), clip.build_model(config).published_tau) == []
+    whole = weights(run)
+    shutil.rmtree(checkpoints(run)[-1])
+    file.rename(tmp_path / "moved.pt")
+    fit(config, run)
+    torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
+    config.model.image.pretrained = config.model.text.pretrained = str(tmp_path / "moved.pt")
     config.model.image.head = config.model.text.head = "mlp"  # trained at a tau of their own
     assert clip.build_model(config).published_tau is None
 
 
-@pytest.mark.parametrize("from_run_directory", [True, False])
-def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, from_run_directory: bool) -> None:
-    write_shards(tmp_path / "train", samples=16)
+def test_a_run_starts_from_the_weights_of_another(tmp_path: Path) -> None:
+    write_shards(tmp_path / "train", samples=8)
     first = with_towers(tmp_path, "first")
     checkpoint = saved(first)
     config = with_towers(tmp_path, "second")
-    config.model.init, config.train.ema = str(checkpoint), 0.5
-    if from_run_directory:
-        config.model.init = str(RunFolder.of(first).path)
+    config.model.init, config.train.ema, config.train.epochs = str(RunFolder.of(first).path), 0.5, 1
     config.seed, config.optimizer.lr, config.model.image.pretrained = 1, 0.0, "missing"
     config.model.text.pretrained = config.model.image.pretrained
     state = build_components(config, torch.device("cpu"), 8, "x").state

@@ -21,11 +21,17 @@ from clipx.types import Embeddings, Progress
 from tests.bench.counted import COLUMNS, by_key, row
 
 
-def config(tower: str, batch_size: int, kernel: str = "none") -> RunConfig:
-    model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower))
+def config(image: str, batch_size: int, text: str | None = None, kernel: str = "none") -> RunConfig:
+    """Return the settings of a run with these towers, E = 128 and the term `clip`."""
+    model = ModelConfig(image=ImageTowerConfig(name=image), text=TextTowerConfig(name=text or image), embed_dim=128)
     model.points = PointsConfig(kernel=kernel)
     train = TrainConfig(batch_size=batch_size, epochs=1)
     return RunConfig(name="x", recipe="x", model=model, train=train, objective={"clip": {}})
+
+
+def small(batch_size: int, image: str = "small:conv", kernel: str = "none") -> RunConfig:
+    """Return the settings of a run with small towers, of which a step is counted in a third of a second."""
+    return config(image, batch_size, "small:transformer", kernel)
 
 
 def transformer(layers: int, width: int, tokens: int) -> float:
@@ -58,6 +64,7 @@ def test_flops_of_vit_b_16_match_its_shapes() -> None:
     patches = 2 * 196 * (3 * 16 * 16) * 768
     forward = transformer(12, 768, 197) + patches + transformer(12, 512, 77)
     whole = config("open_clip:ViT-B-16", 64)
+    whole.model.embed_dim = None
     assert count_step(whole).tower_flops == pytest.approx(3 * 64 * forward, rel=0.01)
     checkpointed = replace(whole, train=replace(whole.train, grad_checkpointing=True))
     # checkpointing repeats the forward pass, except the last product of each layer, which backward does not need:
@@ -66,35 +73,24 @@ def test_flops_of_vit_b_16_match_its_shapes() -> None:
 
 
 def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
-    small, large = (count_step(config("open_clip:mini-vit-48", size)) for size in (8, 4096))
-    assert large.tower_flops == 512 * small.tower_flops
-    assert large.objective_flops == 8 * 4096**2 * 128
-    assert count_step(config("open_clip:mini-vit-48", 8, kernel="imq")).tower_flops > small.tower_flops
+    one, many = (count_step(small(size, "small:vit")) for size in (8, 1024))
+    assert many.tower_flops == 128 * one.tower_flops
+    assert many.objective_flops == 8 * 1024**2 * 128
+    assert count_step(small(8, "small:vit", kernel="imq")).tower_flops > one.tower_flops
 
 
-def test_processes_divide_the_flops_and_add_ddps_buckets() -> None:
-    tower = config("open_clip:mini-48", 512)
-    whole, share = count_step(tower), count_step(tower, processes=64)
+def test_processes_divide_the_flops_and_micro_batches_repeat_the_forward_pass() -> None:
+    towers = small(512)
+    whole, share = count_step(towers), count_step(towers, processes=64)
     assert (share.tower_flops, share.objective_flops) == (whole.tower_flops // 64, whole.objective_flops // 64)
     assert whole.memory["weights"] == share.memory["weights"] == pytest.approx(4 * whole.num_weights, rel=1e-3)
     assert whole.memory["optimizer"] == pytest.approx(8 * whole.num_trainable, rel=1e-3)
     assert (whole.memory["buckets"], share.memory["buckets"]) == (0, 4 * whole.num_trainable)
 
-
-def test_micro_batches_repeat_the_forward_pass_and_keep_the_gradients() -> None:
-    tower = config("open_clip:mini-48", 512)
-    whole = count_step(tower)
-    parts = count_step(replace(tower, train=replace(tower.train, accumulation=8)))
+    parts = count_step(replace(towers, train=replace(towers.train, accumulation=8)))
     assert parts.tower_flops == pytest.approx(4 / 3 * whole.tower_flops, rel=0.05)
     assert parts.memory["gradients"] == pytest.approx(4 * whole.num_trainable, rel=1e-3)
     assert parts.memory["activations"] < whole.memory["activations"] / 6
-
-
-def test_a_term_that_depends_on_labels_counts_as_clip() -> None:
-    tower = config("open_clip:mini-48", 64)
-    one = count_step(tower).objective_flops
-    both = count_step(replace(tower, objective={"clip": {}, "keyword": {"denominator": "same_label"}}))
-    assert both.objective_flops == 2 * one == 2 * 8 * 64**2 * 128
 
 
 class ReadsValues(Term):
@@ -108,25 +104,33 @@ class ReadsValues(Term):
         return z * (z.item() if self.how == "item" else float(z.detach().numpy())), {}
 
 
-@pytest.mark.parametrize("how", ["item", "numpy"])
-def test_a_term_that_reads_values_counts_as_clip(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("terms", "counted"),
+    [
+        ({"reads_values": {"how": "item"}}, 1),
+        ({"reads_values": {"how": "numpy"}}, 1),
+        ({"clip": {}, "keyword": {"denominator": "same_label"}}, 2),
+    ],
+)
+def test_a_term_that_depends_on_values_counts_as_clip(
+    terms: dict[str, dict[str, object]], counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(objectives.TERMS, "reads_values", ReadsValues)
-    tower = config("open_clip:mini-48", 64)
-    reading = replace(tower, objective={"reads_values": {"how": how}})
-    assert count_step(reading).objective_flops == count_step(tower).objective_flops
+    assert count_step(replace(small(64), objective=terms)).objective_flops == counted * 8 * 64**2 * 128
 
 
-@pytest.mark.parametrize("tower", ["open_clip:mini-48", "open_clip:mini-vit-48"])
+@pytest.mark.parametrize("tower", ["open_clip:mini-48", "small:vit"])
 def test_torchs_memory_tracker_finds_the_same_peak(tower: str) -> None:
     """Do two steps: `count_step` counts a second step, in which the optimizer's moments exist from the start."""
     tracker = pytest.importorskip("torch.distributed._tools.mem_tracker").MemTracker()  # no public module of torch
-    run_config, size = config(tower, 256), 48
+    run_config = small(256, tower) if tower == "small:vit" else config(tower, 256)
     with torch.device("meta"):
         model = clip.build_model(run_config, pretrained=False).train()
     with FakeTensorMode(allow_non_fake_inputs=True):
         model.to_empty(device="cpu")
         update = optimizer.build_optimizer(model, run_config)
-        image, text = torch.empty(256, 3, size, size), torch.zeros(256, 32, dtype=torch.int64)
+        image_shape, text_shape = model.input_shapes()
+        image, text = torch.empty(256, *image_shape), torch.zeros(256, *text_shape, dtype=torch.int64)
         tracker.track_external(model, update, image, text)
         with tracker:
             for _ in range(2):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from clipx import distributed, train
 from clipx.config.schema import RunConfig
@@ -33,31 +32,29 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
     monkeypatch.setattr(train, "train_step", signalled)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
-    """Return the weights of a run that was not stopped."""
-    return weights(trained(prepared(tmp_path_factory.mktemp("whole"), samples=32, epochs=2)))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
-    number: signal.Signals,
-    whole: dict[str, Tensor],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = prepared(tmp_path, samples=32, epochs=2)
-    run = RunFolder.create(config).path
-    before = signal.getsignal(number)
+    run, number = RunFolder.create(config).path, signal.SIGTERM
     with monkeypatch.context() as patch:
         send_signal_at(patch, 4, 0, number)
         assert train.fit(config, run) is Outcome.STOPPED
-    assert signal.getsignal(number) == before
     assert [p.name for p in checkpoints(run)] == ["step_00000005"]
     assert f"{number.name}: saved at step 5 of 8; run the same command to resume" in capsys.readouterr().err
     assert train.fit(config, run) is Outcome.FINISHED
-    torch.testing.assert_close(weights(run), whole, rtol=0, atol=0)
+    config.name = "whole"
+    torch.testing.assert_close(weights(run), weights(trained(config)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_each_signal_is_a_reason_to_stop(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopMonitor(None, time.monotonic()) as stop:
+        assert stop.reason(1) == ""
+        os.kill(os.getpid(), number)
+        assert stop.reason(2) == number.name
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize("between", [[], [signal.SIGTERM]])
@@ -91,7 +88,6 @@ def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pyte
     config.train.max_minutes = 60.0
     assert train.fit(config, RunFolder.create(config).path, started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
-    trained(config)
 
 
 def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:

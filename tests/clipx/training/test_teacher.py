@@ -16,7 +16,6 @@ from clipx.errors import UserError
 from clipx.models.clip import build_model
 from clipx.objectives import TERMS
 from clipx.run import checkpoint
-from clipx.run.folder import RunFolder
 from clipx.train import fit
 from clipx.training.forecast import generated_batch
 from clipx.training.setup import TrainComponents, build_components
@@ -32,15 +31,16 @@ CPU = torch.device("cpu")
 TEACHER = "open_clip:mini-48/random"
 
 
-def settings(folder: Path, epochs: int = 2) -> RunConfig:
-    """Return the settings of a run that reads the tokens of CLIP, as the teacher does."""
-    return small_settings(folder, epochs, text="open_clip:mini-48")
-
-
-def student(folder: Path, teacher: str | None = TEACHER) -> RunConfig:
-    config = settings(folder, epochs=2)
+def student(folder: Path, teacher: str | None = TEACHER, text: str = "open_clip:mini-48") -> RunConfig:
+    """Return the settings of a run that by default reads the tokens of CLIP, as the published teacher does."""
+    config = small_settings(folder, epochs=2, text=text)
     config.name, config.objective, config.model.teacher = "student", {"clip": {}, "distill": {}}, teacher
     return config
+
+
+def small_student(folder: Path, teacher: str = "") -> RunConfig:
+    """Return the settings of a run whose teacher is a run of `small_settings`."""
+    return student(folder, teacher, "small:bag")
 
 
 def built(config: RunConfig) -> tuple[TrainComponents, Batch]:
@@ -60,42 +60,34 @@ def test_a_published_teacher_embeds_as_open_clip_and_is_never_trained(tmp_path: 
     for step in range(3):
         train_step(components, batch, Progress(step, 3, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(teacher(batch, 8), whole, strict=True))
+    plain = replace(components.config, model=replace(components.config.model, normalise="evaluation"))
+    own = load_teacher(plain, components.state.model.inputs, CPU)
+    assert (own(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3, "the run normalises in evaluation only"
     names = components.state.model.state_dict().keys()
     assert names == build_model(components.config, pretrained=False).state_dict().keys(), "has the teacher's weights"
 
 
-def test_a_teacher_does_not_normalise_if_the_run_does_not(tmp_path: Path) -> None:
-    config = student(tmp_path)
-    saved = build_components(settings(tmp_path), CPU, 8, "generated").state.save(
-        RunFolder.create(settings(tmp_path)).path
-    )
-    for teacher in (TEACHER, str(saved)):
-        config.model.teacher, config.model.normalise = teacher, "evaluation"
-        components, batch = built(config)
-        assert components.teacher is not None
-        assert (components.teacher(batch, 8)[0].norm(dim=1) - 1).abs().min() > 1e-3
-
-
-@pytest.mark.parametrize(("of_teacher", "normalised"), [("evaluation", True), ("never", False)])
-def test_a_teacher_that_evaluates_normalised_embeddings_normalises_for_a_student_that_does(
-    of_teacher: str, normalised: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("of_teacher", "of_student", "normalised"),
+    [("always", "evaluation", False), ("evaluation", "always", True), ("never", "always", False)],
+)
+def test_a_teacher_normalises_if_its_run_does_in_evaluation_and_the_student_in_training(
+    of_teacher: str, of_student: str, normalised: bool, tmp_path: Path
 ) -> None:
-    config, of_run = student(tmp_path), settings(tmp_path)
-    of_run.model.normalise = of_teacher
-    config.model.teacher = str(build_components(of_run, CPU, 8, "generated").state.save(RunFolder.create(of_run).path))
+    config, of_run = small_student(tmp_path), small_settings(tmp_path)
+    of_run.model.normalise, config.model.normalise = of_teacher, of_student
+    config.model.teacher = str(untrained(of_run))
     components, batch = built(config)
     assert components.teacher is not None
-    assert torch.allclose(components.teacher(batch, 8)[0].norm(dim=1), torch.ones(8)) is normalised
+    assert torch.allclose(components.teacher(batch, 8)[0].norm(dim=1), torch.ones(8), atol=1e-3) is normalised
 
 
-def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path: Path) -> None:
-    first = prepared(tmp_path, samples=32)
-    first.model.text.name = "open_clip:mini-48"
+def test_a_run_can_be_the_teacher_of_another_which_does_not_resume_with_other_weights(tmp_path: Path) -> None:
+    first = prepared(tmp_path, samples=16, save_every=2)
     run = trained(first)
-    config = student(tmp_path, str(run))
-    config.log.every = 1
-    second = RunFolder.create(config).path
-    fit(config, second)
+    config = small_student(tmp_path, str(run))
+    config.log.every, config.train.save_every = 1, 3
+    second = trained(config)
     assert {"clip", "distill"} == {name for row in log(second) for name in row["terms"]}
     recorded = json.loads((second / "environment.json").read_text())["teacher"]
     path = checkpoint.resolve(run)
@@ -110,31 +102,24 @@ def test_a_run_can_be_the_teacher_of_another_which_records_the_weights(tmp_path:
         assert torch.equal(teacher(batch, 8)[1], model.encode_text(batch.text))
     assert torch.equal(teacher.scale, model.temperature(Progress(0, 1, 0, 1)))
 
+    shutil.rmtree(checkpoint.resolve(second))
+    fit(config, second)
+    for folder in (second, run):
+        shutil.rmtree(checkpoint.resolve(folder))
+    message = r"step_00000002 with other weights than .*step_00000004, the teacher of .*/student/s0 so far"
+    with pytest.raises(UserError, match=message):
+        fit(config, second)
+
 
 @pytest.mark.parametrize(("held_out", "tau"), [(0.0, 0.02), (0.5, 0.04)])  # the second of four, or of two steps
 def test_a_teacher_has_the_temperature_of_its_checkpoints_step(tmp_path: Path, held_out: float, tau: float) -> None:
-    of_run, config = settings(tmp_path, epochs=2), student(tmp_path)  # 2 epochs of 2 steps
+    of_run, config = small_settings(tmp_path, epochs=2), small_student(tmp_path)  # 2 epochs of 2 steps
     of_run.data.held_out = held_out
     of_run.temperature = TemperatureConfig(kind="linear", tau=0.01, tau_end=0.04, every="step")
     config.model.teacher = str(checkpoint.resolve(untrained(of_run, step=2)))
     components, _ = built(config)
     assert components.teacher is not None
     assert 1 / float(components.teacher.scale) == pytest.approx(tau, rel=1e-5)
-
-
-def test_a_run_does_not_resume_with_other_weights_of_its_teacher(tmp_path: Path) -> None:
-    first = prepared(tmp_path, samples=32, save_every=5)
-    first.model.text.name = "open_clip:mini-48"
-    config = student(tmp_path, str(trained(first)))
-    config.train.save_every = 5
-    second = trained(config)
-    shutil.rmtree(checkpoint.resolve(second))
-    fit(config, second)
-    for run in (second, RunFolder.of(first).path):
-        shutil.rmtree(checkpoint.resolve(run))
-    message = r"step_00000005 with other weights than .*step_00000008, the teacher of .*/student/s0 so far"
-    with pytest.raises(UserError, match=message):
-        fit(config, second)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +162,9 @@ def test_a_term_that_needs_a_teacher_is_refused_without_one(tmp_path: Path) -> N
 def test_a_teacher_that_no_term_needs_is_not_loaded_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_shards(tmp_path / "train", samples=16)
-    config = student(tmp_path)
-    config.objective = {"clip": {}}
-    assert build_components(config, CPU, 8, "generated").teacher is None
+    write_shards(tmp_path / "train", samples=8)
+    config = small_student(tmp_path, TEACHER)
+    config.objective, config.train.epochs = {"clip": {}}, 1
     trained(config)
     assert f"model.teacher={TEACHER} is not loaded: no term of the objective needs a teacher" in capsys.readouterr().err
 
