@@ -85,27 +85,36 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor) -> Ranks
     return Ranks(image_to_text.masked_fill(best == lowest, MISS), torch.cat(text_to_image))
 
 
+def ranks_of(scores: Tensor, right: list[int]) -> Tensor:
+    """Return the ranks of the right answers, int64 [R], ascending, among the scores [n] of all answers.
+
+    Wrong answers that are equal to a right one or NaN rank before it.
+
+    `right`: indices of the right answers. A NaN among them ranks behind all others.
+    """
+    lowest = float("-inf")
+    own = scores[right].nan_to_num(nan=lowest).sort(descending=True).values
+    others = scores.clone()
+    others[right] = lowest
+    return (~(others < own[:, None])).sum(dim=1) + torch.arange(1, len(own) + 1)
+
+
 def positive_ranks(
-    query: Tensor, answer: Tensor, positives: dict[int, list[int]], itself: dict[int, int] | None = None
+    query: Tensor, answer: Tensor, positives: dict[int, list[int]], itself: dict[int, int]
 ) -> list[Tensor]:
-    """Return one tensor per query, in the order of `positives`: the ranks of its right answers, int64 [R], ascending.
+    """Return `ranks_of` for each query of `positives`, in its order.
 
     Args:
-        positives: query -> its R right answers. -1 stands for one that is not among the candidates; its rank is `MISS`.
-        itself: query -> the answer that is the query itself, which has no rank; None: no query is an answer.
+        positives: query -> its R right answers.
+        itself: query -> the answer that is the query itself, which has no rank.
     """
-    ranks, lowest = [], float("-inf")
-    listed, answers = list(positives.items()), answer.double()
+    ranks, answers = [], answer.double()
+    listed = list(positives.items())
     for part in (listed[rows] for rows in _chunks(len(listed), CHUNK)):
         scores = similarity(query[[q for q, _ in part]], answers)
         for row, (q, right) in zip(scores, part, strict=True):
-            if itself is not None:
-                row[itself[q]] = lowest
-            known = [a for a in right if a >= 0]
-            own = row[known].nan_to_num(nan=lowest).sort(descending=True).values
-            row[known] = lowest
-            ahead = (~(row < own[:, None])).sum(dim=1) + torch.arange(1, len(own) + 1)
-            ranks.append(torch.cat([ahead, torch.full((len(right) - len(known),), MISS)]))
+            row[itself[q]] = float("-inf")
+            ranks.append(ranks_of(row, right))
     return ranks
 
 

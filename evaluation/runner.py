@@ -11,7 +11,7 @@ from clipx.run.folder import ARTIFACTS, RESULTS
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
-from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled, MinimalPairs
+from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled
 from evaluation.datasets.opening import open_sets, open_usable
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract, fill_cache
@@ -228,8 +228,8 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
     """Return a path with task and data set in its name, and prompts= and limit= if they are not the defaults."""
-    uses_prompts = any(request.view in ("prompts", "captions") for request in task.requests(dataset))
-    chosen = dataset.prompts if isinstance(dataset, Labelled | MinimalPairs) and uses_prompts else ENSEMBLE
+    uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
+    chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     short = chosen.encode()[:100].decode(errors="ignore")  # names of files have at most 255 bytes
     choice = "" if chosen == ENSEMBLE else f", prompts {short}"
     return out / ARTIFACTS / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")

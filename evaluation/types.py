@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # slow imports that reading runs does not need
 
     from clipx.models.frozen import FrozenTower
 
-Kind = Literal["labelled", "captioned", "pairs", "choices", "many_to_many", "associations"]
+Kind = Literal["labelled", "captioned", "pairs", "choices", "associations"]
 View = Literal["images", "prompts", "captions"]
 Device: TypeAlias = "torch.device | str"
 
@@ -84,7 +84,6 @@ class Dataset(Protocol):
     pairs: has `categories(split)`, one per pair; images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p.
     choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
         captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
-    many_to_many: captioned, and has `positives(split)`, all right answers to some of the images and captions.
     associations: has `candidates`, the candidate images of each cue, and `right`, the positions of the right ones among
         these; the cues are the captions.
     """

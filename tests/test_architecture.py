@@ -44,7 +44,6 @@ SHORT = {
     "evaluation.datasets.folders": "a layout of evaluation sets, as the files beside it",
     "evaluation.datasets.swaps": "a layout of evaluation sets, as the files beside it",
     "evaluation.geometry": "an import path that stays",
-    "evaluation.report.html": "the only file of the report that uses jinja2",
     "evaluation.runs.suites": "a table of suites",
 }
 UPWARDS = "clipx.api"  # the one module that may import higher packages, inside its functions

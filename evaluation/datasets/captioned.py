@@ -10,8 +10,6 @@ held_out:RUN          the pairs that the run directory RUN holds out of training
 xtd10:FILE            XTD10's captions in one language; COCO's images in mscoco/ next to the repository
 xm3600:FOLDER/LANGUAGE  Crossmodal-3600's captions in one language
 multi30k:FOLDER/LANGUAGE  Multi30k's captions in one language; Flickr30k's images in flickr30k/ next to the repository
-
-The named set `eccv_caption` is COCO's test split with all right answers.
 """
 
 import json
@@ -30,7 +28,7 @@ from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import DEFAULT_NAMES, EmbeddingPairs, open_embeddings
-from clipx.data.sources.files import KarpathyImage, read_coco, read_json, read_karpathy, read_text
+from clipx.data.sources.files import KarpathyImage, read_coco, read_karpathy, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -41,14 +39,11 @@ from clipx.utils.registry import one_of
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import load_json
 from evaluation.datasets.files import FileImages, SourceImages, text_fields
-from evaluation.datasets.kinds import Captioned, Embedded, Labelled, ManyToMany, draw
+from evaluation.datasets.kinds import Captioned, Embedded, Labelled
 from evaluation.datasets.shards import open_wds
 from evaluation.types import DEFAULTS, Settings
 
 TEST = "test"  # Karpathy's split that is scored
-COCO = Path("mscoco") / "dataset_coco.json"
-# direction -> name of its files in eccv-caption
-DIRECTIONS = {"image_to_text": "image_to_caption", "text_to_image": "caption_to_image"}
 HELD_OUT = "held_out"
 LIST_VERSION = 2  # of cached lists of held-out samples; increase it when other samples become usable
 SPLITS = ("test", "validation", "val", "train")  # hf:PLACE without @SPLIT uses the first that exists
@@ -86,34 +81,6 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     return Captioned(spec, f"{name}/{TEST}", TEST, _karpathy_images(path, chosen), captions, settings)
 
 
-def open_eccv(spec: str, folder: Path, settings: Settings) -> ManyToMany:
-    """Open COCO's test split with all right answers: ECCV Caption (Chun et al. 2022) and CxC (Parekh et al. 2021).
-
-    `folder` has the files of eccv-caption, COCO lies next to it. As in eccv-caption, only the captions of
-    original_image_to_caption.json are kept: two right answers of ECCV are not among them, so no model can find these.
-
-    Raises UserError: a file is missing or corrupt, or a query is not in COCO's test split.
-    """
-    path = folder.parent / COCO
-    _, chosen = read_karpathy(path, (TEST,), ids=True)
-    images = _karpathy_images(path, chosen)
-    known = {i for of_image in _ids(folder / "original_image_to_caption.json").values() for i in of_image}
-    pairs = [[(i, c) for i, c in zip(image.caption_ids, image.captions, strict=True) if i in known] for image in chosen]
-    kept = draw(len(chosen), settings.limit)
-    image_at = {chosen[index].id: at for at, index in enumerate(kept)}
-    caption_at = {i: at for at, (i, _) in enumerate(pair for index in kept for pair in pairs[index])}
-    sides = {"image_to_text": (image_at, caption_at), "text_to_image": (caption_at, image_at)}
-    positives = {
-        source: {
-            direction: _positives(folder / f"{source}_{file}.json", *sides[direction], settings.limit is not None)
-            for direction, file in DIRECTIONS.items()
-        }
-        for source in ("eccv", "cxc")
-    }
-    captions = [[caption.strip() for _, caption in of_image] for of_image in pairs]
-    return ManyToMany(spec, "eccv_caption", TEST, images, captions, settings, positives)
-
-
 def json_lines(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     """Return location and content of each line that is not empty. Raises UserError: no file, no line, or no JSON."""
     entries = []
@@ -137,7 +104,7 @@ def open_xtd10(spec: str, path: Path, settings: Settings) -> Captioned:
     """
     folder = path.parent.parent
     names, captions = _line_by_line(folder / "XTD10" / "test_image_names.txt", [path], "XTD10's")
-    coco = folder.parent / COCO.parent
+    coco = folder.parent / "mscoco"
     images = FileImages(coco, [coco / ("train2014" if "train2014" in name else "val2014") / name for name in names])
     name = f"xtd10_{path.stem.rpartition('_')[2]}"
     return Captioned(spec, name, TEST, images, captions, settings)
@@ -304,30 +271,6 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
 def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
     folder = files.find_images(path.parent, chosen[0].name)
     return FileImages(folder, [folder / image.name for image in chosen])
-
-
-def _positives(path: Path, queries: dict[int, int], answers: dict[int, int], limited: bool) -> dict[int, list[int]]:
-    """Return query -> right answers, as indices.
-
-    With a limit, queries and answers that were not drawn are left out. Without one, -1 is an answer that the set lacks.
-    """
-    found = {}
-    for query, right in _ids(path).items():
-        if query not in queries and not limited:
-            raise UserError(f"{path}: the test split of {COCO} has no {query}")
-        at = [answers.get(one, -1) for one in right if one in answers or not limited]
-        if query in queries and at:
-            found[queries[query]] = at
-    return found
-
-
-def _ids(path: Path) -> dict[int, list[int]]:
-    found = {}
-    for query, right in read_json(path, "right answers, a file of eccv-caption").items():
-        if not (query.isdecimal() and isinstance(right, list) and right and all(type(one) is int for one in right)):
-            raise UserError(f"{path}: entry {query} is not a list of ids")
-        found[int(query)] = right
-    return found
 
 
 def _download(name: str) -> Path:

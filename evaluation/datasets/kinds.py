@@ -19,7 +19,6 @@ from evaluation.datasets import prompts
 from evaluation.datasets.files import Images, Placeholders, SomeImages
 from evaluation.types import Kind, Settings, View, first_names
 
-Answers = dict[str, dict[int, list[int]]]  # direction -> query -> right answers
 MANY_REPEATED = 0.1  # smallest share of repeated captions that the note names
 LIMIT_SEED = 0  # seed of the choice of images or pairs under limit=
 
@@ -229,34 +228,6 @@ class Embedded(Captioned):
     def fingerprint(self, split: str, view: View) -> str:
         """Return a hash of the vectors: without metadata, captions do not tell two sets apart."""
         return f"{self._images.fingerprint} {view}"
-
-
-class ManyToMany(Captioned):
-    """Images with captions; for some images and some captions, all right answers are known (ECCV Caption, CxC)."""
-
-    kind: Kind = "many_to_many"
-
-    def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Images,
-        captions: list[list[str]],
-        settings: Settings,
-        positives: dict[str, Answers],
-    ) -> None:
-        """`positives`: source -> direction (image_to_text, text_to_image) -> query -> its right answers.
-
-        Queries and answers are indices of images or captions kept by settings.limit; -1: a right answer not in the set.
-        """
-        super().__init__(spec, short, split, images, captions, settings)
-        self._hashes["positives"] = content_hash(positives)
-        self._positives = positives
-
-    def positives(self, split: str) -> dict[str, Answers]:
-        """Return source -> direction -> query -> its right answers."""
-        return self._positives
 
 
 class Associations(_WithCaptions):

@@ -8,7 +8,7 @@ from pathlib import Path
 from clipx.errors import UserError
 from clipx.utils.registry import lookup
 from evaluation.datasets import labelled, prompts
-from evaluation.datasets.captioned import open_eccv, open_karpathy
+from evaluation.datasets.captioned import open_karpathy
 from evaluation.datasets.composition import (
     RELATIONS,
     SUGAR_CREPE,
@@ -213,12 +213,6 @@ NAMED: dict[str, Classes | Placed] = {
         "flickr30k", "1,000 images, 5 captions", "flickr30k-images (on request, shannon.cs.illinois.edu)"
     ),
     "flickr8k": _karpathy("flickr8k", "1,000 images, 5 captions", "Flicker8k_Dataset"),
-    "eccv_caption": Placed(
-        "COCO's 5,000 test images, all matches annotated by ECCV Caption and CxC (metrics: mAP@R, corrected R@1)",
-        "eccv_caption",
-        open_eccv,
-        "eccv_caption/data/*.json of github.com/naver-ai/eccv-caption in ROOT/eccv_caption; it also needs mscoco",
-    ),
     "aro_attribution": Placed(
         "28,748 images, attributes exchanged between two objects",
         "aro/visual_genome_attribution.json",

@@ -51,11 +51,6 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
 KEPT = 16  # number of opened sets that this process keeps in memory
 MAX_FILES = 100  # sets in a folder with more files are not kept: each opening looks for changes in all files
 _opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
-PROTOCOLS = {
-    "corrected": "counts hits exactly",
-    "paper": "as paper 1's evaluator, which scores one caption per image and counts all others as hits",
-    "centred": "without each modality's mean embedding",
-}
 
 
 def check_layout(spec: str, key: str) -> None:
@@ -66,11 +61,10 @@ def check_layout(spec: str, key: str) -> None:
 def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     """Open `LAYOUT:PLACE` or `NAME:ROOT`, where the folder ROOT holds all named sets.
 
-    Raises UserError: unknown layout, name, protocol or prompts; or a missing file, split, caption or class name.
+    Raises UserError: unknown layout, name or prompts; or a missing file, split, caption or class name.
     """
     # built in each call, because plug-ins add layouts
     layouts = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
-    lookup(PROTOCOLS, settings.protocol, "protocol")
     prompts.check_choice(settings.prompts)
     layout, colon, place = spec.partition(":")
     if not (colon and place):

@@ -1,6 +1,7 @@
-"""The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, figures, ladders."""
+"""The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, curves, ladders."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -21,25 +22,11 @@ from evaluation.compare.methods import (
     paired,
     seed_mean,
 )
-from evaluation.report.blocks import (
-    Block,
-    Cell,
-    Data,
-    Details,
-    Document,
-    Figure,
-    Figures,
-    KeyValues,
-    Section,
-    Table,
-    Text,
-    Tone,
-    figures,
-)
-from evaluation.report.figures import Line, Shade, heat_map, line_plot, scatter_plot
+from evaluation.report.blocks import Block, Cell, Details, Document, Figures, KeyValues, Section, Table, Text, Tone
+from evaluation.report.figures import Line, line_plot
+from evaluation.report.render import render_latex
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves
-from evaluation.report.text import render_latex
 from evaluation.report.writer import ReportFiles, save
 from evaluation.runs.description import MISSING
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
@@ -69,8 +56,6 @@ FOOTER = (
     "percentage points; gap, uniformity, alignment and margin are numbers. ▲ or ▼: the whole 95% interval of "
     "the paired difference lies above or below 0. Click a column header to sort."
 )
-MAX_WITH_TEXT = 16  # with more methods, the matrix shows differences by colour only
-COUNTS = ("wins", "ties", "losses")
 RANKING_COLUMNS = ("first_rank", "last_rank", "reference", "difference", "difference_low", "difference_high")
 
 
@@ -243,11 +228,11 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
         shown = comparison.ranked[: len(COLOURS)]  # one colour per method
         runs = [(method.label, run) for method in shown for run in method.runs if run.log]
         prefix = f"compare-{number}-"
-        blocks += figures(method_figures(comparison, prefix))
         if drawn := curves(runs, prefix):
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted"), *drawn]
         if len(comparison.ranked) > 2:
             blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
+        blocks.append(Details("Means by data set", [_means_by_set(comparison)]))
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
@@ -347,61 +332,20 @@ def _pairwise_differences(comparison: MethodComparison) -> Table:
     return Table(["Method", *(method.label for method in comparison.ranked)], rows)
 
 
-def method_figures(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    """Return the figures that the comparison has data for."""
-    several = [_matrix(comparison, prefix), *_sets(comparison, prefix)] if len(comparison.ranked) > 1 else []
-    return [*several, *_scores_against_geometry(comparison, prefix)]
-
-
-def _matrix(comparison: MethodComparison, prefix: str) -> Figure:
-    methods, text, unit = comparison.ranked, comparison.text(), comparison.unit
-    cells: list[list[Shade]] = []
-    rows: list[list[str | float]] = []
-    for a in methods:
-        found = [None if a is b else comparison.difference(a, b) for b in methods]
-        signs = [one.sign for one in found if one and one.seeds >= MIN_SEEDS]
-        counts = [signs.count(1), signs.count(0), signs.count(-1)]
-        shades = [Shade(text(one.value, "+"), one.value, one.sign != 0) if one else Shade("") for one in found]
-        if len(methods) > MAX_WITH_TEXT:
-            shades = [Shade("", shade.value, shade.decided) for shade in shades]
-        cells.append([*shades, *(Shade(str(count)) for count in counts)])
-        rows.append([a.label, *("" if one is None else unit * one.value for one in found), *counts])
-    labels = [method.label for method in methods]
-    caption = (
-        f"{with_unit(comparison)}: row minus column, paired by seed. Grey: the 95% interval contains 0 (a tie), or "
-        f"there are fewer than {MIN_SEEDS} common seeds. Last columns: wins, ties and losses of the row"
-    )
-    data = Data(["row minus column", *labels, *COUNTS], rows)
-    return heat_map(f"{prefix}matrix", caption, labels, [*labels, *COUNTS], cells, data)
-
-
-def _sets(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    methods, reference = comparison.ranked, comparison.reference
-    names = list(dict.fromkeys(name for method in methods for name in method.sets))
-    cells, rows = [], []
-    for name in names:
-        cells.append([_against(comparison, method, name) for method in methods])
-        means = [comparison.mean(method, method.sets.get(name, {})) for method in methods]
-        rows.append([name, *("" if mean is None else comparison.unit * mean.value for mean in means)])
-    caption = (
-        f"Score{' (%)' if comparison.is_share() else ''} by data set. Blue: better than {reference.label}, orange: "
-        f"worse, grey: the 95% interval of the paired difference contains 0, or there are fewer than {MIN_SEEDS} "
-        "common seeds"
-    )
-    labels = [method.label for method in methods]
-    return [heat_map(f"{prefix}sets", caption, names, labels, cells, Data(["set", *labels], rows))] if names else []
-
-
-def _against(comparison: MethodComparison, method: Method, name: str) -> Shade:
-    """Return the method's mean on a set, shaded by the paired difference to the reference."""
-    ours, theirs = method.sets.get(name, {}), comparison.reference.sets.get(name, {})
-    mean, difference = comparison.mean(method, ours), seed_mean(paired(ours, theirs))
-    if mean is None:
-        return Shade("")
-    shown = comparison.text()(mean.value, "")
-    if method is comparison.reference or difference is None:
-        return Shade(shown)
-    return Shade(shown, difference.value, difference.sign != 0)
+def _means_by_set(comparison: MethodComparison) -> Table:
+    """Return a row per data set: the mean of each method, and its paired difference to the reference."""
+    methods, reference, text = comparison.ranked, comparison.reference, comparison.text()
+    rows = []
+    for name in dict.fromkeys(name for method in methods for name in method.sets):
+        cells = [Cell(name)]
+        for method in methods:
+            ours, theirs = method.sets.get(name, {}), reference.sets.get(name, {})
+            mean = _score(comparison.mean(method, ours), text)[0]
+            difference = difference_cell(None if method is reference else seed_mean(paired(ours, theirs)), text)
+            note = "" if difference.sort is None else f"{difference.text} {difference.note}"
+            cells.append(replace(mean, tone=difference.tone, note=note))
+        rows.append(cells)
+    return Table([f"Difference to {reference.label}", *(method.label for method in methods)], rows)
 
 
 def _curve(label: str, means: Iterable[tuple[float, SeedMean | None]], unit: int) -> Line:
@@ -409,22 +353,6 @@ def _curve(label: str, means: Iterable[tuple[float, SeedMean | None]], unit: int
     known = [(x, one) for x, one in means if one]
     spread = [None if one.low is None or one.high is None else (unit * one.low, unit * one.high) for _, one in known]
     return Line(label, [x for x, _ in known], [unit * one.value for _, one in known], spread=spread)
-
-
-def _scores_against_geometry(comparison: MethodComparison, prefix: str) -> list[Figure]:
-    drawn = []
-    y_name, unit = with_unit(comparison), comparison.unit
-    for name in ("gap", "uniformity"):
-        points = {
-            method.label: (x.value, unit * y.value)
-            for method in comparison.ranked
-            if (x := comparison.mean(method, method.values.get(name, {})))
-            and (y := comparison.mean(method, method.values[comparison.by]))
-        }
-        if len(points) > 2:
-            caption = f"{y_name} against {_name(name)}, one point per method (mean of its seeds)"
-            drawn.append(scatter_plot(f"{prefix}{name}", caption, points, _name(name), y_name))
-    return drawn
 
 
 def _ladder_section(ladder: Ladder, number: int) -> Section:

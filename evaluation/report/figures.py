@@ -26,10 +26,9 @@ MARKERS = "os^DvP"
 COLUMN = 298  # px: at 0.8 pt per px, a column of 84 mm with type of 8 pt
 FONT = 10.0  # px
 DASHED: Any = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 0.9}
-GREY = (0.5, 0.5, 0.5, 0.12)  # RGBA on light and dark pages: an undecided cell of a heat map
 MAX_POINTS = 300  # per line; in longer lines, neighbours are averaged
 MAX_POINTS_OF_ALL = 6_000  # per figure: with many lines, each has fewer points, so that the page stays small
-MAX_LABELS = 40  # heat maps with more rows and scatter plots with more points have no labels
+MAX_LABELS = 40  # scatter plots with more points have no labels
 PLACES = [((dx, dy), "right" if dx < 0 else "left") for dx in (5, -5) for dy in (0, 7, -7)]  # offset in px, alignment
 
 Point = tuple[float, float]
@@ -197,7 +196,6 @@ class Line:
     label: str
     x: list[float]
     y: list[float]
-    mark: float | None = None  # x of a point to circle
     seed: int | None = None
     spread: Sequence[Point | None] = ()  # interval of each y, if it has one; () if none has
 
@@ -246,9 +244,6 @@ def line_plot(
                 rows.append([line.label, seed, at, value, *(ends or unknown)])
                 if ends:
                     axes.plot([at, at], ends, linewidth=1, **curve)
-            if line.mark is not None and line.mark in line.x:
-                ring: Any = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 10}
-                axes.plot(line.mark, line.y[line.x.index(line.mark)], "o", **ring, **curve)
         values = [value for line in lines for value in line.y]
         if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
@@ -296,59 +291,3 @@ def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
                 taken.append(box)
                 break
             text.remove()
-
-
-@dataclass(frozen=True)
-class Shade:
-    """A cell of a heat map: blue above 0, orange below, grey if undecided, no colour without a value."""
-
-    text: str
-    value: float | None = None
-    decided: bool = True
-
-    def colour(self, largest: float) -> tuple[float, ...]:
-        """Return red, green, blue and opacity, which shows the value's size relative to `largest`.
-
-        An opacity of at most 0.6 leaves the text on it a contrast of 4.5.
-        """
-        from matplotlib.colors import to_rgba
-
-        if self.value is None:
-            return (0.0, 0.0, 0.0, 0.0)
-        opacity = 0.04 + 0.56 * abs(self.value) / largest
-        return to_rgba(COLOURS[0 if self.value > 0 else 1], opacity) if self.decided else GREY
-
-
-def heat_map(
-    name: str,
-    caption: str,
-    rows: list[str],
-    columns: list[str],
-    cells: list[list[Shade]],
-    data: Data,
-    x: str = "",
-    y: str = "",
-) -> Figure:
-    """Draw a table of shades; one with more than MAX_LABELS rows has no texts."""
-    largest = max((abs(cell.value) for line in cells for cell in line if cell.value is not None), default=0) or 1
-    names, heads, width, height = shorten(rows), shorten(columns), 340.0, 320.0
-    labelled = len(rows) <= MAX_LABELS
-    if labelled:
-        widest = max(len(cell.text) for line in cells for cell in line)
-        width = max(250, 40 + 6 * max(map(len, names)) + len(columns) * max(24, 6 * widest + 8))
-        height = 40 + 5 * max(map(len, heads)) + 22 * len(rows)
-    with drawing(name, width, height) as (plot, axes):
-        axes.imshow([[cell.colour(largest) for cell in line] for line in cells], interpolation="none", aspect="auto")
-        axes.xaxis.tick_top()
-        axes.xaxis.set_label_position("top")
-        axes.set(xticks=[], yticks=[])
-        if labelled:
-            axes.set_xticks(range(len(columns)), heads, rotation=60, ha="left", rotation_mode="anchor")
-            axes.set_yticks(range(len(rows)), names)
-            for at, line in enumerate(cells):
-                for column, cell in enumerate(line):
-                    axes.text(column, at, cell.text, ha="center", va="center_baseline", fontsize=FONT - 1)
-        axes.tick_params(length=0)
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-        return plot.to_figure(caption, data, x, y)

@@ -1,5 +1,5 @@
 // Tables: sort, copy, download. Figures: the table behind each, downloads, switches of the curves.
-// The template defines LATEX before this script: character, or character and space -> LaTeX (LATEX in text.py).
+// The template defines LATEX before this script: character, or character and space -> LaTeX (LATEX in render.py).
 const MAX_ROWS = 500; // shown of the table behind a figure; the CSV has all of them
 const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 const element = (tag, text = "", properties = {}) => Object.assign(document.createElement(tag), { textContent: text, ...properties });
@@ -72,7 +72,7 @@ function latexText(text) {
 }
 
 const FORMATS = {
-  latex({ columns, numeric, rows }) { // as render_latex in text.py
+  latex({ columns, numeric, rows }) { // as render_latex in render.py
     const text = (cell, at) => latexText(numeric[at] && cell.note ? `${cell.text} ${cell.note}` : cell.text);
     const lines = [columns.map(latexText), ...rows.map((row) => row.map(text))].map((row) => `${row.join(" & ")} \\\\`);
     const sides = numeric.map((right) => right ? "r" : "l").join("");
@@ -207,7 +207,7 @@ function switches(figures, place) {
   for (const figure of figures) figure.querySelector("svg").viewBox.baseVal.height -= figure.dataset.legend;
 }
 
-// Return true if every label has one colour and style in all figures; keys: see _keys in html.py.
+// Return true if every label has one colour and style in all figures; keys: see _keys in render.py.
 function agree(figures) {
   const keys = figures.flatMap((figure) => JSON.parse(figure.dataset.keys));
   return new Set(keys.map(String)).size === new Set(keys.map(([label]) => label)).size;

@@ -13,7 +13,7 @@ from evaluation.claims.published import TABLES
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Outcome
 from evaluation.report.blocks import Block, Document, Section, Text
-from evaluation.report.html import render_html
+from evaluation.report.render import Markdown, render_html
 from evaluation.report.sections.claims import claims, claims_summary
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.papers import paper_figures, paper_tables, toy_problems
@@ -28,15 +28,14 @@ from evaluation.report.sections.results import (
     tone,
 )
 from evaluation.report.sections.settings import conditions, provenance, settings
-from evaluation.report.sections.tasks import popularity, retrieval_examples, task_details
+from evaluation.report.sections.tasks import confusions, popularity, retrieval_examples
 from evaluation.report.sections.training import training
-from evaluation.report.text import Markdown
 from evaluation.runs import reader
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note, other_data_note
 from evaluation.types import Result, csv_text, first_names
 
-MAX_DETAILED = 12  # methods with confusion matrices, retrieval examples, ...: the page must stay below 15 MB
+MAX_DETAILED = 12  # methods with confusions and retrieval examples: the page must stay below 15 MB
 MAX_RESULTS = 2_000  # rows in the page; 10,000 have 6 MB, with their hashes
 MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
 FOOTER = (
@@ -95,7 +94,7 @@ SECTIONS: dict[str, Callable[[Contents], list[Block]]] = {
     "Figures of the papers": lambda c: paper_figures(c.groups, c.evidence, list_missing=c.has_paper_runs),
     "Settings": lambda c: settings(c.groups),
     "Training": lambda c: training(c.groups),
-    "Task details": lambda c: _detailed(c.groups, task_details(c.groups[:MAX_DETAILED], c.metrics)),
+    "Most confused classes": lambda c: _detailed(c.groups, confusions(c.groups[:MAX_DETAILED])),
     "Learned popularity": lambda c: popularity(c.groups),
     "Retrieval examples": lambda c: _detailed(c.groups, retrieval_examples(c.groups[:MAX_DETAILED])),
     "All results": lambda c: all_results(c.groups, c.metrics, c.published, c.many_results),
@@ -115,7 +114,8 @@ def write_report(paths: list[Path], out: Path, limited: bool = False, command: s
     runs = reader.find(paths, limited=limited)
     published = nearest_models(runs)
     document = build_report(runs, collect_evidence(runs, paths), published)
-    return save(document, results_table(runs, out, published), out, "report", command)
+    shown, _ = _without_copies([run for run in runs if not run.failed_to_start])
+    return save(document, results_table(shown, out, published), out, "report", command)
 
 
 def build_report(runs: list[Run], evidence: Evidence, published: Nearest) -> Document:

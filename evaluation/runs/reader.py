@@ -66,8 +66,6 @@ CAPTION = {"caption": str, "text": _finite, "image": _finite, "popularity": lamb
 SHAPES: dict[str, Any] = {
     "confusion": {"classnames": [object], "matrix": [[_finite]]},
     "confused": ({"classnames": [object], "cells": [_row(int, int, _finite)]}, _cells_fit),
-    "pairs": {"categories": {str: {"value": _finite, "low": _finite, "high": _finite}}},
-    "linear_probe": {"C": [_finite], "validation_accuracy": [_finite]},
     "retrieval": {
         "text_to_image": [({"rank": int, "images": ANSWERS}, _text_or_image)],
         "image_to_text": [({"rank": int, "captions": ANSWERS}, _text_or_image)],

@@ -5,7 +5,7 @@ from evaluation.tasks.composition import CaptionChoice, CueAssociations, PairAcc
 from evaluation.tasks.geometry import Geometry
 from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.tasks.mixed_search import MixedSearch
-from evaluation.tasks.retrieval import ManyToManyRetrieval, Retrieval
+from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.zeroshot import ZeroShot, ZeroShotDraws
 from evaluation.types import Task
 
@@ -17,7 +17,6 @@ TASKS: dict[str, Task] = {
     "retrieval": Retrieval(),
     "pairs": PairAccuracy(),
     "choices": CaptionChoice(),
-    "many_to_many": ManyToManyRetrieval(),
     "associations": CueAssociations(),
     "geometry": Geometry(),
     "clustering": Clustering("labelled"),

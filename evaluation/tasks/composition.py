@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from evaluation.datasets.kinds import Associations, Choices, MinimalPairs
-from evaluation.metrics import class_weights, hits, pair_hits, positive_ranks, rank_of
+from evaluation.metrics import class_weights, hits, pair_hits, rank_of, ranks_of, similarity
 from evaluation.tasks.rows import CaptionTask, by_category, category_labels, ranked_items, row, split_name
 from evaluation.types import Device, Features, Items, Score
 
@@ -28,7 +28,7 @@ class PairAccuracy(CaptionTask):
     version = 1
 
     def score(self, dataset: MinimalPairs, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows; the artifact has the pair accuracy of each category."""
+        """Return the rows."""
         images, texts = (features[request].double() for request in self.requests(dataset))
         images, texts = images.view(-1, 2, images.shape[1]), texts.view(-1, 2, texts.shape[1])
         similarity = (images @ texts.mT).float()
@@ -45,12 +45,7 @@ class PairAccuracy(CaptionTask):
                 hits = matched[mask]
                 rows.append(row(self.name, dataset.short, named, name, hits, torch.ones_like(hits), len(hits), chance))
             items.append(Items(named, metric, torch.arange(len(matched)), matched > 0))
-        shown = {
-            one.metric.partition("/")[2]: {"value": one.value, "low": one.low, "high": one.high, "n": one.n}
-            for one in rows
-            if one.metric.startswith("pair_accuracy/")
-        }
-        return Score(rows, {"kind": "pairs", "categories": shown}, items)
+        return Score(rows, items=items)
 
 
 class CaptionChoice(CaptionTask):
@@ -131,7 +126,7 @@ class CueAssociations(CaptionTask):
         images, cues = (features[request] for request in self.requests(dataset))
         values, chances, split = [], [], dataset.splits[0]
         for cue, candidates, right in zip(cues, dataset.candidates, dataset.right, strict=True):
-            (ranks,) = positive_ranks(cue[None], images[candidates], {0: right})
+            ranks = ranks_of(similarity(cue[None], images[candidates])[0], right)
             k = len(right)
             hits = int((ranks <= k).sum())
             values.append(hits / (2 * k - hits))

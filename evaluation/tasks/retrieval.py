@@ -1,9 +1,5 @@
-"""Retrieval of captions by image and of images by caption; all captions of an image are right answers.
+"""Retrieval of captions by image and of images by caption; all captions of an image are right answers."""
 
-On COCO, all right answers are known (ECCV Caption, CxC): mAP@R, R-precision and corrected R@1.
-"""
-
-from collections.abc import Iterator
 from dataclasses import replace
 from math import comb
 from typing import Any
@@ -11,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clipx.errors import UserError
-from evaluation.datasets.kinds import Captioned, ManyToMany
-from evaluation.metrics import Ranks, hits, positive_ranks, retrieval_ranks, similarity
+from evaluation.datasets.kinds import Captioned
+from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
 from evaluation.tasks.rows import CENTRED, PAPER_NOTE, CaptionTask, centred_note, row, sides
 from evaluation.types import Device, Features, Items, Result, Score
 
@@ -150,71 +145,3 @@ def _examples(image: Tensor, text: Tensor, image_of_text: Tensor, ranks: Ranks, 
         captions = [{"text": texts[t], "similarity": s, "correct": int(image_of_text[t]) == query} for t, s in found]
         by_image.append({"image": query, "captions": captions, "rank": int(ranks.image_to_text[query])})
     return {"text_to_image": by_text, "image_to_text": by_image}
-
-
-MANY_TO_MANY = {"eccv": ("map@r", "r_precision", "recall@1"), "cxc": ("recall@1",)}  # as eccv-caption reports them
-
-
-class ManyToManyRetrieval(CaptionTask):
-    """Retrieval on COCO with all right answers known: mAP@R, R-precision and corrected R@1 (ECCV Caption, CxC).
-
-    The ordinary recall counts a fitting caption of another image as wrong; these metrics count it as right.
-
-    R is the number of right answers to a query. Intervals are over images, as captions of one image are not
-    independent.
-    """
-
-    name = "many_to_many"
-    kind = "many_to_many"
-    version = 1
-
-    def score(self, dataset: ManyToMany, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows, for example `eccv_image_to_text_map@r`."""
-        image, text = (features[request] for request in self.requests(dataset))
-        split = dataset.splits[0]
-        # direction -> queries, answers, image of each query
-        sides = {
-            "image_to_text": (image, text, torch.arange(len(image))),
-            "text_to_image": (text, image, dataset.image_of_caption(split)),
-        }
-        rows, items = [], []
-        for source, directions in dataset.positives(split).items():
-            for direction, positives in directions.items():
-                if not positives:  # limit= may leave no query
-                    continue
-                queries, answers, owner = sides[direction]
-                ranks, asked = positive_ranks(queries, answers, positives), torch.tensor(list(positives))
-                unit = owner[asked]
-                captions = torch.bincount(unit).double()
-                for metric, values, chance in _many_to_many(ranks, len(answers)):
-                    name = f"{source}_{direction}_{metric}"
-                    if metric in MANY_TO_MANY[source]:
-                        share = torch.bincount(unit, values) / captions
-                        weights, n = captions[captions > 0], len(ranks)
-                        rows.append(row(self.name, dataset.short, split, name, share[captions > 0], weights, n, chance))
-                    if metric == "recall@1":
-                        items.append(Items(split, name, asked, values > 0, torch.stack([r[0] for r in ranks]), unit))
-        if not rows:
-            raise UserError(f"limit= leaves no query of {dataset.name}: use a larger one")
-        return Score(rows, items=items)
-
-
-def _many_to_many(ranks: list[Tensor], answers: int) -> Iterator[tuple[str, Tensor, float]]:
-    """Yield metric, its value for each query and its expected value if the `answers` answers are in random order."""
-    found = [one <= len(one) for one in ranks]  # right answers among the first R
-    places = [torch.arange(1, len(one) + 1) for one in ranks]
-    precisions = [(place / one * hit).sum() / len(one) for place, one, hit in zip(places, ranks, found, strict=True)]
-    yield "map@r", torch.stack(precisions).double(), sum(_chance_map(p, answers) for p in places) / len(ranks)
-    share = sum(len(one) for one in ranks) / len(ranks) / answers
-    yield "r_precision", torch.stack([hit.double().mean() for hit in found]), share
-    yield "recall@1", torch.stack([one[0] == 1 for one in ranks]).double(), share
-
-
-def _chance_map(places: Tensor, answers: int) -> float:
-    """Return the expected average precision at R of A = `answers` answers in random order; `places`: 1, ..., R.
-
-    The answer at place r is right with probability R/A. Given that it is, each of the r - 1 answers before it is right
-    with probability (R - 1)/(A - 1).
-    """
-    r, R = places.double(), len(places)
-    return float(((1 + (r - 1) * (R - 1) / max(answers - 1, 1)) / r).sum()) / answers

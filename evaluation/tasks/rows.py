@@ -21,10 +21,6 @@ HEADLINE = {
     "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
     "pairs": {"pair_accuracy": "pair accuracy"},
     "choices": {"accuracy": "choice of the caption"},
-    "many_to_many": {
-        "eccv_image_to_text_map@r": "image → text mAP@R (ECCV Caption)",
-        "eccv_text_to_image_map@r": "text → image mAP@R (ECCV Caption)",
-    },
     "associations": {"jaccard": "Jaccard index of associations"},
     "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
     "popularity": {

@@ -27,7 +27,6 @@ from evaluation.tasks.rows import centred_note, protocol_hashes, ranked_items, r
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPLIT = "test"
-MAX_DRAWN = 100  # most classes of a matrix that reports draw; that of 1,000 classes takes 5 MB of a page
 MACRO_F1 = "macro_f1"
 WORST_GROUP = {"worst_group_top1": 1, "worst_group_top5": 5}  # metric -> k
 
@@ -58,16 +57,9 @@ def class_scores(images: Tensor, prompts: Tensor, classnames: list[str], cosine:
 
 
 def confusion(predicted: Tensor, label: Tensor, classnames: list[str]) -> dict[str, Any]:
-    """Return the artifact: counts by true class (row) and predicted class (column).
-
-    With more than MAX_DRAWN classes it has only the cells that are not 0, as lists [true, predicted, count].
-    """
+    """Return the artifact: the counts that are not 0, as lists [true class, predicted class, count]."""
     classes = len(classnames)
-    cell = label * classes + predicted
-    if classes <= MAX_DRAWN:
-        matrix = torch.bincount(cell, minlength=classes**2).view(classes, classes)
-        return {"kind": "confusion", "classnames": classnames, "matrix": matrix.tolist()}
-    found, count = torch.unique(cell, return_counts=True)
+    found, count = torch.unique(label * classes + predicted, return_counts=True)
     cells = torch.stack([found // classes, found % classes, count], dim=1)
     return {"kind": "confused", "classnames": classnames, "cells": cells.tolist()}
 
@@ -94,7 +86,7 @@ class ZeroShot(Task):
         return [protocol_hashes(dataset.protocol, SPLIT)]
 
     def score(self, dataset: Labelled, features: Features, device: Device = "cpu", cosine: bool = True) -> Score:
-        """Return the rows; the artifact is the confusion matrix, and None under protocol=centred."""
+        """Return the rows; the artifact has the confusions, and is None under protocol=centred."""
         images, prompts = sides(self, dataset, features, dataset.protocol, cosine)
         label, classes = dataset.labels(SPLIT), len(dataset.classnames)
         scores = class_scores(images, prompts, dataset.classnames, cosine)

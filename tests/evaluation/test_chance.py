@@ -1,4 +1,4 @@
-"""On random embeddings, the intervals of all metrics of eight tasks contain the metrics' chance levels."""
+"""On random embeddings, the intervals of all metrics of seven tasks contain the metrics' chance levels."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -28,20 +28,16 @@ def imagenet_a(folder: Path) -> None:
 OBJECTS = [3 + i % 8 for i in range(320)]  # in the images of CLEVR
 # specification, with ROOT for the folder -> writes the set
 SETS: dict[str, Callable[[Path], object]] = {
-    "clevr_count:ROOT": lambda folder: replicas.clevr(folder, {"train": OBJECTS[:160], "val": OBJECTS}),
+    "clevr_count:ROOT": lambda folder: replicas.clevr(folder, {"train": OBJECTS[:80], "val": OBJECTS}),
     "captions:ROOT": lambda folder: fakes.captioned(folder, (5, 6, 1, 5) * 30),
     "pairs:ROOT": lambda folder: fakes.pairs(folder, ("colour", "count", "size") * 60),
-    "sugar_crepe:ROOT": lambda folder: replicas.sugar_crepe(folder, dict.fromkeys(CHANGES, 60)),
     "winoground:ROOT": lambda folder: replicas.winoground(folder, ["Object", "Relation", "Both"] * 60),
     "sugar_crepe_pp:ROOT": lambda folder: replicas.sugar_crepe(folder, dict.fromkeys(CHANGES[2:], 60), plus=True),
-    "valse:ROOT": lambda folder: replicas.valse(folder, PIECES, [3, 2] * 30),
+    "valse:ROOT": lambda folder: replicas.valse(folder, PIECES, [3, 2] * 15),
     "whatsup_a:ROOT": lambda folder: replicas.whatsup(folder, [f"cap{i}" for i in range(100)], "a"),
-    "colorswap:ROOT": lambda folder: replicas.colorswap(folder, 120),
     "countbench:ROOT": lambda folder: replicas.countbench(folder, [2, 3, 5, 7, 9, 10] * 40),
     "aro_relation:ROOT": lambda folder: replicas.aro(folder, ["riding", "above", "near"] * 60, []),
-    "aro_coco_order:ROOT": lambda folder: replicas.aro_order(folder, 240),
-    "eccv_caption:ROOT": lambda folder: replicas.eccv_caption(folder, images=40),
-    "winogavil:ROOT": lambda folder: replicas.winogavil(folder, [(5, 2), (6, 3), (10, 2), (12, 4)] * 30),
+    "winogavil:ROOT": lambda folder: replicas.winogavil(folder, [(5, 2), (6, 3), (10, 2), (12, 4)] * 15),
     "imagenet_a:ROOT": imagenet_a,
 }
 
@@ -49,17 +45,13 @@ SETS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     ("task", "spec", "settings"),
     [
-        ("choices", "sugar_crepe:ROOT", Settings()),
         ("choices", "sugar_crepe_pp:ROOT", Settings()),
         ("choices", "valse:ROOT", Settings()),
         ("choices", "whatsup_a:ROOT", Settings()),
         ("choices", "countbench:ROOT", Settings()),
         ("choices", "aro_relation:ROOT", Settings()),
-        ("choices", "aro_coco_order:ROOT", Settings()),
-        ("many_to_many", "eccv_caption:ROOT", Settings()),
         ("associations", "winogavil:ROOT", Settings()),
         ("pairs", "winoground:ROOT", Settings()),
-        ("pairs", "colorswap:ROOT", Settings()),
         ("zeroshot", "imagenet_a:ROOT", Settings(prompts="simple")),
         ("zeroshot", "clevr_count:ROOT", Settings()),
         ("linear_probe", "clevr_count:ROOT", Settings()),

@@ -10,15 +10,14 @@ from evaluation.tasks.zeroshot import classifier
 from tests.helpers.fakes import embeddings
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_accuracies_equal_clip_benchmarks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracies_equal_clip_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     from clip_benchmark.metrics import zeroshot_classification as reference
     from sklearn.metrics import balanced_accuracy_score
 
     # clip-benchmark calls float() on an array with one element, which numpy 2.4 refuses
     monkeypatch.setattr(reference, "float", lambda array: array.item(), raising=False)
-    label = torch.randint(9, (300,), generator=torch.Generator().manual_seed(seed))
-    scores = (2.5 * embeddings(300, seed) + embeddings(9, 5)[label]) @ embeddings(9, 5).T
+    label = torch.randint(9, (300,), generator=torch.Generator().manual_seed(0))
+    scores = (2.5 * embeddings(300, 0) + embeddings(9, 5)[label]) @ embeddings(9, 5).T
     top1, top5 = reference.accuracy(scores, label, topk=(1, 5))
     assert 0.2 < top1 < top5 < 1  # at 0 or 1, errors could stay hidden
     assert (accuracy(scores, label), accuracy(scores, label, k=5)) == pytest.approx((top1, top5))
@@ -46,10 +45,10 @@ def test_the_zero_shot_classifier_equals_clip_benchmarks() -> None:
     torch.testing.assert_close(classifier(prompts, classes=4), weights.T)
 
 
-@pytest.mark.parametrize("k", [1, 5, 10])
-def test_recall_equals_clip_benchmarks(k: int) -> None:
+def test_recall_equals_clip_benchmarks() -> None:
     from clip_benchmark.metrics import zeroshot_retrieval as reference
 
+    k = 5
     owner = torch.arange(60).repeat_interleave(torch.arange(60) % 3 + 4)  # 4, 5 or 6 captions
     image = embeddings(60, 3)
     text = F.normalize(image[owner] + 2.5 * embeddings(len(owner), 4), dim=1)

@@ -23,6 +23,7 @@ from tests.helpers.fakes import run
 from tests.helpers.layout_faults import forbid
 
 ALL = ["zeroshot", "linear_probe", "retrieval", "pairs"]
+PROMPT = "一/" + "张照片" * 25 + "{c}"  # no name of a file: too long, and with a slash
 
 
 def three_kinds(tmp_path: Path) -> list[str]:
@@ -49,10 +50,9 @@ def test_every_task_runs_on_the_sets_that_fit_and_its_rows_have_provenance_and_a
     folder = tmp_path / "out" / "artifacts"
     kinds = {path.stem: json.loads(path.read_text())["kind"] for path in folder.iterdir()}
     assert kinds == {
-        "zeroshot-things": "confusion",
+        "zeroshot-things": "confused",
         "linear_probe-things": "linear_probe",
         "retrieval-shots_test": "retrieval",
-        "pairs-minimal": "pairs",
     }
     shown = json.loads((folder / "retrieval-shots_test.json").read_text())
     sources = [query["src"] for query in shown["image_to_text"]]
@@ -79,8 +79,6 @@ def test_rows_of_minimal_pairs_name_prompts_that_are_not_the_default(tmp_path: P
     simple = run(tmp_path, [spec], ["pairs"], settings=Settings(prompts="simple"))
     assert {row.split for row in default} == {"test"} and {row.split for row in simple} == {"test, prompts simple"}
     assert results.read(tmp_path / "out" / "results.jsonl") == [*default, *simple]
-    artifacts = {path.name for path in (tmp_path / "out" / "artifacts").iterdir()}
-    assert {"pairs-mmvp.json", "pairs-mmvp, prompts simple.json"} <= artifacts
     no_prompts = run(tmp_path, [fakes.pairs(tmp_path / "minimal")], ["pairs"], settings=Settings(prompts="simple"))
     assert {row.split for row in no_prompts} == {"all"}
 
@@ -89,16 +87,12 @@ def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     without_train = fakes.labelled(tmp_path / "others")
     replicas.sugar_crepe(tmp_path, dict.fromkeys(CHANGES, 1))
     rows = run(tmp_path, [*three_kinds(tmp_path), without_train, f"sugar_crepe:{tmp_path}"], [])
-    assert {row.task for row in rows} == {
-        name for name, task in TASKS.items() if not (task.variants or task.on_request)
-    } - {
-        "many_to_many",
-        "associations",
-    }
+    expected = {name for name, task in TASKS.items() if not (task.variants or task.on_request)} - {"associations"}
+    assert {row.task for row in rows} == expected
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 
 
-def test_finished_rows_are_not_repeated_unless_forced(tmp_path: Path) -> None:
+def test_finished_rows_are_not_repeated_unless_forced_and_other_inputs_add_rows(tmp_path: Path) -> None:
     specs = three_kinds(tmp_path)
     path = tmp_path / "out" / "results.jsonl"
     first = run(tmp_path, specs, ALL)
@@ -108,24 +102,17 @@ def test_finished_rows_are_not_repeated_unless_forced(tmp_path: Path) -> None:
     assert {row.model for row in again} == {"first run"} and path.read_text() == marked
     assert run(tmp_path, specs, ALL, force=True) == first
     assert len(results.read(path)) == len(first)
-
-
-def test_another_checkpoint_or_other_templates_add_rows(tmp_path: Path) -> None:
-    spec = fakes.labelled(tmp_path / "things")
-    path = tmp_path / "out" / "results.jsonl"
-    count = len(run(tmp_path, [spec], ["zeroshot"]))
-    run(tmp_path, [spec], ["zeroshot"], fakes.encoder(checkpoint="c1"))
-    assert len(results.read(path)) == 2 * count
+    added = run(tmp_path, specs[:1], ["zeroshot"], fakes.encoder(checkpoint="c1"))
     (tmp_path / "things" / "zeroshot_classification_templates.txt").write_text("{c}\n")
-    run(tmp_path, [spec], ["zeroshot"])
-    assert len(results.read(path)) == 3 * count
+    added += run(tmp_path, specs[:1], ["zeroshot"])
+    assert len(results.read(path)) == len(first) + len(added)
 
 
 def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [fakes.labelled(tmp_path / "things", train=30), fakes.captioned(tmp_path / "shots" / "test")]
     calls = [
         (["zeroshot", "linear_probe", "retrieval", "geometry"], Settings()),
-        (["zeroshot", "linear_probe"], Settings(prompts="a bad/worse {c}")),
+        (["zeroshot", "linear_probe"], Settings(prompts=PROMPT)),
         (["retrieval", "geometry"], Settings(protocol="paper")),
         (
             ["zeroshot", "retrieval", "clustering", "caption_clustering", "mixed_search"],
@@ -135,21 +122,14 @@ def test_results_of_other_settings_do_not_replace_each_other(tmp_path: Path, mon
     ]
     first = [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in calls]
     artifacts = {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()}
-    assert {"zeroshot-things.json", "zeroshot-things, prompts a bad_worse {c}.json"} <= set(artifacts)
+    assert "zeroshot-things.json" in artifacts and any("照片" in name for name in artifacts)
     monkeypatch.setattr("evaluation.runner._score", None)  # scoring would now fail
     assert [run(tmp_path, specs, tasks, settings=settings) for tasks, settings in calls] == first
     assert {path.name: path.read_text() for path in (tmp_path / "out" / "artifacts").iterdir()} == artifacts
     rows = results.read(tmp_path / "out" / "results.jsonl")
     assert len(rows) == len({(row.task, row.dataset, row.split, row.metric) for row in rows})
     templates = {row.split: row.hashes["templates/test"] for row in rows if row.task == "zeroshot"}
-    assert templates["test"] != templates["test, prompts a bad/worse {c}"]
-
-
-def test_a_long_prompt_in_any_script_has_an_artifact(tmp_path: Path) -> None:
-    prompt = "一张照片" * 25 + "{c}"
-    rows = run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"], settings=Settings(prompts=prompt))
-    (artifact,) = (tmp_path / "out" / "artifacts").iterdir()
-    assert rows[0].split == f"test, prompts {prompt}" and "照片" in artifact.name
+    assert templates["test"] != templates[f"test, prompts {PROMPT}"]
 
 
 def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:
@@ -163,10 +143,6 @@ def test_pools_add_rows_without_changing_others(tmp_path: Path) -> None:
     assert run(tmp_path, [spec], tasks, settings=Settings(pools=(3,))) == [r for r in pooled if "2 of" not in r.split]
     rows = results.read(path)
     assert len(rows) == len({(row.task, row.split, row.metric) for row in rows}) == len(pooled)
-
-
-def test_a_pool_larger_than_the_set_is_refused(tmp_path: Path) -> None:
-    spec = fakes.captioned(tmp_path / "shots" / "test")
     with pytest.raises(UserError, match=r"pools=5 is too large for datasets=.*: it has 4 images"):
         run(tmp_path, [spec], ["retrieval"], settings=Settings(pools=(4, 5)))
 

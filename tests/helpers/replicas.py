@@ -348,33 +348,6 @@ def winoground(root: Path, tags: list[str]) -> Path:
     return root / "winoground"
 
 
-def eccv_caption(root: Path, images: int = 3) -> Path:
-    """Write COCO's test split with six captions per image, and eccv-caption's files; return the folder eccv_caption.
-
-    eccv-caption uses only the first five captions of each image. Image i of the split has COCO's id 100 + i, its
-    caption c has the id 10 i + c. The positives are random, but include the image's own captions; in ECCV, the first
-    image also has a positive that is not in the split.
-    """
-    listed = []
-    for i in range(images):
-        sentences = [{"raw": f"caption {c} of {i}", "sentid": 10 * i + c} for c in range(6)]
-        listed.append({"filename": f"{i}.jpg", "split": "test", "cocoid": 100 + i, "sentences": sentences})
-        write(root / "mscoco" / f"{i}.jpg", jpeg(i))
-    write(root / "mscoco" / "dataset_coco.json", json.dumps({"images": listed, "dataset": "coco"}))
-    own = {100 + i: [10 * i + c for c in range(5)] for i in range(images)}
-    folder, generator = root / "eccv_caption", np.random.default_rng(0)
-    write(folder / "original_image_to_caption.json", json.dumps(own))
-    captions = [caption for of_image in own.values() for caption in of_image]
-    for source in ("eccv", "cxc"):
-        fits = {image: sorted({*mine, *generator.choice(captions, 3).tolist()}) for image, mine in own.items()}
-        back = {c: [image for image, right in fits.items() if c in right] for c in captions[::2]}
-        if source == "eccv":
-            fits[100].append(9999)
-        write(folder / f"{source}_image_to_caption.json", json.dumps(fits))
-        write(folder / f"{source}_caption_to_image.json", json.dumps(back))
-    return folder
-
-
 def aro(root: Path, relations: list[str], attributes: list[tuple[str, str]]) -> Path:
     """Write VG-Relation with an image for each relation, VG-Attribution with an image for each pair of attributes."""
     folder = root / "aro"

@@ -181,19 +181,16 @@ class KarpathyImage:
 
     name: str  # path below the folder of images
     captions: list[str]
-    id: int  # COCO's ids of the image and of its captions; -1 in other sets
-    caption_ids: list[int]
 
 
-def read_karpathy(path: Path, splits: tuple[str, ...], ids: bool = False) -> tuple[str, list[KarpathyImage]]:
+def read_karpathy(path: Path, splits: tuple[str, ...]) -> tuple[str, list[KarpathyImage]]:
     """Return the data set's name and the images of `splits` in Karpathy's JSON (dataset_*.json).
 
-    Raises UserError: the file is missing or has none of the splits, or a list or a field is missing or of another type;
-    with `ids`, also if one of COCO's ids is missing.
+    Raises UserError: the file is missing or has none of the splits, or a list or a field is missing or of another type.
     """
     content = "Karpathy's splits (dataset_*.json)"
     value = read_json(path, content)
-    fields = {"split": str, "filename": str, "sentences": list} | ({"cocoid": int} if ids else {})
+    fields = {"split": str, "filename": str, "sentences": list}
     listed = entries(path, value, "images", fields, content)
     chosen = [one for one in listed if one["split"] in splits]
     if not chosen:
@@ -201,10 +198,9 @@ def read_karpathy(path: Path, splits: tuple[str, ...], ids: bool = False) -> tup
         raise UserError(f"{path} has no {' or '.join(splits)} split; it has {known}")
     images = []
     for one in chosen:
-        sentences = entries(path, one, "sentences", {"raw": str} | ({"sentid": int} if ids else {}), content)
+        sentences = entries(path, one, "sentences", {"raw": str}, content)
         name = str(Path(str(one.get("filepath", ""))) / one["filename"])
-        caption_ids = [sentence["sentid"] if ids else -1 for sentence in sentences]
-        images.append(KarpathyImage(name, [s["raw"] for s in sentences], one["cocoid"] if ids else -1, caption_ids))
+        images.append(KarpathyImage(name, [sentence["raw"] for sentence in sentences]))
     return str(value.get("dataset", path.stem)).removeprefix("dataset_"), images
 
 

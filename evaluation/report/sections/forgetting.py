@@ -1,18 +1,19 @@
 """Section "Gain and forgetting": what fine-tuning gains on the new evaluation sets and forgets on the kept ones."""
 
+from functools import partial
 from typing import Any
 
-from evaluation.compare.forgetting import FineTuned, FineTuning, fine_tunings
+from evaluation.compare.forgetting import Change, FineTuned, FineTuning, fine_tunings
 from evaluation.compare.methods import SeedMean
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
-from evaluation.report.figures import DASHED, INK, Point, Shade, add_labels, drawing, heat_map, slug
+from evaluation.report.figures import DASHED, INK, Point, add_labels, drawing, slug
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
 
 def forgetting(groups: list[RunGroup]) -> list[Block]:
-    """Return, for each recipe with fine-tuned runs, an explanation, the plane, the changes by set and a table."""
+    """Return, for each recipe with fine-tuned runs, an explanation, the plane, a table and the changes by set."""
     return [block for tuning in fine_tunings(groups) for block in _blocks(tuning)]
 
 
@@ -30,7 +31,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
                 " Area: gain minus forgetting of the interpolated weights, integrated over their coefficient from 0 "
                 "(start) to 1 (end)."
             )
-        blocks += [Text(explanation, "muted"), Figures([_plane(tuning), _by_set(tuning)]), _table(tuning)]
+        blocks += [Text(explanation, "muted"), Figures([_plane(tuning)]), _table(tuning), _by_set(tuning)]
     if tuning.left_out:
         paths = first_names([*map(str, tuning.left_out)])
         reason = "no results of the run that model.init names, or no common data set"
@@ -77,26 +78,17 @@ def plane(name: str, caption: str, arms: list[FineTuned]) -> Figure:
         return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
 
 
-def _by_set(tuning: FineTuning) -> Figure:
-    cells: list[list[Shade]] = []
-    rows: list[list[str | float]] = []
-    names = []
-    for side, sets in (("new", tuning.new), ("kept", tuning.kept)):
-        for name in sets:
-            changes = [_on_set(arm, name) for arm in tuning.arms]
-            cells.append([Shade(digits(one.value, "+"), one.value, one.sign != 0) for one in changes])
-            rows.append([f"{side}: {tuning.titles[name]}", *(one.value for one in changes)])
-            names.append(f"{side} {tuning.titles[name].partition(' ')[2]}")
-    labels = [arm.label for arm in tuning.arms]
-    caption = (
-        f"{tuning.recipe}: change on each set since the start weights. Blue: rise, orange: fall, grey: the 95% "
-        f"interval contains 0, or there are fewer than {MIN_SEEDS} seeds"
-    )
-    return heat_map(f"changes-{slug(tuning.recipe)}", caption, names, labels, cells, Data(["set", *labels], rows))
+def _by_set(tuning: FineTuning) -> Table:
+    rows = [
+        [Cell(f"{side}: {tuning.titles[name]}"), *(_cell(arm.mean(partial(_change, name)), 1) for arm in tuning.arms)]
+        for side, sets in (("new", tuning.new), ("kept", tuning.kept))
+        for name in sets
+    ]
+    return Table(["Change since the start weights", *(arm.label for arm in tuning.arms)], rows)
 
 
-def _on_set(arm: FineTuned, name: str) -> SeedMean:
-    return arm.mean(lambda change: change.by_set[name])
+def _change(name: str, change: Change) -> float:
+    return change.by_set[name]
 
 
 def _table(tuning: FineTuning) -> Table:

@@ -1,32 +1,17 @@
-"""Sections on what tasks stored beside their results: confusions, categories, probes, retrieval, ζ."""
+"""Sections on what tasks stored beside their results: confusions, retrieval, ζ."""
 
 import re
 from collections import Counter
-from statistics import fmean
 from typing import Any
 
 from clipx.errors import printable_line
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Table, Text, figures
-from evaluation.report.figures import (
-    COLUMN,
-    DASHED,
-    INK,
-    Line,
-    Shade,
-    drawing,
-    heat_map,
-    line_plot,
-    shared_limits,
-    shorten,
-    slug,
-)
-from evaluation.runs.description import MISSING, number
-from evaluation.runs.groups import MetricSummary, RunGroup
+from evaluation.report.blocks import Block, Cell, Details, Figure, Table, Text, figures
+from evaluation.report.figures import Line, line_plot, slug
+from evaluation.runs.description import MISSING
+from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
-from evaluation.statistics import are_equal, t_interval
 
 MAX_CONFUSED_PAIRS = 10  # rows of a table of confused classes
-MAX_CLASSES = 20  # of a confusion matrix; with more classes, a table of the most confused ones follows
 EXAMPLES = (
     "Best answer first, each with its similarity (cosine, unless the embeddings are not normalised). "
     "Correct answers are ticked."
@@ -49,46 +34,25 @@ def artifacts_by_dataset(groups: list[RunGroup], *kinds: str) -> dict[str, Membe
     return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}
 
 
-def task_details(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Block]:
-    """Return the figures, then tables of the most confused classes."""
-    matrices, tables = _confusions(groups)
-    return [*figures([*matrices, *_accuracies_by_category(groups, metrics), *_probe_curves(groups)]), *tables]
-
-
-def _confusions(groups: list[RunGroup]) -> tuple[list[Figure], list[Block]]:
-    """Return one matrix per data set and group, summed over seeds; for many classes the most confused pairs."""
-    matrices: list[Figure] = []
+def confusions(groups: list[RunGroup]) -> list[Block]:
+    """Return a table of the most confused classes for each data set and group, summed over seeds."""
     tables: list[Block] = []
     for dataset, members in artifacts_by_dataset(groups, "confusion", "confused").items():
         for group, artifacts in members:
             names = [str(name) for name in artifacts[0]["classnames"]]
             seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
             counts = sum(map(_counts, seeds), Counter[ClassPair]())
+            title = f"{dataset} · {group.label}" if len(groups) > 1 else dataset
             several = f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
-            title = _title(dataset, [(group, artifacts)], groups) + several
-            if any("matrix" in seed for seed in seeds):  # the first versions also wrote one of many classes
-                name = f"confusion-{len(matrices) + 1:02d}-{slug(dataset)}-{slug(group.label)}"
-                matrices.append(confusion_matrix(name, f"{title}: % of each true class", names, counts))
-            if len(names) > MAX_CLASSES:
-                tables.append(Details(f"{title}: most confused classes", [_most_confused(names, counts)], open=True))
-    return matrices, tables
+            tables.append(Details(f"{title}{several}", [_most_confused(names, counts)], open=not tables))
+    return tables
 
 
 def _counts(artifact: Artifact) -> Counter[ClassPair]:
-    if "cells" in artifact:
+    if "cells" in artifact:  # else of an earlier version
         return Counter({(true, predicted): count for true, predicted, count in artifact["cells"]})
     rows = enumerate(artifact["matrix"])
     return Counter({(true, predicted): count for true, row in rows for predicted, count in enumerate(row)})
-
-
-def confusion_matrix(name: str, caption: str, classnames: list[str], counts: Counter[ClassPair]) -> Figure:
-    """Draw each row (true class) as shares in per cent; 0 is left out."""
-    size = range(len(classnames))
-    matrix = [[counts[true, predicted] for predicted in size] for true in size]
-    shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
-    cells = [[Shade(f"{100 * share:.0f}" if share >= 0.005 else "", share) for share in row] for row in shares]
-    data = Data(["true", *classnames], [[true, *row] for true, row in zip(classnames, matrix, strict=True)])
-    return heat_map(name, caption, classnames, classnames, cells, data, "predicted", "true")
 
 
 def _most_confused(names: list[str], counts: Counter[ClassPair]) -> Table:
@@ -106,85 +70,6 @@ def _most_confused(names: list[str], counts: Counter[ClassPair]) -> Table:
         for count, share, true, predicted in errors[:MAX_CONFUSED_PAIRS]
     ]
     return Table(["True class", "Predicted class", "Count", "Share of the true class"], rows)
-
-
-def _accuracies_by_category(groups: list[RunGroup], metrics: list[MetricSummary]) -> list[Figure]:
-    drawn: list[Figure] = []
-    for dataset, members in artifacts_by_dataset(groups, "pairs").items():
-        rows = [m.row for m in metrics if (m.row.task, m.row.dataset) == ("pairs", dataset)]
-        chances = {row.chance for row in rows if row.metric.startswith("pair_accuracy")}
-        chance = chances.pop() if len(chances) == 1 else None
-        name = f"pairs-{len(drawn) + 1:02d}-{slug(dataset)}"
-        caption = f"{_title(dataset, members, groups)}: pair accuracy by category, with 95% intervals"
-        drawn.append(bar_chart(name, caption, members, chance))
-    return drawn
-
-
-def bar_chart(name: str, caption: str, members: Members, chance: float | None) -> Figure:
-    """Draw horizontal bars by category, one colour per group, with intervals and a dashed line at chance."""
-    categories = list(dict.fromkeys(name for _, seeds in members for seed in seeds for name in seed["categories"]))
-    rows: list[list[str | float]] = []
-    thickness = 0.8 / len(members)
-    labels = [group.label for group, _ in members]
-    with drawing(name, COLUMN, 70 + len(categories) * (12 + 10 * len(members)), labels) as (plot, axes):
-        for index, (group, seeds) in enumerate(members):
-            for at, category in enumerate(categories):
-                scores = [seed["categories"][category] for seed in seeds if category in seed["categories"]]
-                if scores:
-                    value, low, high = (100 * share for share in _interval(scores))
-                    y = at - 0.4 + thickness * (index + 0.5)
-                    axes.barh(y, value, thickness * 0.85, color=plot.colours[group.label], alpha=0.75)
-                    axes.plot([low, high], [y, y], color=INK, linewidth=1.3)
-                    rows.append([group.label, category, value, low, high])
-        if chance is not None:
-            axes.axvline(100 * chance, **DASHED)
-            axes.text(100 * chance, 1.01, "chance", transform=axes.get_xaxis_transform(), ha="center")
-        axes.set_yticks(range(len(categories)), shorten(categories))
-        axes.set(xlim=(0, 100), ylim=(len(categories) - 0.5, -0.5))
-        axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0)
-        return plot.to_figure(
-            caption, Data(["method", "category", "accuracy (%)", "low", "high"], rows), "accuracy (%)"
-        )
-
-
-def _interval(scores: list[Artifact]) -> tuple[float, float, float]:
-    """Return mean, low and high: Student's t from three seeds on; of fewer or equal ones the mean of their own."""
-    values, lows, highs = ([float(score[key]) for score in scores] for key in ("value", "low", "high"))
-    if len(scores) > 2 and not are_equal(values):
-        return t_interval(values)
-    return fmean(values), fmean(lows), fmean(highs)
-
-
-def _probe_curves(groups: list[RunGroup]) -> list[Figure]:
-    by_dataset = artifacts_by_dataset(groups, "linear_probe")
-    panels = {dataset: _probes(members) for dataset, members in by_dataset.items()}
-    limits = shared_limits([line for lines in panels.values() for line in lines])
-    drawn: list[Figure] = []
-    for dataset, lines in panels.items():
-        caption = f"{_title(dataset, by_dataset[dataset], groups)}: linear probe, one line per seed; ring: chosen C"
-        name = f"probe-{len(drawn) + 1:02d}-{slug(dataset)}"
-        x, y = "C (inverse regularisation)", "validation accuracy (%)"
-        drawn.append(line_plot(name, caption, lines, x, y, log_x=True, log_y=False, limits=limits))
-    return drawn
-
-
-def _probes(members: Members) -> list[Line]:
-    return [
-        Line(
-            group.label,
-            list(map(float, seed["C"])),
-            [100 * float(accuracy) for accuracy in seed["validation_accuracy"]],
-            mark=number(seed, "chosen_C"),
-        )
-        for group, seeds in members
-        for seed in seeds
-    ]
-
-
-def _title(dataset: str, members: Members, groups: list[RunGroup]) -> str:
-    """Return the data set, with the method if only one of several methods has results on it."""
-    return f"{dataset} · {members[0][0].label}" if len(members) == 1 < len(groups) else dataset
 
 
 def retrieval_examples(groups: list[RunGroup]) -> list[Block]:

@@ -17,7 +17,6 @@ from clipx.models.point_sets import BOUNDS
 from clipx.training.modality_mixing import MASKS
 from clipx.training.optimizer import SCHEDULES
 from clipx.utils.device import PRECISIONS
-from evaluation.datasets.opening import PROTOCOLS
 
 BAD = {
     "data.max_bad_rate": 1.5,
@@ -69,7 +68,6 @@ def test_the_choices_of_a_setting_are_the_names_in_its_table() -> None:
     evaluation = settings_of(EvalConfig)
     for key, key_of_run in (("precision", "train.precision"), ("device", "train.device"), ("wandb", "log.wandb")):
         assert evaluation[key].choices == known[key_of_run].choices
-    assert set(evaluation["protocol"].choices) == set(PROTOCOLS)
 
 
 def test_configs_do_not_share_lists() -> None:

@@ -1,4 +1,4 @@
-"""Choices, minimal pairs and ImageNet's variants agree with CLIP-benchmark, or with their files as others read them."""
+"""Composition sets and ImageNet's variants agree with CLIP-benchmark, or with their files as others read them."""
 
 import json
 from pathlib import Path
@@ -7,17 +7,21 @@ import datasets
 import numpy as np
 import pytest
 from clip_benchmark.datasets import builder, sugar_crepe
+from PIL import Image
 
 from evaluation.datasets import prompts
 from evaluation.datasets.composition import CHANGES, PIECES
-from evaluation.datasets.kinds import Choices, Labelled, MinimalPairs
+from evaluation.datasets.kinds import Associations, Choices, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
 from tests.helpers import replicas
+from tests.helpers.layout_faults import edit
 
 DEPTH = ("in-front", "behind")
 COUNTS = dict.fromkeys(CHANGES, 2) | {"swap_att": 3}
 IDS = list(builder.all_imagenet_wordnet_ids)
+RELATIONS = ["riding", "near", "riding", "above"]
+ATTRIBUTES = [("red", "tall")] * 25 + [("old", "wet")] * 24
 
 
 def test_sugar_crepe_equals_the_set_that_clip_benchmark_reads(tmp_path: Path) -> None:
@@ -118,3 +122,51 @@ def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str
     paths = data.images("test").paths  # type: ignore[attr-defined]
     assert [IDS[kept[label]] for label in labels] == [Path(path).parent.name for path in paths]
     assert {Path(path).parent.parent for path in paths} == {folder}
+
+
+def choices(name: str, root: Path) -> Choices:
+    opened = open_dataset(f"{name}:{root}")
+    assert isinstance(opened, Choices) and opened.short == name
+    return opened
+
+
+def test_visual_genomes_images_are_cropped_to_the_box(tmp_path: Path) -> None:
+    folder = replicas.aro(tmp_path, RELATIONS, ATTRIBUTES)
+    data = choices("aro_relation", tmp_path)
+    assert data.answers == 2 and data.texts("test", "captions")[2:4] == ["right 1", "wrong 1"]
+    assert data.categories("test") == RELATIONS
+    with Image.open(folder / "images" / "relation1.jpg") as image:
+        expected = np.asarray(image.convert("RGB"))[2:6, 1:6]
+    np.testing.assert_array_equal(np.asarray(data.images("test")[1]), expected)
+    edit(folder / "visual_genome_relation.json", '"bbox_w": 5', '"bbox_w": 4')
+    other = choices("aro_relation", tmp_path)
+    assert other.fingerprint("test", "images") != data.fingerprint("test", "images")
+
+
+def test_the_mean_leaves_out_symmetric_relations_and_rare_pairs_of_attributes(tmp_path: Path) -> None:
+    replicas.aro(tmp_path, RELATIONS, ATTRIBUTES)
+    assert choices("aro_relation", tmp_path).averaged == frozenset({"riding", "above"})
+    assert choices("aro_attribution", tmp_path).averaged == frozenset({"red_tall"})
+
+
+def test_coco_order_is_read_like_the_datasets_library_reads_it(tmp_path: Path) -> None:
+    folder = replicas.aro_order(tmp_path, 3)
+    data = choices("aro_coco_order", tmp_path)
+    assert data.answers == 5 and data.averaged == frozenset()
+    captions = data.texts("test", "captions")
+    for i, row in enumerate(datasets.load_dataset(str(folder), split="test")):
+        negatives = [row[f"hard_text_{k}"] for k in range(1, 5)]
+        assert captions[5 * i : 5 * i + 5] == [row["correct_caption"], *negatives]
+        np.testing.assert_array_equal(np.asarray(data.images("test")[i]), np.asarray(row["images"]))
+
+
+def test_winogavils_cues_have_their_candidates_and_datacomps_prompt(tmp_path: Path) -> None:
+    replicas.winogavil(tmp_path, [(5, 2), (12, 3)])
+    data = open_dataset(f"winogavil:{tmp_path}")
+    assert isinstance(data, Associations)
+    assert data.texts("test", "captions") == ["An eagle", "A tree"]
+    colours = [np.asarray(image)[0, 0, 0] for image in data.images("test")]
+    assert [[colours[i] for i in of_cue] for of_cue in data.candidates] == [[*range(5)], [*range(1, 12), 0]]
+    assert data.right == [[3, 4], [9, 10, 11]]
+    limited = open_dataset(f"winogavil:{tmp_path}", Settings(limit=1))
+    assert len(limited.texts("test", "captions")) == 1 and len(limited.images("test")) in (5, 12)

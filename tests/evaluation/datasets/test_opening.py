@@ -24,24 +24,15 @@ def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path)
     assert len(images) == 9 and images[0].size == (12, 12) and len(list(images)) == 9
 
 
-def test_each_image_has_its_own_captions(tmp_path: Path) -> None:
-    dataset = open_dataset(fakes.captioned(tmp_path / "set" / "test", counts=(2, 1, 6)))
-    assert isinstance(dataset, Captioned)
-    assert (dataset.short, dataset.splits) == ("set/test", ("test",))
-    assert dataset.image_of_caption("test").tolist() == [0, 0, 1, 2, 2, 2, 2, 2, 2]
-    assert dataset.texts("test", "captions")[2] == "caption 0 of image 1"
-
-
 def test_captions_are_read_from_txt_if_json_has_none(tmp_path: Path) -> None:
-    samples = [{"png": fakes.picture(i), "txt": f"no {i}\n".encode(), "json": b'{"width": 12}'} for i in range(3)]
-    fakes.shard(tmp_path / "0.tar", samples)
-    assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["no 0", "no 1", "no 2"]
-
-
-def test_half_of_a_surrogate_pair_which_tokenizers_refuse_becomes_a_question_mark(tmp_path: Path) -> None:
-    caption = json.dumps({"captions": ["a dog \ud83d"]}).encode()
-    fakes.shard(tmp_path / "0.tar", [{"png": fakes.picture(0), "json": caption}])
-    assert open_dataset(f"captions:{tmp_path}").texts("all", "captions") == ["a dog ?"]
+    samples = [{"png": fakes.picture(i), "txt": f"no {i}\n".encode(), "json": b'{"width": 12}'} for i in range(2)]
+    samples.append({"png": fakes.picture(2), "json": json.dumps({"captions": ["a", "a dog \ud83d"]}).encode()})
+    fakes.shard(tmp_path / "set" / "test" / "0.tar", samples)
+    data = open_dataset(f"captions:{tmp_path}/set/test")
+    assert isinstance(data, Captioned) and (data.short, data.splits) == ("set/test", ("test",))
+    # half of a surrogate pair, which tokenizers refuse, becomes a question mark
+    assert data.texts("test", "captions") == ["no 0", "no 1", "a", "a dog ?"]
+    assert data.image_of_caption("test").tolist() == [0, 1, 2, 2]
 
 
 def test_categories_of_pairs_come_from_json(tmp_path: Path) -> None:
@@ -73,16 +64,13 @@ def test_the_error_for_a_wrong_specification_shows_a_right_one(spec: str, part: 
     assert part in error_of(spec)
 
 
-@pytest.mark.parametrize("name", ["classnames.txt", "zeroshot_classification_templates.txt", "test/nshards.txt"])
-def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
-    spec = fakes.labelled(tmp_path)
-    (tmp_path / name).unlink()
-    assert name in error_of(spec)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
+        *(
+            (name, None, name)
+            for name in ("classnames.txt", "zeroshot_classification_templates.txt", "test/nshards.txt")
+        ),
         ("classnames.txt", "thing 0\nthing 1\n", "class '2', allowed 0..1, as classnames.txt has 2 names"),
         ("classnames.txt", "thing 0\n\nthing 2\n", "line 2"),
         ("zeroshot_classification_templates.txt", "\n", "is empty"),
@@ -90,14 +78,15 @@ def test_a_missing_layout_file_is_named(tmp_path: Path, name: str) -> None:
         ("test/nshards.txt", "2\n", "1.tar is missing"),
         ("test/nshards.txt", "0\n", "0.tar is not expected"),
         ("test/nshards.txt", "one\n", "'one', expected the number of its"),
-        ("test/nshards.txt", "99999999\n", "'99999999', expected the number of its 1 shards"),
         ("test/nshards.txt", "9" * 5000, "expected the number of its 1 shards"),
         ("test/0.tar", "", "sample"),
     ],
 )
-def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: str, part: str) -> None:
+def test_a_wrong_layout_file_is_explained(tmp_path: Path, name: str, content: str | None, part: str) -> None:
     spec = fakes.labelled(tmp_path)
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_text(content)
     assert part in error_of(spec)
 
 
@@ -120,19 +109,15 @@ def test_the_error_for_a_missing_split_lists_the_splits(tmp_path: Path) -> None:
         ({"cls": b"-1"}, "class '-1'"),
         ({"cls": b"\xff"}, "not UTF-8"),
         ({"cls": b"9" * 5000}, f"class '{'9' * 20}', allowed"),
+        ({"cls": None}, "s00001"),
     ],
 )
-def test_a_corrupt_sample_is_named(tmp_path: Path, change: dict[str, bytes], part: str) -> None:
+def test_a_corrupt_sample_is_named(tmp_path: Path, change: dict[str, bytes | None], part: str) -> None:
     spec = fakes.labelled(tmp_path)
     good = {"cls": b"0", "png": fakes.picture(0)}
-    fakes.shard(tmp_path / "test" / "0.tar", [good, good | change, good])
+    changed = {name: content for name, content in (good | change).items() if content is not None}
+    fakes.shard(tmp_path / "test" / "0.tar", [good, changed, good])
     assert part in error_of(spec)
-
-
-def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
-    spec = fakes.labelled(tmp_path)
-    fakes.shard(tmp_path / "test" / "0.tar", [{"cls": b"0", "png": fakes.picture(0)}, {"png": fakes.picture(1)}])
-    assert "s00001" in error_of(spec)
 
 
 @pytest.mark.parametrize(

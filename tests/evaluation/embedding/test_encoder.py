@@ -92,14 +92,13 @@ def pickled(value: Any) -> bytes:
     ("content", "reason"),
     [
         (b"", r"w.pt cannot be read as weights"),
-        (b"\x80\x04K\x01.", r"w.pt (cannot be read as weights|holds)"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", r"w.pt is a Git LFS pointer.*git lfs pull"),
         (pickled(torch.nn.Linear(2, 2)), r"w.pt holds Python objects, such as a whole module.*state_dict"),
         (pickled({"a": [1, 2]}), r"w.pt holds other values than tensors"),
         (pickled({"model.visual.w": torch.ones(1)}), r"w.pt: all names start with model"),
         (pickled({"visual.w": torch.ones(1)}), r"w.pt does not hold weights of mini-48: .{,300}$"),
     ],
-    ids=["empty", "pickle", "lfs", "module", "lists", "wrapped", "other_names"],
+    ids=["empty", "lfs", "module", "lists", "wrapped", "other_names"],
 )
 def test_a_file_without_weights_is_refused(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, content: bytes, reason: str
@@ -110,7 +109,7 @@ def test_a_file_without_weights_is_refused(
     assert not [one for one in recwarn if "pickle" in str(one.message)]  # one line says all
 
 
-@pytest.mark.parametrize("kind", ["weights", "with a bias", "of the trainer"])
+@pytest.mark.parametrize("kind", ["with a bias", "of the trainer"])
 def test_a_local_file_of_weights_is_loaded(tmp_path: Path, kind: str) -> None:
     """Weights of the sigmoid loss have a bias, at which open_clip itself stops (its issue 824).
 
@@ -131,12 +130,8 @@ def test_a_local_file_of_weights_is_loaded(tmp_path: Path, kind: str) -> None:
         assert torch.allclose(encoder.text(tokens), model.encode_text(tokens, normalize=True), atol=1e-6)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_lower_precision_gives_close_embeddings_and_another_hash(precision: str) -> None:
-    full, low = (
-        from_open_clip("open_clip:mini-48/random", CPU),
-        from_open_clip("open_clip:mini-48/random", CPU, precision),
-    )
+def test_a_lower_precision_gives_close_embeddings_and_another_hash() -> None:
+    full, low = (from_open_clip("open_clip:mini-48/random", CPU, precision) for precision in ("fp32", "bf16"))
     tokens = full.tokenize(["a photo of a dog"])
     assert low.text(tokens).dtype == torch.float32
     assert not torch.equal(full.text(tokens), low.text(tokens))
@@ -203,26 +198,23 @@ def test_floating_point_weights_are_interpolated_and_counts_are_those_of_the_end
             assert torch.equal(value, last[key])
 
 
-def test_at_0_a_run_from_a_file_scores_as_that_file(tmp_path: Path) -> None:
+def test_at_0_a_run_from_a_file_has_the_weights_of_that_file(tmp_path: Path) -> None:
     open_clip_towers.tower_names()
-    file = tmp_path / "published.pt"
-    torch.save(open_clip_towers.create_model("mini-vit-48", None, "model.image", custom_text=False).state_dict(), file)
-    config = named(tmp_path, "end")
+    file, config = tmp_path / "published.pt", named(tmp_path, "end")
+    published = open_clip_towers.create_model("mini-vit-48", None, "model.image", custom_text=False)
+    torch.save(published.state_dict(), file)
     for tower in (config.model.image, config.model.text):
         tower.name, tower.pretrained = "open_clip:mini-vit-48", str(file)
-    run = trained(config)
-    spec, out = fakes.captioned(tmp_path / "shots"), str(tmp_path / "published")
-    quick = EvalConfig(datasets=[spec], tasks=["retrieval"], device="cpu", workers=0)
-    one.evaluate(replace(quick, checkpoint=str(run), interpolate=[0.0]))
-    one.evaluate(replace(quick, model=f"open_clip:mini-vit-48/{file}", out=out))
-    found, expected = (
-        [(row.metric, row.value, row.low, row.high) for row in results.read(path / "results.jsonl")]
-        for path in (run / "interpolated" / "0", Path(out))
-    )
-    assert found == expected
+    model = clip.build_model(config)
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert interpolate(model, config, tmp_path, "digest", 0.0) == ""
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
     file.unlink()
     with pytest.raises(UserError, match=r"model.image.pretrained=.*published.pt is neither published weights nor a"):
-        one.evaluate(replace(quick, checkpoint=str(run), interpolate=[0.5], force=True))
+        interpolate(model, config, tmp_path, "digest", 0.5)
 
 
 def test_runs_without_start_weights_on_disk_are_refused(tmp_path: Path) -> None:

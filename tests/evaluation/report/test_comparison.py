@@ -1,51 +1,41 @@
-"""Figures of a comparison agree with plain loops over methods and seeds."""
+"""Tables of a comparison agree with plain loops over methods and seeds."""
 
-import math
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
 
-from evaluation.report.blocks import Figure
-from evaluation.report.comparison import method_figures, notes
+from evaluation.report.blocks import Details, Table
+from evaluation.report.comparison import build_comparison, notes
 from evaluation.statistics import t_interval
 from tests.helpers.method_runs import compare_all, runs_of
 
 METHODS = {"low": 0.50, "high": 0.52, "same": 0.52}
 
 
-@pytest.fixture(scope="module")
-def figures() -> dict[str, Figure]:
-    compared = compare_all([run for name, level in METHODS.items() for run in runs_of(name, level, seeds=4)])
-    return {figure.name: figure for figure in method_figures(compared, "")}
+def test_differences_by_pair_and_by_set_are_paired_by_seed_and_marked_if_decided() -> None:
+    runs = {name: runs_of(name, level, seeds=4) for name, level in METHODS.items()}
+    page = build_comparison([compare_all([run for of in runs.values() for run in of])], [], [])
+    tables = {block.summary: block.blocks[0] for block in page.sections[0].blocks if isinstance(block, Details)}
+    pairs, by_set = tables["All pairs: row minus column"], tables["Means by data set"]
+    assert isinstance(pairs, Table) and isinstance(by_set, Table)
+    scores = {name: [one.results[0].value for one in of] for name, of in runs.items()}
 
+    def expected(row: str, column: str) -> tuple[float, str]:
+        mean, low, high = t_interval([a - b for a, b in zip(scores[row], scores[column], strict=True)])
+        return 100 * mean, "good" if low > 0 else "bad" if high < 0 else ""
 
-def test_the_matrix_counts_wins_ties_and_losses(figures: dict[str, Figure]) -> None:
-    scores = {name: [one.results[0].value for one in runs_of(name, METHODS[name], seeds=4)] for name in METHODS}
-    for row in figures["matrix"].data.rows:
-        counts = [0, 0, 0]
-        for at, other in enumerate(figures["matrix"].data.columns[1:4], 1):
-            if other == row[0]:
-                assert row[at] == ""
-                continue
-            mean, low, high = t_interval([a - b for a, b in zip(scores[str(row[0])], scores[other], strict=True)])
-            assert row[at] == pytest.approx(100 * mean), "in points, as the caption says"
-            counts[0 if low > 0 else 2 if high < 0 else 1] += 1
-        assert row[4:] == counts
-    assert [row[4:] for row in figures["matrix"].data.rows] == [[1, 1, 0], [1, 1, 0], [0, 0, 2]]
-
-
-def test_the_heat_map_of_sets_has_the_means(figures: dict[str, Figure]) -> None:
-    (row, _) = figures["sets"].data.rows
-    assert row[0] == "zeroshot x"
-    by_label = dict(zip(figures["sets"].data.columns[1:], row[1:], strict=True))
-    assert by_label["same"] == pytest.approx(math.fsum(r.results[0].value for r in runs_of("same", 0.52, 4)) * 25)
-
-
-def test_methods_with_too_few_common_seeds_neither_win_nor_tie() -> None:
-    compared = compare_all([*runs_of("low", 0.5), *runs_of("high", 0.52), *runs_of("fresh", 0.51, seeds=2)])
-    (matrix, *_) = method_figures(compared, "")
-    assert {row[0]: row[4:] for row in matrix.data.rows} == {"high": [1, 0, 0], "low": [0, 0, 1], "fresh": [0, 0, 0]}
+    for label, *cells in pairs.rows:
+        for column, cell in zip(pairs.columns[1:], cells, strict=True):
+            if column != label.text:
+                assert (100 * (cell.sort or 0), cell.tone) == pytest.approx(expected(label.text, column)), "in points"
+    first, *others = by_set.columns[1:]
+    row, _ = by_set.rows
+    assert row[0].text == "zeroshot x" and row[1].note == ""
+    for column, cell in zip((first, *others), row[1:], strict=True):
+        assert cell.text == f"{100 * fmean(scores[column]):.2f}"
+        assert cell.tone == ("" if column == first else expected(column, first)[1])
 
 
 def test_the_images_of_a_pool_are_not_counted_as_those_of_the_set() -> None:

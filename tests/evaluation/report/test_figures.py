@@ -10,10 +10,8 @@ import pytest
 
 from clipx.utils.figures import COLOURS
 from evaluation.compare.forgetting import Change, FineTuned
-from evaluation.report.figures import GREY, MAX_LABELS, MAX_POINTS, Line, Shade, line_plot, slug
+from evaluation.report.figures import MAX_POINTS, Line, line_plot, slug
 from evaluation.report.sections.forgetting import plane
-from evaluation.report.sections.tasks import bar_chart, confusion_matrix
-from evaluation.runs.groups import RunGroup
 from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
@@ -66,9 +64,9 @@ def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_without_type_3_font
 
 
 def test_curves_name_the_elements_of_each_label_and_seed() -> None:
-    lines = [Line("a", [1, 2], [3, 4], seed=5), Line("a", [1, 2], [2, 3], seed=6), Line("b", [1], [1], mark=1)]
+    lines = [Line("a", [1, 2], [3, 4], seed=5), Line("a", [1, 2], [2, 3], seed=6), Line("b", [1], [1])]
     figure = line_plot("one", "", lines, "step", "loss")
-    assert sorted(Counter(figure.curves.values()).items(), key=str) == [(("a", 5), 1), (("a", 6), 1), (("b", None), 2)]
+    assert sorted(Counter(figure.curves.values()).items(), key=str) == [(("a", 5), 1), (("a", 6), 1), (("b", None), 1)]
     assert all(f'<g id="{name}">' in figure.body for name in figure.curves)
     assert dict(zip("ab", COLOURS, strict=False)) == figure.colours
 
@@ -83,8 +81,6 @@ def test_long_logs_are_averaged_down() -> None:
 
 def test_special_characters_in_names_are_kept() -> None:
     names = ["$x^2$", "<b>", "狐", "_private"]
-    labels = texts(confusion_matrix("c", "", names, Counter({(at, 0): 1 for at in range(4)})))
-    assert set(names) <= set(labels)
     legend = texts(line_plot("l", "", [Line(name, [1, 2], [1, 2]) for name in names], "x", "y"))
     assert {"$x^2$", "<b>", "狐", "private"} <= set(legend)
 
@@ -93,28 +89,6 @@ def test_long_names_that_differ_at_their_end_give_different_files() -> None:
     a, b = (slug(f"wpse_mini-gaussian-model.points.features_eval_512-optimizer.lr_{rate}") for rate in ("1e-3", "2e-3"))
     assert a != b and len(a) == len(b) == 60
     assert slug("demo (写真/runs)") != slug("demo (絵/runs)"), "nor do names in other scripts"
-
-
-def test_cells_are_shares_of_the_true_class_and_many_classes_have_no_labels() -> None:
-    labels = texts(confusion_matrix("c", "", ["a", "b"], Counter({(0, 0): 3, (0, 1): 1})))
-    assert sorted(label for label in labels if label.isdigit()) == ["25", "75"]
-    names = [f"name{i}" for i in range(MAX_LABELS + 1)]
-    assert not set(names) & set(texts(confusion_matrix("c", "", names, Counter({(0, 0): 1}))))
-
-
-def test_seeds_with_equal_accuracies_have_the_interval_over_the_items() -> None:
-    """Three seeds with 3 of 10 pairs right each do not show how far another seed may differ."""
-    equal = {"value": 0.3, "low": 0.1, "high": 0.6}
-    seeds = [{"categories": {"equal": equal, "other": equal | {"value": 0.1 * k}}} for k in (2, 3, 4)]
-    (_, _, *same), (_, _, *other) = bar_chart("bars", "", [(RunGroup("a", []), seeds)], None).data.rows
-    assert same == pytest.approx([30, 10, 60])
-    assert other == pytest.approx([30, 30 - 24.84, 30 + 24.84], abs=0.01)  # Student's t
-
-
-def test_only_decided_cells_are_coloured() -> None:
-    blue = tuple(int(COLOURS[0][at : at + 2], 16) / 255 for at in (1, 3, 5))
-    assert Shade("+1", 1.0).colour(1.0) == pytest.approx((*blue, 0.6))
-    assert Shade("0", 0.5, False).colour(1.0) == GREY
 
 
 def arm(label: str, *points: tuple[float, float], path: tuple[tuple[float, float], ...] = ()) -> FineTuned:

@@ -15,7 +15,7 @@ from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table,
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
-from evaluation.report.sections.tasks import MAX_CLASSES, popularity, task_details
+from evaluation.report.sections.tasks import confusions, popularity
 from evaluation.report.sections.training import geometry_paths, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
@@ -25,24 +25,23 @@ from evaluation.runs.results import write as write_rows
 from tests.helpers import report_runs, synthetic
 from tests.helpers.fine_tuning_runs import MIDDLE, all_runs, values
 from tests.helpers.published_rows import COCO, IMAGENET
-from tests.helpers.report_runs import log_lines, write_lines, write_run
+from tests.helpers.report_runs import write_run
 
 SCORE = "scenes_shape zeroshot top1"
 
 
-def test_each_score_is_a_figure_with_one_curve_per_run(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        lines: list[dict[str, Any]] = log_lines(200)
-        for line in lines[4::5]:
-            line["evaluation"] = {SCORE: line["step"] / 250, "scenes_pairs pairs pair_accuracy": math.nan}
-        write_lines(write_run(tmp_path, seed=seed) / "log.jsonl", lines)
-    runs = [("demo", run) for run in reader.find([tmp_path])]
-    (block,) = score_curves(runs)  # none for the other score, which is always NaN
+def test_each_score_is_a_figure_with_one_curve_per_run() -> None:
+    def run(seed: int, scores: dict[str, float]) -> tuple[str, Run]:
+        log: list[dict[str, Any]] = [{"step": step, "evaluation": scores} for step in (1, 2)]
+        return "demo", Run(Path("r"), "demo", seed, no_config(), log, [], {}, {})
+
+    scores = {SCORE: 0.5, "scenes_pairs pairs pair_accuracy": math.nan}
+    (block,) = score_curves([run(0, scores), run(4, scores)])  # none for the other score, which is always NaN
     assert isinstance(block, Figures)
     (figure,) = block.figures
     assert isinstance(figure, Figure) and figure.name == "evaluation-01-scenes_shape-zeroshot-top1"
-    assert sorted(figure.curves.values()) == [("demo", 0), ("demo", 1)]
-    assert score_curves([("demo", replace(run, log=log_lines(200))) for _, run in runs]) == []
+    assert sorted(figure.curves.values()) == [("demo", 0), ("demo", 4)]
+    assert score_curves([run(0, {})]) == []
 
 
 def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
@@ -84,18 +83,19 @@ def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
 
 
 def test_confusions_of_the_first_versions_are_shown_beside_new_ones_of_the_same_set() -> None:
-    names = [f"class {number}" for number in range(MAX_CLASSES + 1)]
-    old = {"kind": "confusion", "matrix": [[0, 2, *[0] * 19], *[[0] * 21] * 20]}
+    old = {"kind": "confusion", "matrix": [[0, 2, 0], [0, 0, 0], [0, 0, 0]]}
     new = {"kind": "confused", "cells": [[0, 1, 2]]}
+    other_seed = {"kind": "confused", "cells": [[0, 0, 2], [0, 1, 1], [2, 1, 1]]}
     runs = [
-        replace(synthetic.run("r", arm, 0, {}), artifacts={"zeroshot-x": {"classnames": names, **found}})
-        for arm, found in (("a", old), ("b", new))
+        replace(synthetic.run("r", arm, seed, {}), artifacts={"zeroshot-x": {"classnames": ["a", "b", "c"], **found}})
+        for arm, seed, found in (("a", 0, old), ("b", 0, new), ("a", 1, other_seed), ("b", 1, other_seed))
     ]
-    matrices, *tables = task_details(group_runs(runs), [])
-    assert isinstance(matrices, Figures) and [one.name for one in matrices.figures] == ["confusion-01-x-a"]
-    shown = {one.summary: one.blocks for one in tables if isinstance(one, Details)}
-    assert [*shown] == ["x · a: most confused classes", "x · b: most confused classes"]
-    assert shown["x · a: most confused classes"] == shown["x · b: most confused classes"]
+    first, second = confusions(group_runs(runs))
+    assert isinstance(first, Details) and isinstance(second, Details)
+    assert (first.summary, second.summary) == ("x · a · sum of 2 seeds", "x · b · sum of 2 seeds")
+    (table,) = first.blocks
+    assert isinstance(table, Table) and first.blocks == second.blocks
+    assert [[cell.text for cell in row] for row in table.rows] == [["a", "b", "3", "60.0%"], ["c", "b", "1", "100.0%"]]
 
 
 def test_a_quantile_that_the_log_does_not_tell_is_left_out() -> None:
@@ -110,12 +110,12 @@ def test_a_quantile_that_the_log_does_not_tell_is_left_out() -> None:
 
 
 def test_without_a_result_of_a_main_metric_the_first_metric_is_shown() -> None:
-    values = {("many_to_many", "coco", f"cxc_{way}_recall@1"): math.nan for way in ("image_to_text", "text_to_image")}
+    values = {("retrieval", "coco", f"{way}_recall@5"): math.nan for way in ("image_to_text", "text_to_image")}
     groups = group_runs([synthetic.run("r", "a", 0, values)])
     table, *_ = results(headline_metrics(summarise_metrics(groups)), groups, {})
     assert isinstance(table, Table)
     ((name, value, interval, *_),) = table.rows
-    assert (name.text, value.text, interval.text) == ("many_to_many cxc_image_to_text_recall@1", "-", "-")
+    assert (name.text, value.text, interval.text) == ("retrieval image_to_text_recall@5", "-", "-")
 
 
 def fine_tuned(root: Path) -> list[Run]:
@@ -128,7 +128,7 @@ def fine_tuned(root: Path) -> list[Run]:
 
 
 def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path) -> None:
-    explanation, drawn, table = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
+    explanation, drawn, table, by_set = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
     assert isinstance(explanation, Text) and "Area: " in explanation.text
     assert isinstance(table, Table)
     assert table.columns == ["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"]
@@ -137,9 +137,11 @@ def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path)
     assert clip[0].text == "clip" and clip[2].text == "+0.250" and clip[4].text.startswith("+0.1")
     assert clip[1].tone == "good" and clip[1].note.startswith("[+0.")
     assert isinstance(drawn, Figures)
-    plane, changes = drawn.figures
-    assert (plane.name, changes.name) == ("forgetting-finetune_mini", "changes-finetune_mini")
-    assert isinstance(plane, Figure)
+    (plane,) = drawn.figures
+    assert isinstance(plane, Figure) and plane.name == "forgetting-finetune_mini"
+    assert isinstance(by_set, Table)
+    assert [row[0].text.partition(":")[0] for row in by_set.rows] == ["new", "new", "new", "kept", "kept"]
+    assert [cell.text for cell in by_set.rows[0]] == ["new: retrieval new_captions", "+0.470", "+0.0700"]
     points = [row for row in plane.data.rows if row[0] == "clip"]
     assert len(points) == 2 and points[0][1] == pytest.approx(0.25), "the end of fine-tuning, then alpha = 0.5"
     assert forgetting(group_runs([synthetic.run("gap_mini", "base", 0, values(MIDDLE, 0))])) == []

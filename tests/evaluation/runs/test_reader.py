@@ -149,7 +149,7 @@ def test_artifacts_of_other_data_under_one_name_have_the_name_of_their_results(t
         artifacts = write_run(tmp_path, seed=seed, results=rows) / "artifacts"
         (artifacts / "zeroshot-scenes_shape.json").rename(artifacts / "zeroshot-x_test.json")
         (artifacts / "._zeroshot-x_test.json").write_bytes(b"\x00\xff")  # by macOS
-    names = [name for one in find([tmp_path]) for name, _ in one.artifacts_of("confusion")]
+    names = [name for one in find([tmp_path]) for name, _ in one.artifacts_of("confused")]
     assert names[:2] == ["x/test", "x/test"] and names[2] == names[3] and names[2].startswith("x/test [data ")
 
 

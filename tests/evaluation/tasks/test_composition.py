@@ -11,9 +11,9 @@ from clip_benchmark.metrics import image_caption_selection
 from torch import Tensor
 
 from evaluation.datasets.composition import CHANGES, PIECES
-from evaluation.datasets.kinds import MinimalPairs
+from evaluation.datasets.kinds import Associations, MinimalPairs
 from evaluation.datasets.opening import open_dataset
-from evaluation.tasks.composition import CaptionChoice, PairAccuracy
+from evaluation.tasks.composition import CaptionChoice, CueAssociations, PairAccuracy, chance_jaccard
 from evaluation.types import Result
 from tests.helpers import fakes, replicas
 
@@ -142,11 +142,37 @@ def test_a_category_is_scored_on_its_pairs_wherever_they_are(tmp_path: Path) -> 
     image = fakes.embeddings(10, 0)
     text = image.clone()
     text[[2, 3]] = image[[3, 2]]  # swap the texts of pair 1, of category colour
-    score = task.score(data, {images: image, captions: text})
-    assert score.artifact is not None
-    shown = score.artifact["categories"]
-    assert shown["size"]["value"] == 1.0 and shown["size"]["n"] == 2
-    torch.testing.assert_close(shown["colour"]["value"], 2 / 3)
-    counts = {row.metric: row.n for row in score.results}
-    assert counts == {"pair_accuracy": 5, "pair_accuracy/colour": 3, "pair_accuracy/size": 2}
-    assert score.results[0].value == 0.8 and {row.chance for row in score.results} == {0.25}
+    rows = {row.metric: row for row in task.score(data, {images: image, captions: text}).results}
+    assert {name: row.n for name, row in rows.items()} == {
+        "pair_accuracy": 5, "pair_accuracy/colour": 3, "pair_accuracy/size": 2
+    }  # fmt: skip
+    values = {"pair_accuracy": 0.8, "pair_accuracy/colour": 2 / 3, "pair_accuracy/size": 1.0}
+    assert {name: row.value for name, row in rows.items()} == pytest.approx(values)
+    assert {row.chance for row in rows.values()} == {0.25}
+
+
+def test_the_jaccard_index_is_that_of_scikit_learn(tmp_path: Path) -> None:
+    from sklearn.metrics import jaccard_score
+
+    replicas.winogavil(tmp_path, [(5, 2), (6, 3), (10, 2), (12, 5)] * 8)
+    data = open_dataset(f"winogavil:{tmp_path}")
+    assert isinstance(data, Associations)
+    image, cue = fakes.embeddings(12, 0, 6), fakes.embeddings(32, 1, 6)
+    rows = score(data, CueAssociations(), image[None], cue[None])
+    expected = []
+    for query, candidates, right in zip(cue, data.candidates, data.right, strict=True):
+        chosen = (image[candidates] @ query).argsort(descending=True)[: len(right)].tolist()
+        truth, answer = ([i in of for i in range(len(candidates))] for of in (right, chosen))
+        expected.append(jaccard_score(truth, answer))
+    small = [value for i, value in enumerate(expected) if i % 4 < 2]
+    large = [value for i, value in enumerate(expected) if i % 4 >= 2]
+    for name, values in (("jaccard", expected), ("jaccard/5-6", small), ("jaccard/10-12", large)):
+        assert rows[name].value == pytest.approx(sum(values) / len(values)) and rows[name].n == len(values)
+    for value in (1.0, float("nan")):  # ties and NaN count against the model
+        same = score(data, CueAssociations(), torch.full((1, 12, 6), value), torch.ones(1, 32, 6))
+        assert {row.value for row in same.values()} == {0.0}
+
+
+def test_the_chance_of_the_jaccard_index_counts_all_choices() -> None:
+    # of the 10 choices of 2 among 5: 1 with both right, 6 with one, 3 with none
+    assert chance_jaccard(5, 2) == pytest.approx((1 + 6 / 3) / 10)

@@ -92,7 +92,7 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
 
 
 def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
-    n = 1280
+    n = 512
     rows = by_metric(score(tmp_path, (1,) * n, fakes.embeddings(n, 0), fakes.embeddings(n, 1)))
     assert rows["margin_mean"].low < 0 < rows["margin_mean"].high
     assert rows["margin_positive"].low < 0.5 < rows["margin_positive"].high

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from evaluation.report.blocks import Cell, Table, shown
-from evaluation.report.text import render_latex
+from evaluation.report.render import render_latex
 
 REFUSED = "ÐðÞþĄęŋŦſ“”«»€図😀"  # characters that LaTeX's default font lacks
 
