@@ -113,7 +113,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
     config.name, config.train.keep_optimizer, config.train.save_every = "small", False, 2
     small, expected = trained(config), weights(whole)
     sizes = [(path / "training.pt").stat().st_size for path in (*checkpoints(whole), *checkpoints(small))]
-    assert sizes[0] == sizes[1] > 100 * sizes[2]  # only the last checkpoint of `small` lacks the optimizer's state
+    assert min(sizes[:2]) > 100 * sizes[2]  # only the last checkpoint of `small` lacks the optimizer's state
     assert fit(config, small) is Outcome.FINISHED
     for name, tensor in weights(small).items():
         assert torch.equal(tensor, expected[name])

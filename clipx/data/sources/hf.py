@@ -1,6 +1,7 @@
 """Pairs from Hugging Face `datasets`: a local folder (parquet, saved data set) or a name on the hub."""
 
 import hashlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ class HFPairs(PairSource):
         self.draws_caption = config.captions == "random"
         self.root = root
         self.rows = load(config, root)
-        # reading a row reads all its columns
-        self.images, self.texts = (self.rows.select_columns([c]) for c in (self.image_column, self.caption_column))
         if not len(self.rows):
             raise UserError(f"data.root={root} has no rows in split {config.split}")
         self.fingerprint = f"{len(self)}:{self._digest()}"
@@ -34,14 +33,20 @@ class HFPairs(PairSource):
     def where(self, sample_id: int) -> str:
         return f"row {sample_id}"
 
+    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
+        row = self.rows[sample_id]  # one read for image and caption
+        captions = texts.all_from_cell(row[self.caption_column])
+        caption = texts.choose_caption(captions, self.draws_caption, generator)
+        return image_bytes(row[self.image_column], self.root), caption
+
     def image(self, sample_id: int) -> bytes:
-        return image_bytes(self.images[sample_id][self.image_column], self.root)
+        return image_bytes(self.rows[sample_id][self.image_column], self.root)
 
     def captions(self, sample_id: int) -> list[str]:
-        return texts.all_from_cell(self.texts[sample_id][self.caption_column])
+        return texts.all_from_cell(self.rows[sample_id][self.caption_column])
 
     def image_sizes(self) -> list[int]:
-        cells = [self.images[number][self.image_column] for number in evenly_spaced(len(self))]
+        cells = [self.rows[number][self.image_column] for number in evenly_spaced(len(self))]
         named = (cell["path"] for cell in cells if cell and cell["path"] and cell["bytes"] is None)
         return [size_of(self.root / path) for path in named]
 
@@ -63,6 +68,7 @@ def load(config: DataConfig, root: Path) -> Any:
     Raises UserError if the data set cannot be loaded, a column is missing, or data.captions is "each".
     """
     import datasets
+    from datasets.features.features import require_decoding
 
     one_of(config.captions, ("first", "random"), "data.captions")
     try:
@@ -75,13 +81,19 @@ def load(config: DataConfig, root: Path) -> Any:
                 rows = datasets.load_dataset(name, split=config.split)
     except Exception as error:  # dataset builders and the hub's client raise many types
         raise UserError(f"data.root={root}: split {config.split} could not be loaded: {one_line(error)}") from error
+    features = rows.features
     for key in ("image_column", "caption_column"):
         column = getattr(config, key)
-        if column not in rows.features:
-            raise UserError(f"data.{key}={column} is not a column of {root}; {suggest(column, rows.features)}")
+        if column not in features:
+            raise UserError(f"data.{key}={column} is not a column of {root}; {suggest(column, features)}")
     try:
-        rows = rows.select_columns([*{config.image_column, config.caption_column}])  # others would be decoded too
-        return rows.cast_column(config.image_column, datasets.Image(decode=False))
+        images = {name for name, feature in features.items() if isinstance(feature, datasets.Image)}
+        for column in {config.image_column} | images:  # reading a row would decode all of them
+            rows = rows.cast_column(column, datasets.Image(decode=False))
+        given = (config.image_column, config.caption_column)
+        # without other lists of images, sound and videos
+        kept = [name for name, feature in rows.features.items() if name in given or not require_decoding(feature)]
+        return rows.select_columns(kept)
     except Exception as error:  # pyarrow's own types
         column = f"data.image_column={config.image_column}"
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error
