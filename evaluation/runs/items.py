@@ -20,9 +20,11 @@ from pyarrow import parquet
 from clipx.errors import UserError
 from clipx.utils.files import content_hash, write_bytes
 from clipx.utils.lock import turn
+from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.metrics import MISS, percentile_interval
 from evaluation.runs.groups import MIN_SEEDS
+from evaluation.runs.results import LIMIT
 from evaluation.types import Encoder, Items
 
 THUMBNAIL = 112  # pixels, the longer side
@@ -171,15 +173,17 @@ def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
 def _scores(out: Path, task: str, metrics: tuple[str, ...]) -> dict[tuple[str, str, str], NDArray[np.float64]]:
     """Return (data set, split, questions) -> score of each unit: the mean over `metrics` of its items, float64 [units].
 
-    The last evaluation of a metric counts. An image without captions is no unit.
+    The last evaluation of a metric counts, none with limit=. An image without captions is no unit.
     """
     by = ["dataset", "split", "questions", "metric"]
     table = read(out).select(["task", *by, "unit", "right", "hashes"]).to_pandas()
     found: dict[tuple[str, str, str], list[NDArray[np.float64]]] = {}
     of_task = table[(table["task"] == task) & table["metric"].isin(metrics)]
     for (dataset, split, questions, _), rows in of_task.groupby(by, observed=True):
-        last = rows[rows["hashes"] == rows["hashes"].iloc[-1]]
-        found.setdefault((dataset, split, questions), []).append(last.groupby("unit")["right"].mean().to_numpy())
+        hashes = rows["hashes"].iloc[-1]
+        if LIMIT not in load_json(hashes):
+            right = rows[rows["hashes"] == hashes].groupby("unit")["right"].mean()
+            found.setdefault((dataset, split, questions), []).append(right.to_numpy())
     return {key: np.mean(scores, axis=0) for key, scores in found.items() if len(scores) == len(metrics)}
 
 

@@ -118,10 +118,13 @@ def test_items_are_written_before_rows(tmp_path: Path, monkeypatch: pytest.Monke
         run(tmp_path, [fakes.labelled(tmp_path / "things")], ["zeroshot"])
 
 
-def store(out: Path, spec: str, right: list[int], checkpoint: str = "c0", unit: list[int] | None = None) -> None:
-    """Add the answers of an evaluation: `right` by item, and the units of the items."""
+def store(
+    out: Path, spec: str, right: list[int], checkpoint: str = "c0", unit: list[int] | None = None, **hashes: str
+) -> None:
+    """Add the answers of an evaluation: `right` by item, the units of the items, and further hashes."""
     answers, units = torch.tensor(right) > 0, torch.tensor(unit) if unit else None
-    one = Items("test", "top1", torch.arange(len(right)), answers, unit=units, hashes={"checkpoint": checkpoint})
+    hashes = {"checkpoint": checkpoint, **hashes}
+    one = Items("test", "top1", torch.arange(len(right)), answers, unit=units, hashes=hashes)
     items.add(out, [one], "zeroshot", open_dataset(spec), fakes.encoder(checkpoint))
 
 
@@ -172,6 +175,9 @@ def test_runs_are_compared_over_seeds_and_items_if_all_have_items(tmp_path: Path
     for seed, folder in [*a.items(), *b.items()]:
         store(folder, other, [folder.parent.name == "b"] * 4, unit=[0, 5, 9, seed + 20])
     assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) == found, "another set does not count"
+    for folder in [*a.values(), *b.values()]:
+        store(folder, spec, [folder.parent.name == "b"] * 2, limit="2")
+    assert over_seeds_and_items(a, b, "zeroshot", ("top1",), things) == found, "limit= does not count"
     of_both = over_seeds_and_items(b, a, "zeroshot", ("top1",), {("others", "test")})
     assert of_both == (1.0, 1.0), "images without items are no units"
     assert over_seeds_and_items(a, b, "zeroshot", ("top1",), {*things, ("missing", "test")}) is None
