@@ -234,7 +234,9 @@ def recipe(name: str) -> Recipe:
 
 
 def with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
-    """Return a recipe and those that it starts from; `below`: the recipes that start from it.
+    """Return a recipe and those that it starts from, each before those whose settings it replaces.
+
+    `below`: the recipes that start from it.
 
     Raises UserError: as `recipe`, for each of them, or a recipe starts from itself.
     """
@@ -243,7 +245,7 @@ def with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
     found = recipe(name)
     for base in found.bases:
         lookup(recipes(), base, f"recipe={name}: defaults")
-    return [found, *(other for base in found.bases for other in with_bases(base, (*below, name)))]
+    return [found, *(other for base in reversed(found.bases) for other in with_bases(base, (*below, name)))]
 
 
 def data_sets() -> dict[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ LARGEST = 2**64 - 1  # of a seed of torch; larger numbers overflow there, and as
 # types in messages
 WORDS: dict[Any, str] = {
     int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null",
-    list: "a list: KEY=[VALUE]", dict: "settings: KEY.NAME=VALUE",
+    list: "a list: KEY=[VALUE]", tuple: "a list: KEY=[VALUE]", dict: "settings: KEY.NAME=VALUE",
 }  # fmt: skip
 Rule = tuple[Callable[[Any], bool], str]  # (returns True for an allowed value, the allowed values in words)
 
@@ -222,8 +222,9 @@ def from_values(schema: type[S], values: Mapping[str, Any], prefix: str = "") ->
     for f in fields(schema):  # type: ignore[arg-type]
         key, value = f"{prefix}{f.name}", values.get(f.name, MISSING)
         if is_dataclass(types[f.name]):
-            if not isinstance(value, Mapping) and value not in (None, MISSING):
-                raise UserError(f"{key}={value} holds no settings (key: value lines)")
+            if not isinstance(value, Mapping) and value != MISSING:
+                text = "null" if value is None else value
+                raise UserError(f"{key}={text} holds no settings (key: value lines)")
             built[f.name] = from_values(types[f.name], value if isinstance(value, Mapping) else {}, f"{key}.")
         elif value != MISSING:
             try:

@@ -66,6 +66,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",
     "check recipe=demo ~seed": "~seed: only terms of the objective can be removed, ~objective.TERM",
     "check recipe=demo optimizer.lr=null": "optimizer.lr=null must be a number; allowed: 0 or more",
+    "check recipe=demo optimizer=null": "optimizer=null holds no settings (key: value lines)",
     "check recipe=demo objective.positive=0.1": "objective.positive=0.1 must be settings: objective.positive.NAME",
     "check recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
     "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",

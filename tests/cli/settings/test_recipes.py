@@ -27,6 +27,7 @@ def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives(chosen: str)
         ("arms: [a, b]", r"arms=\['a', 'b'\] must be settings: arms.NAME=VALUE; allowed: lines of the form NAME"),
         ("arms: {a: [clip]}", "arms=.* allowed: lines of the form NAME"),
         ("evaluations:", "evaluations=null must be a list"),
+        ("looks: 3", r"looks=3 must be a list: looks=\[VALUE\]"),
         ("scale: {depth: [1, 2, 3, 4]}", "scale=.* allowed: lines of the form AXIS: .*; axes: samples, data, width"),
         ("scale: {samples: [1, 2]}", r"scale=.* with 3 or more values"),
         ("plugins: 3", "plugins=3 must be a list of modules"),
@@ -104,3 +105,11 @@ def test_a_recipe_that_starts_from_another_has_its_settings_but_not_its_arms(own
         assert (config.train.epochs, config.train.batch_size, config.data.name) == (3, 4, "mscoco")
         assert config.objective == {"clip": {"average": False}}
     assert recipe("second").arms == {}
+
+
+def test_of_two_recipes_that_one_starts_from_the_later_counts(own_recipes: Path) -> None:
+    for name, average in (("first", "true"), ("second", "false")):
+        (own_recipes / f"{name}.yaml").write_text(f"{SMALL}objective: {{clip: {{average: {average}}}}}\n")
+    (own_recipes / "both.yaml").write_text("defaults: [first, second]\n")
+    for overrides in ([], ["objective=clip"]):
+        assert compose_run(["recipe=both", *overrides]).objective == {"clip": {"average": False}}
