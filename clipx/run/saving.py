@@ -365,7 +365,7 @@ def _align_moments(optimizer: torch.optim.Optimizer) -> None:
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                state[name] = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _write_error(path: Path, error: OSError) -> str:

@@ -55,9 +55,8 @@ def build_towers(
     for side in ("image", "text"):
         _builder(model, side)  # check both names before a tower is loaded
     same = model.image.name == model.text.name and model.image.pretrained == model.text.pretrained
-    if (
-        same and model.image.name.startswith("open_clip:") and image is None and text is None
-    ):  # one model gives both towers
+    unset = image is None and text is None
+    if same and unset and model.image.name.startswith("open_clip:"):  # one model gives both towers
         size, length = model.image.size, model.text.context_length
         image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
         _check_image_size(model.image, image)
