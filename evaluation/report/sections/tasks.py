@@ -49,7 +49,7 @@ def confusions(groups: list[RunGroup]) -> list[Block]:
 
 
 def _counts(artifact: Artifact) -> Counter[ClassPair]:
-    if "cells" in artifact:  # else of an earlier version
+    if artifact["kind"] == "confused":  # else of an earlier version
         return Counter({(true, predicted): count for true, predicted, count in artifact["cells"]})
     rows = enumerate(artifact["matrix"])
     return Counter({(true, predicted): count for true, row in rows for predicted, count in enumerate(row)})

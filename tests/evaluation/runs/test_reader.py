@@ -77,6 +77,7 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
         ("config.yaml", "seed: abc\n"),
         ("environment.json", "{"),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
+        ("artifacts/zeroshot-x.json", '{"kind": "confusion", "classnames": ["a"], "matrix": [[1, 2]]}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
