@@ -1,1 +1,1 @@
-"""`clipx export`: files for open_clip, or a model on the Hugging Face hub."""
+"""`clipx export`: files for open_clip, or one file that clipx loads."""
