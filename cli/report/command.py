@@ -12,7 +12,7 @@ from cli.report.compare import CompareOptions, Options, compare
 from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
-from clipx.run.folder import newest_runs, runs_below
+from clipx.run.folder import RunFolder, newest_runs, runs_below
 from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
 
@@ -43,8 +43,23 @@ def report(arguments: list[str]) -> None:
     finally:
         gc.enable()
     print(written.html, written.markdown, written.csv, sep="\n")
-    if len({run.parent for run in runs_below(paths)}) > 1:
-        print(f"to rank them: {shlex.join(['clipx', 'report', 'compare', *runs])}", file=sys.stderr)
+    _print_next(runs_below(paths), runs)
+
+
+def _print_next(runs: list[Path], given: list[str]) -> None:
+    """Print how to rank several methods; after the report of one run, how to train another one to compare it with."""
+    if len({run.parent for run in runs}) > 1:
+        print(f"to rank them: {shlex.join(['clipx', 'report', 'compare', *given])}", file=sys.stderr)
+    if len(runs) != 1 or not (folder := RunFolder(runs[0])).has_config:
+        return
+    config = folder.config
+    objective = "clip_reg" if config.objective == {"clip": {}} else "clip"
+    other = "arm=NAME" if config.arm else f"objective={objective}"
+    # a user who sets name= or data.root= has chosen settings that the second run needs too
+    is_plain = config.name == config.recipe and not config.data.root
+    command = f"clipx train recipe={config.recipe}" if is_plain else "the same clipx train command with"
+    after = f"then clipx eval, and clipx report compare {shlex.quote(str(folder.path.parent.parent))}"
+    print(f"to compare: {command} {other} seed={config.seed}, {after}", file=sys.stderr)
 
 
 def _missing_objects(arguments: list[str]) -> None:

@@ -232,7 +232,8 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
             blocks += [Text("Each loss is the method's own objective: compare shapes, not heights.", "muted"), *drawn]
         if len(comparison.ranked) > 2:
             blocks.append(Details("All pairs: row minus column", [_pairwise_differences(comparison)]))
-        blocks.append(Details("Means by data set", [_means_by_set(comparison)]))
+        about = Text(f"Below each mean: difference to {comparison.reference.label}", "muted")
+        blocks.append(Details("Means by data set", [about, _means_by_set(comparison)]))
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
@@ -345,7 +346,7 @@ def _means_by_set(comparison: MethodComparison) -> Table:
             note = "" if difference.sort is None else f"{difference.text} {difference.note}"
             cells.append(replace(mean, tone=difference.tone, note=note))
         rows.append(cells)
-    return Table([f"Difference to {reference.label}", *(method.label for method in methods)], rows)
+    return Table(["Data set", *(method.label for method in methods)], rows)
 
 
 def _curve(label: str, means: Iterable[tuple[float, SeedMean | None]], unit: int) -> Line:

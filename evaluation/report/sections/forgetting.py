@@ -31,7 +31,8 @@ def _blocks(tuning: FineTuning) -> list[Block]:
                 " Area: gain minus forgetting of the interpolated weights, integrated over their coefficient from 0 "
                 "(start) to 1 (end)."
             )
-        blocks += [Text(explanation, "muted"), Figures([_plane(tuning)]), _table(tuning), _by_set(tuning)]
+        blocks += [Text(explanation, "muted"), Figures([_plane(tuning)]), _table(tuning)]
+        blocks += [Text("Change since the start weights:", "muted"), _by_set(tuning)]
     if tuning.left_out:
         paths = first_names([*map(str, tuning.left_out)])
         reason = "no results of the run that model.init names, or no common data set"
@@ -84,7 +85,7 @@ def _by_set(tuning: FineTuning) -> Table:
         for side, sets in (("new", tuning.new), ("kept", tuning.kept))
         for name in sets
     ]
-    return Table(["Change since the start weights", *(arm.label for arm in tuning.arms)], rows)
+    return Table(["Data set", *(arm.label for arm in tuning.arms)], rows)
 
 
 def _change(name: str, change: Change) -> float:

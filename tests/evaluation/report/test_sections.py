@@ -128,7 +128,7 @@ def fine_tuned(root: Path) -> list[Run]:
 
 
 def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path) -> None:
-    explanation, drawn, table, by_set = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
+    explanation, drawn, table, _, by_set = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
     assert isinstance(explanation, Text) and "Area: " in explanation.text
     assert isinstance(table, Table)
     assert table.columns == ["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"]
