@@ -45,8 +45,9 @@ def test_a_killed_process_of_a_pool_is_a_fault(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
-)
+    [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ETIMEDOUT, 1), (errno.ENOTCONN, 1), (errno.EREMOTEIO, 1),
+     (errno.ENOENT, 2), (errno.EACCES, 2), (errno.ENOSPC, 2)],
+)  # fmt: skip
 def test_a_failed_drive_is_a_fault_and_a_missing_file_a_user_error(
     number: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,9 @@ def items(values: Sequence[int], bad: Sequence[int] = (), lengths: Callable[[], 
     return Items("numbers", hashes, inputs, lengths)
 
 
-@pytest.mark.parametrize(("name", "kept"), [(None, None), (features.ITEMS, None), (features.ROWS, 0)])
+@pytest.mark.parametrize(
+    ("name", "kept"), [(None, None), *((file, kept) for file in (features.ITEMS, features.ROWS) for kept in (None, 0))]
+)
 def test_a_set_that_has_grown_embeds_what_is_new_and_all_if_the_first_is_damaged(
     tmp_path: Path, empty_cache: Path, name: str | None, kept: int | None
 ) -> None:

@@ -73,6 +73,7 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
     ],
     f"karpathy:ROOT/{FLICKR}": [
         (FLICKR, '"test"', '"val"', "has no test split; it has train, val"),
+        (FLICKR, '"raw"', '"text"', 'has no "raw" (str)'),
         (f"{FLICKR_IMAGES}/000000000001.jpg", None, None, "no image 0000"),
         (f"{FLICKR_IMAGES}/000000000002.jpg", None, None, "000000000002.jpg is missing"),
         (f"{FLICKR_IMAGES}/000000000002.jpg", None, "x", "corrupt image"),
@@ -81,6 +82,7 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
     f"coco:ROOT/{COCO}": [
         (COCO, '"image_id": 1', '"image_id": 7', 'a caption belongs to image 7, which "images" lacks'),
         (COCO, '"caption": "a"', '"caption": " "', "no sample has a caption"),
+        (COCO, '"image_id": 1', '"image_id": "1"', 'has no "image_id" (int)'),
         (COCO, '"1.jpg"', '"../1.jpg"', "../1.jpg is outside ROOT/val2017, not read"),
     ],
     "mmvp:ROOT": [

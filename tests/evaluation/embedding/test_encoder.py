@@ -92,13 +92,14 @@ def pickled(value: Any) -> bytes:
     ("content", "reason"),
     [
         (b"", r"w.pt cannot be read as weights"),
+        (b"\x80\x04K\x01.", r"w.pt (cannot be read as weights|holds)"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", r"w.pt is a Git LFS pointer.*git lfs pull"),
         (pickled(torch.nn.Linear(2, 2)), r"w.pt holds Python objects, such as a whole module.*state_dict"),
         (pickled({"a": [1, 2]}), r"w.pt holds other values than tensors"),
         (pickled({"model.visual.w": torch.ones(1)}), r"w.pt: all names start with model"),
         (pickled({"visual.w": torch.ones(1)}), r"w.pt does not hold weights of mini-48: .{,300}$"),
     ],
-    ids=["empty", "lfs", "module", "lists", "wrapped", "other_names"],
+    ids=["empty", "pickle", "lfs", "module", "lists", "wrapped", "other_names"],
 )
 def test_a_file_without_weights_is_refused(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, content: bytes, reason: str

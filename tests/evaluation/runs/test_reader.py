@@ -74,8 +74,10 @@ def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("config.yaml", "a: [1"),
         ("config.yaml", "seed: abc\n"),
         ("environment.json", "{"),
+        ("timing.json", '{"evaluation_seconds": null}'),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
         ("artifacts/zeroshot-x.json", '{"kind": "confusion", "classnames": ["a"], "matrix": [[1, 2]]}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
