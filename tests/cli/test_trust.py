@@ -236,7 +236,7 @@ def test_the_settings_of_a_run_are_plain_values(copied_run: tuple[RunConfig, Pat
         RunFolder(run).config  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["artifacts", "log.jsonl", "checkpoints/best"])
+@pytest.mark.parametrize("name", ["artifacts", "log.jsonl", "checkpoints/best", "wandb"])
 def test_a_link_leads_no_write_out_of_a_run(
     copied_run: tuple[RunConfig, Path], tmp_path: Path, shards: Path, name: str
 ) -> None:
