@@ -24,8 +24,11 @@ def table() -> completion.Completions:
     ("line", "expected"),
     [
         ("clipx ", ["train ", "eval ", "completion "]),
+        ("clipx --v", ["--version "]),
         ("clipx train t", ["temperature.", "train."]),
         ("clipx train temperature.kind=l", ["temperature.kind=learned ", "temperature.kind=linear "]),
+        ("clipx train train.compile=", ["train.compile=true ", "train.compile=false "]),
+        ("clipx train objective=sig", ["objective=siglip "]),
         ("clipx train recipe=gap_mini arm=hs_r", ["arm=hs_rows "]),
         ("clipx reproduce recipe=demo,gap_mini arms=hs_rows,bas", ["arms=hs_rows,base "]),
         ("clipx train objective.nuclr.zeta", ["objective.nuclr.zeta0="]),
