@@ -61,6 +61,8 @@ def test_each_set_of_datacomp_counts_with_the_metric_of_its_evaluation() -> None
             rows.append(row("zeroshot", name, others.get(name, "top1"), 0.25))
             rows += [row("zeroshot", name, "top1", 0.9)] if name in others else []
     assert mean_line("datacomp38", rows) == "suite datacomp38: mean of 38 sets 25.0%"
+    without = [one for one in rows if (one.dataset, one.metric) != ("pets", "mean_per_class")]
+    assert mean_line("datacomp38", without).endswith("37 of 38 sets, so no mean; missing: pets")
 
 
 def test_only_sets_below_root_are_evaluated_and_a_suite_without_any_is_refused(tmp_path: Path) -> None:
