@@ -113,7 +113,7 @@ def test_timed_steps_are_those_after_the_frozen_epochs(tiny: None, monkeypatch: 
     assert progress.step == progress.total_steps // 2 > 0
 
 
-@pytest.mark.parametrize("arm", ["negclip", "keyword"])
+@pytest.mark.parametrize("arm", ["negclip", "multi_positive", "keyword"])
 def test_generated_pairs_have_the_inputs_that_a_term_needs(arm: str) -> None:
     assert timed_steps(compose_run(["recipe=objectives_mini", f"arm={arm}"]), torch.device("cpu"))() > 0
 

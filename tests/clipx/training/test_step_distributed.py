@@ -11,7 +11,7 @@ import torch
 from clipx import distributed
 from clipx.errors import UserError
 from clipx.objectives.base import Objective
-from clipx.training import optimizer
+from clipx.training import optimizer, setup
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
@@ -80,12 +80,18 @@ def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(te
     assert_same_as_alone(term, trained(term, accumulation=4), cases_of(term))
 
 
-def test_batch_norms_are_not_synchronised_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+def test_batch_norms_are_synchronised_on_gpus_and_refused_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings("clip", "none", "sgd")
-    config.train.sync_batchnorm = True
+    model = tiny.components(config, "resnet").state.model
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(setup, "DistributedDataParallel", lambda model, **_: model)
+    for synchronised in (False, True):
+        config.train.sync_batchnorm = synchronised
+        setup._parallelise(model, config, torch.device("cuda"))
+        norms = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+        assert norms and all(isinstance(norm, torch.nn.SyncBatchNorm) is synchronised for norm in norms)
     with pytest.raises(UserError, match=r"train\.sync_batchnorm=true needs GPUs"):
-        tiny.components(config)
+        setup._parallelise(model, config, torch.device("cpu"))
 
 
 TOWERS: dict[str, dict[str, Any]] = {  # case -> changed settings
