@@ -74,7 +74,8 @@ def test_a_model_of_the_hub_embeds_as_the_run(tmp_path: Path, hub: Hub) -> None:
         found = start.encode_image(pixels), start.encode_text(tokens)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close((encoder.image(pixels), encoder.text(tokens)), expected)
-    assert encoder.tokenize(["a red circle"]).shape == (1, 32)
+    words = open_clip.get_tokenizer("hf-hub:me/demo")(["a red circle"])
+    assert torch.equal(encoder.tokenize(["a red circle"]), words) and words.shape == (1, 32)
 
 
 def test_bias_and_preprocessing_are_those_of_the_hubs_configuration(tmp_path: Path, hub: Hub) -> None:
