@@ -46,25 +46,6 @@ class ResNet(nn.Module):
         return pooled
 
 
-class Blocks(nn.Module):
-    """Image tower of two blocks with shortcuts. `shift` has a single row, so it cannot be split over processes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16))
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.Tanh()) for _ in range(2))
-        self.shift = nn.Parameter(torch.zeros(1, 16))
-        self.head = nn.Linear(16, E)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Embed images [b, 3, SIDE, SIDE] to [b, E]."""
-        x = self.stem(image) + self.shift
-        for block in self.blocks:
-            x = x + block(x)
-        embedded: Tensor = self.head(x)
-        return embedded
-
-
 class Words(nn.Module):
     """Text tower: projection of the mean word embedding."""
 
@@ -83,7 +64,6 @@ TOWERS: dict[str, Callable[[], nn.Module]] = {
     "plain": plain,
     "resnet": ResNet,
     "dropout": lambda: plain(nn.Dropout(0.5)),
-    "blocks": Blocks,
 }
 
 
