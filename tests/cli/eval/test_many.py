@@ -49,7 +49,8 @@ def quick(spec: str, **changes: object) -> EvalConfig:
 
 
 def test_runs_are_given_without_a_key_or_by_checkpoint() -> None:
-    for given in ("checkpoint=[runs/a/s0,runs/b/s0]", "runs/a/s0 checkpoint=runs/b/s0"):
+    lists = ("checkpoint=[runs/a/s0,runs/b/s0]", "checkpoint=runs/a/s0,runs/b/s0")
+    for given in ("runs/a/s0 runs/b/s0", *lists, "runs/a/s0 checkpoint=runs/b/s0"):
         config, runs = compose_evals([*given.split(), "tasks=[retrieval]"])
         assert runs == ["runs/a/s0", "runs/b/s0"] and config.checkpoint is None and config.tasks == ["retrieval"]
 

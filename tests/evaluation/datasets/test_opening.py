@@ -24,7 +24,7 @@ def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path)
     assert len(images) == 9 and images[0].size == (12, 12) and len(list(images)) == 9
 
 
-def test_captions_are_read_from_txt_if_json_has_none(tmp_path: Path) -> None:
+def test_each_image_has_its_captions_of_json_or_else_of_txt(tmp_path: Path) -> None:
     samples = [{"png": fakes.picture(i), "txt": f"no {i}\n".encode(), "json": b'{"width": 12}'} for i in range(2)]
     samples.append({"png": fakes.picture(2), "json": json.dumps({"captions": ["a", "a dog \ud83d"]}).encode()})
     fakes.shard(tmp_path / "set" / "test" / "0.tar", samples)
