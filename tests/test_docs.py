@@ -51,17 +51,6 @@ def commands_of(*names: str) -> list[list[str]]:
     return [[*words] for words in sorted(found) if "my_recipes" not in words]
 
 
-def with_new_words(commands: list[list[str]]) -> list[list[str]]:
-    """Leave out commands that consist of words of earlier ones, because each takes a tenth of a second to compose."""
-    seen: set[str] = set()
-    found = []
-    for words in commands:
-        if not seen.issuperset(words):
-            found.append(words)
-        seen.update(words)
-    return found
-
-
 @pytest.fixture
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Work in a folder with the example modules of the pages, and with my_package.my_module, which commands name."""
@@ -79,7 +68,7 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.mark.usefixtures("own_modules")
 def test_settings_of_train_and_check_commands_exist() -> None:
-    for words in with_new_words(commands_of("train", "check")):
+    for words in commands_of("train", "check"):
         given = [word for word in words[1:] if "=" in word and not word.startswith("hydra")]
         if "-m" in words:  # keep the first value of each swept setting
             given = [re.sub(r",.*", "", word) if "[" not in word else word for word in given]
@@ -122,13 +111,13 @@ def test_the_class_for_mteb_embeds_texts_and_images(trained_run: Path) -> None:
 
 def test_arguments_of_reproduce_commands_compose() -> None:
     """Of the runs of a recipe, the first; tests/recipes composes every arm."""
-    for words in with_new_words(commands_of("reproduce")):
+    for words in commands_of("reproduce"):
         assert composed(make_plan(words[1:]).overrides[:1]), words
 
 
 @pytest.mark.usefixtures("own_modules")
 def test_settings_of_eval_commands_exist() -> None:
-    for words in with_new_words(commands_of("eval")):
+    for words in commands_of("eval"):
         config, runs = compose_evals(words[1:])
         assert runs or config.model, words
 
