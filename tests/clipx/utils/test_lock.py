@@ -22,7 +22,7 @@ host, path = sys.argv[1], Path(sys.argv[2])
 if host:
     socket.gethostname = lambda: host
 from clipx.utils import lock
-lock.BEAT, lock.STALE = 0.1, 1.0
+lock.BEAT, lock.STALE = 0.2, 2.0
 with lock.hold(path, "a is being trained", "stop it"):
     print("held", flush=True)
     time.sleep(60)
@@ -41,8 +41,8 @@ Start = Callable[[str], subprocess.Popen[str]]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BEAT", 0.1)
-    monkeypatch.setattr(lock, "STALE", 1.0)
+    monkeypatch.setattr(lock, "BEAT", 0.2)
+    monkeypatch.setattr(lock, "STALE", 2.0)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_killed_owner_on_another_machine_is_replaced_after_stale_seconds(
     take(tmp_path)
     assert time.monotonic() - before >= lock.STALE
     waiting, taken = capsys.readouterr().err.splitlines()
-    assert "does not refresh its lock: waiting 1 s before taking over" in waiting
+    assert "does not refresh its lock: waiting 2 s before taking over" in waiting
     assert taken.endswith("which is dead: taking over")
 
 
@@ -139,5 +139,5 @@ def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)
-        time.sleep(0.3)
+        time.sleep(0.5)
         assert path.exists()
