@@ -180,7 +180,7 @@ def test_rows_at_0_and_1_equal_those_of_the_two_runs(
     with pytest.raises(UserError, match="1 of 2 runs failed"):
         many.evaluate(replace(config, interpolate=[0.0, 1.0]), [str(end), str(other)])
     printed = capsys.readouterr().out
-    assert f"{end}, alpha 0 " in printed and f"{end}, alpha 1 " in printed
+    assert "end/s1 step 2, alpha 0 " in printed and "end/s1 step 2, alpha 1 " in printed
 
 
 def test_floating_point_weights_are_interpolated_and_counts_are_those_of_the_end(tmp_path: Path) -> None:
