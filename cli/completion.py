@@ -118,7 +118,7 @@ def _arms(file: Path) -> list[str]:
 
 
 def _read_table() -> Completions:
-    """Read the table; write it first if it is missing or older than the code."""
+    """Return the table of words. Write it first if there is none for this version of the code."""
     file = _table_file()
     if not file.is_file():
         write_text(file, json.dumps(build_table()))

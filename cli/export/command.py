@@ -35,7 +35,7 @@ class Options:
 
 
 def export(arguments: list[str]) -> None:
-    """Run `clipx export`; print the files written and how to load them."""
+    """Run `clipx export`: write the weights, and print the names of the files and how to load them."""
     (run,), options = parse_arguments(arguments, Options, "export", "RUN_OR_CHECKPOINT")
     if options.out is None:
         raise UserError(f"`clipx export` needs {NEEDS}")

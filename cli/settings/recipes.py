@@ -66,7 +66,7 @@ POINTS: Rule = (
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What a recipe file says beside the settings of a run."""
+    """The keys of a recipe file that are not settings of a run."""
 
     arms: dict[str, list[str]] = setting({}, "overrides of each arm, in the file's order", ARMS)
     seeds: int = setting(1, "runs of each arm by `clipx reproduce`", between(1, 1000))
@@ -234,7 +234,7 @@ def recipe(name: str) -> Recipe:
 
 
 def with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:
-    """Return a recipe and those that it starts from, each before those whose settings it replaces.
+    """Return a recipe, then those that it starts from. The settings of an earlier one replace those of a later one.
 
     `below`: the recipes that start from it.
 

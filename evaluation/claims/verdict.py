@@ -209,7 +209,7 @@ def look_reached(finding: Finding, looks: Collection[int]) -> int | None:
 
 
 def seeds_needed(distance: float, spread: float, seeds: int, error: float) -> float:
-    """Return the number of seeds that decide with 80% power if the effect has this distance from s and this spread.
+    """Return how many seeds decide with 80% power, for an effect with this distance from s and this spread.
 
     More than `seeds`; inf if more than MOST_SEEDS are needed.
     """

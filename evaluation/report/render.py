@@ -1,6 +1,6 @@
 """Render a report: as one self-contained HTML page, as Markdown with figures in files, and its tables as LaTeX.
 
-The page is made from report.html.j2, report.css and report.js.
+The template of the page is report.html.j2; report.css and report.js lie beside it.
 """
 
 import base64
@@ -80,7 +80,7 @@ def _column_classes(table: Table) -> list[str | None]:
 
 
 def _keys(figure: Figure) -> str | None:
-    """Return label, colour and style of each curve that can be switched off, as JSON; None if there are none."""
+    """Return label, colour and border of each curve of the legend, as JSON; None for a figure without curves."""
     labels = enumerate(figure.colours.items() if figure.curves else ())
     styled = [[shown(label), colour, BORDERS[at // len(COLOURS) % len(BORDERS)]] for at, (label, colour) in labels]
     return json.dumps(styled, ensure_ascii=False) if styled else None

@@ -17,7 +17,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def extra_memory(action: Callable[[], object], device: str = "cpu") -> float:
-    """Return the largest memory during a call minus that before it, in MiB: on a GPU, or of this process (Linux).
+    """Return by how many MiB the memory rises at most during a call: of a GPU, or of this process (Linux).
 
     Call it in a new process, in which libraries and inputs are loaded.
     """

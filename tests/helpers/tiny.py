@@ -25,7 +25,7 @@ INPUTS = Inputs(SIDE, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest", "none", LEN
 
 
 def plain(*more: nn.Module) -> nn.Module:
-    """Return an image tower [b, 3, SIDE, SIDE] -> [b, E] without batch statistics; `more`: before the last layer."""
+    """Return an image tower [b, 3, SIDE, SIDE] -> [b, E] without batch norms; `more`: layers before the last one."""
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, 16), nn.Tanh(), *more, nn.Linear(16, E))
 
 
