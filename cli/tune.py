@@ -26,7 +26,7 @@ from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import AT_LEAST_1, Rule, at_least, check_range, setting
 from clipx.errors import RunDiverged, UserError
-from clipx.run.folder import RunFolder, other_run
+from clipx.run.folder import RunFolder
 from clipx.utils.files import write_text
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import empty_table, stdout_console
@@ -41,7 +41,7 @@ FEWEST_SEEDS = 3
 FEWEST_IMAGES = 1000  # of the set that scores: with fewer, noise decides
 ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm
 LR, TAU = "optimizer.lr", "temperature.tau"
-Calls = dict[Path, list[Future[Any]]]  # run -> the calls that train it, one after the other
+Calls = dict[Path, list[Future[Any]]]  # run of another arm -> the call that trains it
 RATES: Rule = (
     lambda v: len(v) != 1 and all(0 < x < math.inf for x in v) and v == sorted(set(v)),
     "two or more numbers above 0, ascending",
@@ -248,13 +248,11 @@ class Trial:
         calls: Calls = {}
         futures: dict[Future[float], tuple[str, float, int]] = {}
         for (arm, value), seed in product(new, range(FIRST_SEED, FIRST_SEED + self.options.seeds)):
-            overrides = [*fixed.get(arm, ()), f"{grid.key}={value:g}"]
-            arguments = self._arguments(arm, overrides, seed)
-            config = compose_run(arguments)
-            of_run = calls.setdefault(RunFolder.of(config).path, [])
-            after = [*self._parents(config, overrides, pool, calls), *of_run]
-            future = pool.submit(_train_and_score, (arguments, self.spec(config)), after)
-            of_run.append(future)
+            own = self._arguments(arm, [*fixed.get(arm, ()), f"{grid.key}={value:g}"], seed)
+            others, parents = self._parents(own, pool, calls)
+            arguments = [*own, *others]
+            call = arguments, self.spec(compose_run(arguments))
+            future = pool.submit(_train_and_score, call, parents)
             futures[future] = (arm, value, seed)
         for number, future in enumerate(as_completed(futures), 1):
             arm, value, seed = futures[future]
@@ -263,22 +261,24 @@ class Trial:
             line = f"{number}/{len(futures)} {arm} {grid.key}={value:g} seed {seed}: {future.result():.2f}"
             print(line, file=sys.stderr, flush=True)
 
-    def _parents(self, config: RunConfig, overrides: list[str], pool: Pool, calls: Calls) -> list[Future[Any]]:
-        """Return the calls that train the runs of other arms from which a run starts or learns; submit missing ones.
+    def _parents(self, arguments: list[str], pool: Pool, calls: Calls) -> tuple[list[str], list[Future[Any]]]:
+        """Return settings that name the runs of other arms from which a run starts or learns, and the calls for them.
 
-        These runs have the same `overrides`, as model.init=arm:NAME and model.teacher=arm:NAME mean.
+        Submit the calls that are missing. These runs keep the recipe's values: only the arm that is scored has others.
         """
-        found: list[Future[Any]] = []
-        for name in (config.model.init, config.model.teacher):
+        config, settings, found = compose_run(arguments), list[str](), list[Future[Any]]()
+        for key in ("init", "teacher"):
+            name = getattr(config.model, key)
             if name and name.startswith(ARM_PREFIX):
-                run = other_run(config, name)
+                of_other = self._arguments(name.removeprefix(ARM_PREFIX), [], config.seed)
+                run = RunFolder.of(compose_run(of_other)).path
                 if run not in calls:
                     calls[run] = []  # before the next line, which would not end for arms that start from each other
-                    arguments = self._arguments(name.removeprefix(ARM_PREFIX), overrides, config.seed)
-                    after = self._parents(compose_run(arguments), overrides, pool, calls)
-                    calls[run].append(pool.submit(_train, arguments, after))
+                    after = self._parents(of_other, pool, calls)[1]
+                    calls[run].append(pool.submit(_train, of_other, after))
+                settings.append(f"model.{key}={run}")
                 found += calls[run]
-        return found
+        return settings, found
 
 
 def _train(arguments: list[str]) -> Path:

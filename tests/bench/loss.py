@@ -6,7 +6,8 @@ B is the batch size, E the embedding width. A step is one forward and one backwa
 (median of the repeats) and memory of each term, each followed by its ratio to ClipLoss (below 1: faster or smaller); on
 a GPU, if there is one, in each loss_precision.
 
-Each candidate has a process of its own, with inputs and libraries loaded before the step.
+On a CPU each candidate has a process of its own, with inputs and libraries loaded before the step. On a GPU torch
+counts the memory, so all candidates share this process.
 """
 
 import statistics
@@ -68,14 +69,14 @@ def step(name: str, given: Embeddings) -> None:
 
 
 def peak(name: str, B: int, E: int, device: str = "cpu") -> float:
-    """Return the peak extra memory of a candidate in MiB. Call it in a new process."""
+    """Return the peak extra memory of a candidate in MiB. Call it in a new process, unless it computes on a GPU."""
     step(name, inputs(name, 64, E, device))  # libraries allocate memory in the first call
     given = inputs(name, B, E, device)
     return extra_memory(lambda: step(name, given), device)
 
 
 def cost(name: str, precision: str, device: str, B: int, E: int, repeats: int) -> tuple[float, float]:
-    """Return milliseconds and MiB of a candidate. Call it in a new process."""
+    """Return milliseconds and MiB of a candidate, measured as in `peak`."""
     with loss_precision(precision):
         memory, given = peak(name, B, E, device), inputs(name, B, E, device)
         return 1e3 * statistics.median(seconds(lambda: step(name, given)) for _ in range(repeats)), memory
@@ -89,8 +90,12 @@ def main(B: int = 8192, E: int = 512, repeats: int = 5) -> None:
         print(f"{precision:28}{'ms':>9}{'ratio':>7}{'MiB':>9}{'ratio':>7}")
         peer = None
         for name in (PEER, *TERMS):
-            with get_context("spawn").Pool(1) as pool:
-                found = pool.apply(cost, (name, precision, device, B, E, repeats))
+            candidate = name, precision, device, B, E, repeats
+            if on_gpu:
+                found = cost(*candidate)
+            else:
+                with get_context("spawn").Pool(1) as pool:
+                    found = pool.apply(cost, candidate)
             peer = peer or found
             cells = "".join(f"{own:9.2f}{own / of_peer:7.2f}" for own, of_peer in zip(found, peer, strict=True))
             print(f"{name:28}{cells}", flush=True)

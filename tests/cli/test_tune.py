@@ -160,27 +160,28 @@ def scored(recipe: str, *arms: str) -> FakePool:
     ("recipe", "arm", "parent"),
     [("margin_mini", "tau_01", "start_01"), ("finetune_mini", "clip", "start"), ("objectives_mini", "rank", "")],
 )
-def test_runs_that_an_arm_starts_from_have_the_same_value_and_come_first(recipe: str, arm: str, parent: str) -> None:
+def test_runs_that_an_arm_starts_from_keep_their_values_and_come_first(recipe: str, arm: str, parent: str) -> None:
     pool = scored(recipe, arm)
     of_seed = [(run, waits) for run, waits in pool.waits if run.name == "s1000"]
-    assert [run.parent.name for run, _ in of_seed] == [
-        f"{recipe}-{name}-optimizer.lr_0.5" for name in (parent, arm) if name
-    ]
-    assert of_seed[-1][1] == {run for run, _ in of_seed[:-1]}
+    start = f"runs/{recipe}-{parent}/s1000"
+    parents = [Path(start)] if parent else []
+    init = f"-model.init_{start.replace('/', '_')}" if parent else ""
+    assert [run for run, _ in of_seed] == [*parents, Path(f"runs/{recipe}-{arm}{init}-optimizer.lr_0.5/s1000")]
+    assert of_seed[-1][1] == set(parents)
     assert len(pool.waits) == 3 * len(of_seed)
 
 
-def test_a_run_is_trained_by_one_call_at_a_time() -> None:
-    pool = scored("margin_mini", "tau_01", "tau_01_reg", "start_01")
-    start = Path("runs/margin_mini-start_01-optimizer.lr_0.5/s1001")
-    assert [waits for run, waits in pool.waits if run == start] == [set(), {start}], "trained, then scored"
+def test_arms_share_the_run_that_they_start_from() -> None:
+    pool = scored("margin_mini", "tau_01", "tau_01_reg")
+    start = Path("runs/margin_mini-start_01/s1001")
+    assert [waits for run, waits in pool.waits if run == start] == [set()]
     assert sum(start in waits for run, waits in pool.waits if run != start) == 2
 
 
 def test_arms_that_start_from_each_other_are_not_followed_for_ever(own_recipes: Path) -> None:
     arms = "{a: [model.init=arm:b], b: [model.init=arm:a]}"
     (own_recipes / "circle.yaml").write_text(f"defaults: [demo]\narms: {arms}\n")
-    assert len(scored("circle", "a").waits) == 6
+    assert len(scored("circle", "a").waits) == 9
 
 
 def test_a_value_whose_seed_diverged_is_never_chosen() -> None:
