@@ -54,18 +54,13 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    if missing := [name for name in LAUNCHER if name not in os.environ]:
-        raise UserError(
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set without {', '.join(missing)}: unset it, and use "
-            "train.processes=N (clipx eval: processes=N), or let the launcher set all"
-        )
     # small values (sizes, flags, messages) stay on the CPU, so that they never wait for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        _wait_for_name(os.environ["MASTER_ADDR"])  # torch would wait for the whole timeout
+        _wait_for_name(os.environ.get("MASTER_ADDR", "localhost"))  # torch would wait for the whole timeout
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     except (ValueError, RuntimeError, socket.gaierror) as error:  # RuntimeError: also torch's errors of the network
-        given = " ".join(f"{name}={os.environ[name]}" for name in LAUNCHER)
+        given = " ".join(f"{name}={os.environ.get(name)}" for name in LAUNCHER)
         kind = UserError if isinstance(error, ValueError) else Fault
         raise kind(f"the processes cannot connect ({given}): {one_line(error)}") from error
     yield
@@ -149,11 +144,6 @@ def gather_objects(local: T) -> list[T]:
     return gathered
 
 
-def all_gather_sizes(local: int) -> list[int]:
-    """Return every rank's number of rows, by rank, for `gather`."""
-    return gather_objects(local)
-
-
 def gather_on_host(columns: list[Tensor], most: int) -> tuple[list[int], list[Tensor]]:
     """Concatenate int64 columns [b_r] in CPU memory of all ranks r to [B], and return b_r of every rank before them.
 
@@ -180,7 +170,7 @@ def gather(local: Tensor, sizes: list[int] | None = None) -> Tensor:
     """
     if world_size() == 1:
         return local
-    return _Gather.apply(local, sizes or all_gather_sizes(len(local)))  # type: ignore[no-any-return]
+    return _Gather.apply(local, sizes or gather_objects(len(local)))  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):
@@ -201,7 +191,7 @@ class _Gather(torch.autograd.Function):
 def part(sizes: list[int]) -> Part:
     """Return the part of the objective that this rank computes: its own rows of what `gather` returns.
 
-    `sizes` lists the number of rows of every rank, as from `all_gather_sizes`.
+    `sizes` lists the number of rows of every rank.
     """
     return ALL_ROWS if world_size() == 1 else _OwnPart(sizes)
 

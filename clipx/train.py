@@ -33,8 +33,9 @@ from clipx.run.folder import RunFolder, record_environment
 from clipx.run.initial_weights import build_initial_model, weights_source
 from clipx.run.log import RunLog
 from clipx.run.saving import CheckpointManager, resume
-from clipx.training import geometry_probe, optimizer, teacher
+from clipx.training import optimizer, teacher
 from clipx.training.cost import images_at_peak
+from clipx.training.geometry_probe import GeometryProbe
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
@@ -125,7 +126,7 @@ class _Session:
     sampler: Sampler
     components: TrainComponents
     loader: BatchLoader
-    probe: geometry_probe.Probe
+    probe: GeometryProbe
     log: RunLog
     manager: CheckpointManager
     meter: ThroughputMeter
@@ -162,7 +163,7 @@ def _open_session(
     state, model, objective = components.state, components.state.model, components.state.objective
     tokenize = tokenizer.build_tokenizer(model.inputs)
     loader = open_loader(config.data, pairs, sampler, model.inputs, tokenize, objective.needs, model.frozen_towers)
-    probe = geometry_probe.build_probe(config, pairs, tokenize, components.state.model)
+    probe = GeometryProbe(config, pairs, tokenize, components.state.model)
     notes = [_summary(config, run, device, sampler, pairs.streaming)]
     notes += temperature.published_note(config.temperature, model.published_tau)
     if sampler.total_epochs:

@@ -1,7 +1,4 @@
-"""Verdicts on claims, and claims that a program checks: measured numbers, and the interval predicted for each.
-
-evaluation/claims/verdict.py defines the verdicts on claims that runs test.
-"""
+"""Verdicts on claims, and claims that a program checks: measured numbers, and the interval predicted for each."""
 
 import math
 from collections.abc import Sequence

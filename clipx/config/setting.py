@@ -5,9 +5,6 @@ Settings of a run (schema.py), options of a command and parameters of a theory p
     @dataclass(kw_only=True)
     class Options:
         jobs: int = setting(1, "runs at the same time", AT_LEAST_1)
-
-`parse(Options, {"jobs": "4"}, "report power")` returns Options(jobs=4) and `check` validates the values of a config;
-both name key, value and allowed values in one line. `settings_of` lists the settings of a schema by dotted key.
 """
 
 import copy
@@ -165,12 +162,7 @@ def _convert(declared: Setting, key: str, text: str, hint: Any) -> Any:
     try:
         return {"true": True, "false": False}[text] if hint is bool else hint(text)
     except (KeyError, ValueError) as error:
-        raise UserError(wrong_type(key, text, hint, declared)) from error
-
-
-def wrong_type(key: str, text: str, kind: type, declared: Setting) -> str:
-    """Return the message about a text that is no `kind`."""
-    return f"{key}={text} must be {WORDS[kind]}" + allowed_hint(declared)
+        raise UserError(f"{key}={text} must be {WORDS[hint]}" + allowed_hint(declared)) from error
 
 
 def allowed_hint(declared: Setting) -> str:

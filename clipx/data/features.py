@@ -47,6 +47,8 @@ class Tower(Protocol):
     versions: str  # of the libraries that compute the features
     shape: tuple[int, ...]  # (width,), (K, width) for tokens, or (C, H, W)
     precision: str  # of the stored features: float32 | float16
+    inputs: Any  # Pixels of an image tower, Tokens of a text tower
+    padding: int | None  # token id of a text tower
 
     @property
     def name(self) -> str: ...

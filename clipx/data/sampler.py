@@ -1,8 +1,4 @@
-"""Sample order: each epoch is an exact permutation, split into global batches; each rank gets a part of every batch.
-
-The order depends only on (seed, epoch, step), not on the number of loader processes. A resumed run continues with
-exactly the next sample.
-"""
+"""Sample order: each epoch is an exact permutation, split into global batches; each rank gets a part of every batch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -129,12 +125,9 @@ class Sampler:
     image_of: Ids | None = field(default=None, compare=False)  # [num_samples], see split_held_out
 
     def __post_init__(self) -> None:
-        batch_size, samples = self.train.batch_size, self.train.samples
         if self.steps_per_epoch == 0:
             samples_to_train = f"the {self.num_train} samples to train on; allowed: at most {self.num_train}"
-            raise UserError(f"train.batch_size={batch_size} is larger than {samples_to_train}")
-        if self.total_steps == 0 and samples:  # samples=0: untrained model
-            raise UserError(f"train.samples={samples} is less than one step of train.batch_size={batch_size}")
+            raise UserError(f"train.batch_size={self.train.batch_size} is larger than {samples_to_train}")
 
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:

@@ -45,7 +45,7 @@ class FrozenTower(Generic[InputsT]):
     model: ModelConfig
     side: str  # "image" or "text"
     digest: str  # of all that determines the outputs, except for versions of libraries
-    versions: str  # of the libraries whose code computes the outputs
+    versions: str  # of the libraries whose code computes the outputs; "": an unknown tower, embeddings:WIDTH
     weights: str  # SHA-256 of the body's tensors
     shape: tuple[int, ...]  # of one output: (width,), (K, width) for tokens, (C, H, W); a text has at most K tokens
     embed_dim: int  # E, of the projection or of the tower itself
@@ -61,7 +61,15 @@ class FrozenTower(Generic[InputsT]):
 
     @cached_property
     def body(self) -> nn.Module:
-        """Load the tower. Raises UserError: its weights have changed since the digest was computed."""
+        """Load the tower.
+
+        Raises UserError: its weights have changed since the digest was computed, or it is unknown (embeddings:WIDTH).
+        """
+        if not self.versions:
+            raise UserError(
+                f"{self.name} has no tower that could embed new images or texts; allowed sets: embeddings:FOLDER, and "
+                "held_out of a run with data=embeddings"
+            )
         body, _, _ = _load(self.model, self.side)
         if weights_digest(body) != self.weights:
             _digest_file(self.model, self.side).unlink(missing_ok=True)
@@ -82,19 +90,6 @@ class FrozenTower(Generic[InputsT]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the tower itself: copies of a model share it."""
         return self
-
-
-@dataclass(eq=False)
-class GivenTower(FrozenTower[InputsT]):
-    """The unknown tower of embeddings made elsewhere (embeddings:WIDTH), which embeds nothing new."""
-
-    @cached_property
-    def body(self) -> nn.Module:
-        """Raises UserError."""
-        raise UserError(
-            f"{self.name} has no tower that could embed new images or texts; allowed sets: embeddings:FOLDER, and "
-            "held_out of a run with data=embeddings"
-        )
 
 
 def frozen_towers(config: RunConfig) -> dict[str, FrozenTower[Any]]:
@@ -222,7 +217,7 @@ def _given(config: RunConfig, side: str, width: str) -> FrozenTower[Any]:
     pixels = Pixels(1, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), "bicubic", "shortest")
     inputs: Any = pixels if side == "image" else Tokens("ViT-B-32", 77, config.data.clean)
     digest = content_hash([GIVEN, side, int(width)])
-    return GivenTower(
+    return FrozenTower(
         model=config.model,
         side=side,
         digest=digest,

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clipx.config.schema import PointsConfig
-from clipx.config.setting import check
 from clipx.models.kernels import embed, sample_frequencies
 from clipx.types import PointSet, Progress
 from clipx.utils import rng
@@ -54,13 +53,12 @@ class KernelHead:
     """Weighted point sets under a kernel, approximated by random Fourier features.
 
     Training draws new frequencies in each step from (seed, step). They are equal on all ranks without communication,
-    and after a resume. Evaluation uses fixed frequencies, the same for all runs. Raises UserError for invalid settings.
+    and after a resume. Evaluation uses fixed frequencies, the same for all runs.
     """
 
     cosine = False
 
     def __init__(self, config: PointsConfig, d: int, seed: int) -> None:
-        check(config, "model.points.")
         self.config, self.d, self.seed = config, d, seed
         self.linear = config.kernel == "linear"
         self.alpha = (1.0, 0.0) if self.linear else tuple(config.alpha)

@@ -445,11 +445,9 @@ def _drop_removed(values: dict[str, Any]) -> list[str]:
     """Remove the settings that this version no longer has; return a line for each that was not at its default."""
     notes = []
     for key, (default, instead) in REMOVED.items():
-        *groups, name = key.split(".")
-        node: Any = values
-        for group in groups:
-            node = node.get(group) if isinstance(node, dict) else None
-        if isinstance(node, dict) and node.pop(name, default) != default:
+        group, name = key.split(".")
+        settings = values.get(group)
+        if isinstance(settings, dict) and settings.pop(name, default) != default:
             notes.append(f"{key} was removed and has no effect: {instead}")
     return notes
 

@@ -147,13 +147,8 @@ def _replace_temperature_and_bias(
     ours, theirs = config.temperature, start.temperature
     own: tuple[str, ...] = () if same_nu(ours, theirs) else (TEMPERATURE_PREFIX,)
     own += () if (ours.bias is None) == (theirs.bias is None) else ("bias",)
-    return replace_weights(weights, model, own)
-
-
-def replace_weights(weights: dict[str, Tensor], model: clip.ClipModel, prefixes: tuple[str, ...]) -> dict[str, Tensor]:
-    """Return `weights`, but those whose names have one of the prefixes are the model's."""
-    own = {key: value for key, value in model.state_dict().items() if key.startswith(prefixes)}
-    return {key: value for key, value in weights.items() if not key.startswith(prefixes)} | own
+    kept = {key: value for key, value in weights.items() if not key.startswith(own)}
+    return kept | {key: value for key, value in model.state_dict().items() if key.startswith(own)}
 
 
 def _tower_settings(model: ModelConfig) -> list[object]:

@@ -1,8 +1,4 @@
-"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files.
-
-During training, rank 0 copies the state to CPU memory, and a thread writes the copy while training goes on. The last
-checkpoint, and that of a run that stops, are complete when `CheckpointManager.save` returns.
-"""
+"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files."""
 
 import hashlib
 import json
@@ -193,12 +189,16 @@ class HostCopies:
         return self._buffers[k].copy_(tensor.detach(), non_blocking=True)
 
 
-class RetentionPolicy:
-    """Applies train.save_every, keep, keep_every and keep_best."""
+class CheckpointManager:
+    """Applies train.save_every, keep, keep_every, keep_best and keep_optimizer."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, run: Path) -> None:
         """Raise UserError if train.keep_best is not min:METRIC or max:METRIC, or the metric is not measured."""
-        self.train = config.train
+        self.run, self.train, self.measure_every = run, config.train, config.log.geometry_every
+        self.thread = ThreadPoolExecutor(max_workers=1)  # runs nothing collective
+        self._copies = HostCopies()
+        self._writing: Future[None] | None = None  # the checkpoint that the thread writes
+        self._latest: MetricsByStep = {}  # the metrics of that checkpoint
         direction, _, self.best_metric = (config.train.keep_best or "").partition(":")  # a metric of the geometry probe
         self.best_sign = SIGNS.get(direction, 1.0)
         if config.train.keep_best is None:
@@ -206,54 +206,20 @@ class RetentionPolicy:
         if direction not in SIGNS or self.best_metric not in PROBE_METRICS:
             allowed = f"min:METRIC or max:METRIC; metrics: {', '.join(sorted(PROBE_METRICS))}"
             raise UserError(f"train.keep_best={config.train.keep_best} must be {allowed}")
-        if not config.log.geometry_every:
+        if not self.measure_every:
             raise UserError(f"train.keep_best={config.train.keep_best} must be measured: set log.geometry_every")
-
-    def due(self, step: int) -> bool:
-        """Return True if this step is saved regardless of its metrics."""
-        return step % self.train.save_every == 0 or self._is_multiple(step)
-
-    def best_step(self, found: MetricsByStep) -> int | None:
-        """Return the step with the best finite metric, the earliest if several are equal; None if none is finite."""
-        values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
-        finite = [step for step, value in values.items() if math.isfinite(value)]
-        return min(finite, key=lambda step: (values[step], step), default=None)
-
-    def retained(self, found: MetricsByStep) -> set[int]:
-        """Return the steps to keep: the last ones, multiples of keep_every, and the best."""
-        last = set(sorted(found)[-self.train.keep :])
-        best = self.best_step(found)
-        return last | set(filter(self._is_multiple, found)) | ({best} if best is not None else set())
-
-    def _is_multiple(self, step: int) -> bool:
-        return self.train.keep_every is not None and step % self.train.keep_every == 0
-
-
-class CheckpointManager:
-    """Applies train.save_every, keep, keep_every, keep_best and keep_optimizer."""
-
-    def __init__(self, config: RunConfig, run: Path) -> None:
-        """Raise UserError if train.keep_best cannot be used."""
-        self.run = run
-        self.policy = RetentionPolicy(config)
-        self.measure_every = config.log.geometry_every
-        self.keep_optimizer = config.train.keep_optimizer
-        self.thread = ThreadPoolExecutor(max_workers=1)  # runs nothing collective
-        self._copies = HostCopies()
-        self._writing: Future[None] | None = None  # the checkpoint that the thread writes
-        self._latest: MetricsByStep = {}  # the metrics of that checkpoint
 
     def due(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Return True if this step must be saved. All ranks get the same answer; only rank 0 needs `metrics`."""
-        if self.policy.due(step):
+        if step % self.train.save_every == 0 or self._is_multiple(step):
             return True
-        if not self.policy.best_metric or step % self.measure_every:
+        if not self.best_metric or step % self.measure_every:
             return False
         best = False
         if distributed.rank() == 0:  # on other machines, a checkpoint that is just being deleted raises ESTALE
             failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
             found = {**self._metrics(step), **({} if failed else self._latest), step: metrics}
-            best = self.policy.best_step(found) == step
+            best = self._best_step(found) == step
         return bool(distributed.max_over_ranks(float(best))[0])
 
     def save(self, state: TrainState, metrics: Mapping[str, float], finished: bool, background: bool = False) -> None:
@@ -266,7 +232,7 @@ class CheckpointManager:
         Raises UserError: this checkpoint could not be written.
         """
         missed = self.missed()
-        with_optimizer = self.keep_optimizer or not finished
+        with_optimizer = self.train.keep_optimizer or not finished
         if background:
             self._start_writing(state, metrics, with_optimizer)
         else:
@@ -309,15 +275,30 @@ class CheckpointManager:
         """Link the best checkpoint, and delete those that are no longer kept."""
         remove_leftovers(self.run, step)
         found = self._metrics(step)
-        best = self.policy.best_step(found)
+        best = self._best_step(found)
         if best is not None:
             link = self.run / "checkpoints" / BEST
             temporary = link.with_name(f".{BEST}")
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(folder(self.run, best).name)
             temporary.replace(link)
-        retained = self.policy.retained(found)
+        retained = self.retained(found)
         remove(folder(self.run, at) for at in found if at not in retained)
+
+    def retained(self, found: MetricsByStep) -> set[int]:
+        """Return the steps to keep: the last ones, multiples of keep_every, and the best."""
+        last = set(sorted(found)[-self.train.keep :])
+        best = self._best_step(found)
+        return last | set(filter(self._is_multiple, found)) | ({best} if best is not None else set())
+
+    def _best_step(self, found: MetricsByStep) -> int | None:
+        """Return the step with the best finite metric, the earliest if several are equal; None if none is finite."""
+        values = {step: self.best_sign * m.get(self.best_metric, math.nan) for step, m in found.items()}
+        finite = [step for step, value in values.items() if math.isfinite(value)]
+        return min(finite, key=lambda step: (values[step], step), default=None)
+
+    def _is_multiple(self, step: int) -> bool:
+        return self.train.keep_every is not None and step % self.train.keep_every == 0
 
     def _metrics(self, last: int) -> dict[int, dict[str, float]]:
         """Return the metrics of the checkpoints up to the step `last`; later ones are corrupt, but not yet removed."""

@@ -82,7 +82,6 @@ def minimise(name: str, settings: RobustGSettings, mislabelled: float) -> Minimu
     p = probabilities(mislabelled)
     if name == "log1p":
         w = minimize(loss, np.zeros(3), (G["log1p"], p), method="BFGS", options={"gtol": 1e-10}).x
-        w = _newton(w, p)
     else:
         rng = np.random.default_rng(settings.seed)
         starts = rng.standard_normal((settings.starts, 3)) * 100 ** rng.random((settings.starts, 1))
@@ -90,16 +89,6 @@ def minimise(name: str, settings: RobustGSettings, mislabelled: float) -> Minimu
         found = [minimize(loss, w, (G["ratio"], p), method="Nelder-Mead", options=options) for w in starts]
         w = min(found, key=lambda f: float(f.fun)).x
     return Minimum(w * settings.tau, loss(w, G[name], p), top1_error(w, p))
-
-
-def _newton(w: Array, p: Array) -> Array:
-    """Take ten Newton steps on the log1p loss, enough for machine precision."""
-    for _ in range(10):
-        s = expit(-SIGN * (X @ w))
-        slope = -(p * SIGN * s) @ X
-        curvature = (X * (p * s * (1 - s))[:, None]).T @ X
-        w = w - np.linalg.solve(curvature, slope)
-    return w
 
 
 def solve(settings: RobustGSettings) -> RobustGResult:

@@ -195,7 +195,7 @@ def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on
         optimizer_.zero_grad()
 
     step()
-    live.forget_peak()
+    live.peak = 0  # is measured anew
     return step
 
 
@@ -252,7 +252,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phase = ""  # name under which new tensors are counted
         self.at_peak: Counter[str] = Counter()  # phase -> bytes at the moment of the largest sum so far
         self._now: Counter[str] = Counter()
-        self._total = self._peak = 0
+        self.peak = self._total = 0  # bytes of that sum, and of all living tensors
         self._phase_of: dict[int, str] = {}
         self._formulas: dict[Any, Callable[..., int]] = flop_counter().flop_registry
 
@@ -265,10 +265,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._add(tensor.untyped_storage())
         return result
 
-    def forget_peak(self) -> None:
-        """Start to measure the peak again."""
-        self._peak = 0
-
     def move(self, storage: torch.UntypedStorage, phase: str) -> None:
         """Count a living tensor under another phase."""
         self._remove(id(storage), storage.nbytes())
@@ -279,8 +275,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key in self._phase_of:  # a view, or the result of an operation in place
             return
         self._count(key, size, self.phase)
-        if self._total > self._peak:
-            self._peak, self.at_peak = self._total, Counter(self._now)
+        if self._total > self.peak:
+            self.peak, self.at_peak = self._total, Counter(self._now)
         weakref.finalize(storage, self._remove, key, size)
 
     def _count(self, key: int, size: int, phase: str) -> None:

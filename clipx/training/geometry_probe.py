@@ -25,39 +25,26 @@ from clipx.utils.device import autocast
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
 Paused = Callable[[], AbstractContextManager[None]]  # context of what is no training
-Probe = Callable[[int, Progress, Paused], dict[str, float]]  # (steps done, progress) -> geometry, {} if it is not due
-
-
-def build_probe(config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, model: ClipModel) -> Probe:
-    """Build the probe, which all ranks must call after each step.
-
-    Every log.geometry_every steps it returns the geometry on rank 0; at other steps, and on other ranks, {}.
-
-    Raises UserError if there are no pairs to measure, or `pairs` is a stream.
-    """
-    every = config.log.geometry_every
-    if not every:
-        return lambda steps, progress, paused: {}
-    if pairs.streaming:
-        raise UserError(
-            f"log.geometry_every={every} needs random access to the data, which data.source={config.data.source} does "
-            "not have; allowed: 0"
-        )
-    probe = GeometryProbe(config, pairs, tokenizer, model) if distributed.rank() == 0 else None
-
-    def measure(steps: int, progress: Progress, paused: Paused) -> dict[str, float]:
-        if steps % every:
-            return {}
-        with paused():
-            return probe.measure(progress) if probe else {}
-
-    return measure
 
 
 class GeometryProbe:
     """Fixed pairs, read once without augmentation (data.views: the first view), and their geometry under the model."""
 
-    def __init__(self, config: RunConfig, pairs: PairSource, tokenizer: Tokenizer, model: ClipModel) -> None:
+    def __init__(self, config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, model: ClipModel) -> None:
+        """Read the pairs on rank 0, unless log.geometry_every is 0.
+
+        Raises UserError if there are no pairs to measure, or `pairs` is a stream.
+        """
+        self.every = config.log.geometry_every
+        if not self.every:
+            return
+        if pairs.streaming:
+            raise UserError(
+                f"log.geometry_every={self.every} needs random access to the data, which data.source="
+                f"{config.data.source} does not have; allowed: 0"
+            )
+        if distributed.rank() > 0:
+            return
         self.model, self.precision = model, config.train.precision
         # that of a step on this process, which fits in memory
         self.batch_size = config.train.batch_size // (distributed.world_size() * config.train.accumulation)
@@ -86,6 +73,16 @@ class GeometryProbe:
             self.texts = given_texts(pairs, tower)[torch.tensor([*captions])]
         else:
             self.texts = text_features(tower, tokenizer, texts)[torch.arange(len(texts))]
+
+    def __call__(self, steps: int, progress: Progress, paused: Paused) -> dict[str, float]:
+        """Return the geometry on rank 0 every log.geometry_every steps; {} at other steps, and on other ranks.
+
+        All ranks must call this after each step; `steps`: those done.
+        """
+        if not self.every or steps % self.every:
+            return {}
+        with paused():
+            return self.measure(progress) if distributed.rank() == 0 else {}
 
     @torch.no_grad()
     def measure(self, progress: Progress) -> dict[str, float]:

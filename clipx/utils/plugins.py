@@ -36,32 +36,24 @@ class Table(NamedTuple):
     row: str  # the right kind of row, in words
 
 
-def _is_term(row: Any) -> bool:
-    return isinstance(row, type) and issubclass(row, _object("clipx.objectives.base.Term"))
-
-
-def _is_objective(row: Any) -> bool:
-    return isinstance(row, dict) and all(isinstance(settings, dict) for settings in row.values())
-
-
-def _is_tower(row: Any) -> bool:
-    return isinstance(row, _object("clipx.models.towers.build.TowerKind"))
-
-
-def _is_task(row: Any) -> bool:
-    return not isinstance(row, type) and callable(getattr(row, "score", None))
-
-
-def _is_dict(row: Any) -> bool:
-    return isinstance(row, dict)
-
-
 TABLES = {
-    "TERMS": Table("clipx.objectives.TERMS", _is_term, "a Term class"),
-    "OBJECTIVES": Table("clipx.config.presets.OBJECTIVES", _is_objective, "a dict {TERM: {PARAMETER: VALUE}}"),
-    "DATA": Table("clipx.config.presets.DATA", _is_dict, "a dict of settings data.*"),
+    "TERMS": Table(
+        "clipx.objectives.TERMS",
+        lambda row: isinstance(row, type) and issubclass(row, _object("clipx.objectives.base.Term")),
+        "a Term class",
+    ),
+    "OBJECTIVES": Table(
+        "clipx.config.presets.OBJECTIVES",
+        lambda row: isinstance(row, dict) and all(isinstance(settings, dict) for settings in row.values()),
+        "a dict {TERM: {PARAMETER: VALUE}}",
+    ),
+    "DATA": Table("clipx.config.presets.DATA", lambda row: isinstance(row, dict), "a dict of settings data.*"),
     "SOURCES": Table("clipx.data.sources.opening.SOURCES", callable, "a function"),
-    "TOWERS": Table("clipx.models.towers.build.TOWERS", _is_tower, "a TowerKind"),
+    "TOWERS": Table(
+        "clipx.models.towers.build.TOWERS",
+        lambda row: isinstance(row, _object("clipx.models.towers.build.TowerKind")),
+        "a TowerKind",
+    ),
     "TEMPERATURES": Table("clipx.models.temperature.TEMPERATURES", callable, "a function"),
     "PARAMETERISATIONS": Table(
         "clipx.models.temperature.PARAMETERISATIONS",
@@ -70,8 +62,12 @@ TABLES = {
     ),
     "FREQUENCIES": Table("clipx.models.kernels.FREQUENCIES", callable, "a function"),
     "MASKS": Table("clipx.training.modality_mixing.MASKS", callable, "a function"),
-    "TASKS": Table("evaluation.tasks.TASKS", _is_task, "a task, not its class"),
-    "HEADLINE": Table("evaluation.tasks.rows.HEADLINE", _is_dict, "a dict {METRIC: TITLE}"),
+    "TASKS": Table(
+        "evaluation.tasks.TASKS",
+        lambda row: not isinstance(row, type) and callable(getattr(row, "score", None)),
+        "a task, not its class",
+    ),
+    "HEADLINE": Table("evaluation.tasks.rows.HEADLINE", lambda row: isinstance(row, dict), "a dict {METRIC: TITLE}"),
     "LAYOUTS": Table("evaluation.datasets.opening.LAYOUTS", callable, "a function"),
 }
 

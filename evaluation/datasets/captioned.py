@@ -28,7 +28,7 @@ from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import DEFAULT_NAMES, EmbeddingPairs, open_embeddings
-from clipx.data.sources.files import KarpathyImage, read_coco, read_karpathy, read_text
+from clipx.data.sources.files import ImageCaptions, read_coco, read_karpathy, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -77,7 +77,7 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     Raises UserError: the JSON is missing or corrupt or has no test split, or an image is missing.
     """
     name, chosen = read_karpathy(path, (TEST,))
-    captions = [[text for one in image.captions if (text := one.strip())] for image in chosen]
+    captions = [[text for one in of_image if (text := one.strip())] for _, of_image in chosen]
     return Captioned(spec, f"{name}/{TEST}", TEST, _karpathy_images(path, chosen), captions, settings)
 
 
@@ -268,9 +268,9 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
     )
 
 
-def _karpathy_images(path: Path, chosen: list[KarpathyImage]) -> FileImages:
-    folder = files.find_images(path.parent, chosen[0].name)
-    return FileImages(folder, [folder / image.name for image in chosen])
+def _karpathy_images(path: Path, chosen: list[ImageCaptions]) -> FileImages:
+    folder = files.find_images(path.parent, chosen[0][0])
+    return FileImages(folder, [folder / name for name, _ in chosen])
 
 
 def _download(name: str) -> Path:

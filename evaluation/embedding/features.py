@@ -30,7 +30,7 @@ from clipx.data.features import Items, content_of, open_features
 from clipx.data.loading.faults import start_worker
 from clipx.data.loading.features import text_features
 from clipx.errors import Fault, UserError
-from clipx.models.frozen import FrozenTower, GivenTower
+from clipx.models.frozen import FrozenTower
 from clipx.utils.files import content_hash, new_file
 from clipx.utils.terminal import ProgressBar
 from evaluation import types
@@ -200,9 +200,10 @@ def _embed(
     default, variants = (encoder.image, encoder.image_variants) if images else (encoder.text, encoder.text_variants)
     batches: Iterable[Tensor]
     preparation = None
-    if isinstance(dataset, types.VectorsOnly) and not isinstance(frozen_tower(encoder, first), GivenTower):
+    tower = frozen_tower(encoder, first)
+    if isinstance(dataset, types.VectorsOnly) and (tower is None or tower.versions):  # a known tower
         raise UserError(f"datasets={dataset.name} has vectors only, and {encoder.name} takes images and texts")
-    if frozen_tower(encoder, first) is not None:
+    if tower is not None:
         take, size = _rows(encoder, dataset, first, loading), loading.batch_size
         batches = (take(np.array(rows[i : i + size])) for i in range(0, len(rows), size))
     elif images:

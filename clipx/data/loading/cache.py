@@ -1,8 +1,6 @@
 """Decoded images and tokenized captions in memory (data.cache=memory).
 
-Samples, order and random draws are the same as without the cache. If the transform is fixed (data.crop_scale=[1,1]
-without RandAugment), all images of a batch are copied and flipped together. Other transforms run on each decoded image
-separately.
+Samples, order and random draws are the same as without the cache.
 
 The pixels are in a memory-mapped file in the cache folder, so that all processes of a machine share one copy, also in
 containers with a small /dev/shm. Each process that uses a cache holds a lock on its sizes.npy, which the system
@@ -17,8 +15,7 @@ import random
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -32,12 +29,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from clipx.config.schema import DataConfig
+from clipx.data.features import Tower
 from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
 from clipx.data.loading.features import (
     CPU,
     FeatureImages,
     FeatureTexts,
-    TextTower,
     given_texts,
     image_features,
     text_features,
@@ -61,44 +58,39 @@ Array = NDArray[Any]
 
 
 @dataclass
-class PixelCache:
-    """The n images of a source: central squares of S x S pixels if the transform is `fixed`, else whole images."""
+class PixelImages:
+    """The n images of a source, transformed for training.
 
+    They are central squares of S x S pixels if the transform is `fixed`, and a batch is then copied and flipped
+    together; else whole images.
+    """
+
+    transform: TrainTransform
     data: Array  # uint8; squares: [n, 3, S, S]; whole images: [bytes], each image [H, W, 3] at its offset
     offsets: Array  # int64 [n + 1], first byte of each whole image, then the number of bytes
     sizes: Array  # int32 [n, 2], width and height of the encoded images; 0 if an image cannot be opened
     errors: dict[int, str]  # image number -> reason why the image is bad
     image_of: Array | None  # image number of each sample; None: the sample id
 
-    def image(self, number: int) -> Tensor:
-        """Return a whole image, uint8 [H, W, 3], if the cache has whole images."""
-        width, height = self.sizes[number]
-        return torch.from_numpy(self.data[self.offsets[number] : self.offsets[number + 1]].reshape(height, width, 3))
-
-
-class PixelImages:
-    """Images of a pixel cache, transformed for training."""
-
-    def __init__(self, cache: PixelCache, transform: TrainTransform) -> None:
-        self.cache, self.transform, self.errors = cache, transform, cache.errors
-        self.batched = transform.fixed  # True: a batch is taken together
-        self.draws = transform.fixed and transform.flip  # True: `draw` draws random numbers
+    def __post_init__(self) -> None:
+        self.batched = self.transform.fixed  # True: a batch is taken together
+        self.draws = self.transform.fixed and self.transform.flip  # True: `draw` draws random numbers
 
     def numbers(self, ids: Array) -> Array:
         """Return the image numbers of samples."""
-        return ids if self.cache.image_of is None else self.cache.image_of[ids]
+        return ids if self.image_of is None else self.image_of[ids]
 
     def draw(self, number: int, generator: random.Random) -> int:
         """Draw the flip, 0 or 1, as `TrainTransform` does: after a crop box, which is unused here."""
         if not self.transform.flip:
             return 0
-        width, height = self.cache.sizes[number].tolist()
+        width, height = self.sizes[number].tolist()
         crop_box(width, height, self.transform.scale, generator)
         return int(self.transform.flips(generator))
 
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
         """Return the images of a batch together, only if `batched`. `draws`: 1 for an image to flip; None: no flips."""
-        pixels = torch.from_numpy(self.cache.data[numbers])
+        pixels = torch.from_numpy(self.data[numbers])
         if draws is not None:
             flips = torch.tensor(draws, dtype=torch.bool)
             pixels[flips] = pixels[flips].flip(3)
@@ -108,13 +100,15 @@ class PixelImages:
         """Return an image, and None if it is transformed, else the crop that the device makes. Raises BadSample."""
         if self.transform.fixed:
             return self.batch(np.array([number]), [self.draw(number, generator)])[0], None
-        return self.transform.for_device(self.cache.image(number), generator)
+        width, height = self.sizes[number]
+        whole = self.data[self.offsets[number] : self.offsets[number + 1]].reshape(height, width, 3)
+        return self.transform.for_device(torch.from_numpy(whole), generator)
 
 
 CachedImages = PixelImages | FeatureImages
 
-# key -> cache, locked file; least recently used first
-_opened: OrderedDict[str, tuple[PixelCache, Any]] = OrderedDict()
+# key -> images, locked file; least recently used first
+_opened: OrderedDict[str, tuple[PixelImages, Any]] = OrderedDict()
 
 
 def pixels_home() -> Path:
@@ -122,15 +116,7 @@ def pixels_home() -> Path:
     return cache_home() / "pixels" / platform.node()
 
 
-def _machine_lock() -> AbstractContextManager[None]:
-    """Return the lock of this machine, to hold while files are written or removed.
-
-    Each machine has its own, because machines that share a cache folder keep separate files there.
-    """
-    return lock(f"pixel cache of {platform.node()}")
-
-
-def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
+def open_pixels(source: PairSource, transform: TrainTransform) -> PixelImages:
     """Return the images of a source; decode them unless a process of this machine has them open already.
 
     Raises UserError if the images do not fit into the free memory or disk space.
@@ -144,19 +130,19 @@ def open_pixels(source: PairSource, transform: TrainTransform) -> PixelCache:
             Finalize(None, _release, exitpriority=10)  # atexit functions do not run in processes of a pool
         _opened[key] = _open(pixels_home() / key, source, transform)
     _opened.move_to_end(key)
-    return _opened[key][0]
+    return replace(_opened[key][0], transform=transform)
 
 
 def _release() -> None:
     """Close all files, and remove those that no other process uses."""
     while _opened:
         _opened.popitem()[1][1].close()
-    with _machine_lock():
+    with lock(f"pixels {pixels_home()}"):
         _remove_unused(pixels_home())
 
 
-def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelCache, Any]:
-    with _machine_lock():  # one process decodes, the others wait
+def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelImages, Any]:
+    with lock(f"pixels {folder.parent}"):  # one process decodes, the others wait
         _remove_unused(folder.parent)
         if not folder.is_dir():
             _write(folder, source, transform)
@@ -168,7 +154,7 @@ def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[
     data: Array = np.memmap(folder / "pixels", np.uint8, "c")
     if transform.fixed:
         data = data[:-1].reshape(len(sizes), 3, transform.size, transform.size)
-    return PixelCache(data, _offsets(sizes), sizes, errors, image_of), handle
+    return PixelImages(transform, data, _offsets(sizes), sizes, errors, image_of), handle
 
 
 def _offsets(sizes: Array) -> Array:
@@ -303,7 +289,7 @@ def open_captions(
     source: PairSource,
     tokenizer: Tokenizer,
     negatives: bool,
-    tower: TextTower | None = None,
+    tower: Tower | None = None,
     device: torch.device = CPU,
 ) -> CaptionCache:
     """Return tokens of all captions, or with `tower` their features, embedded on `device` where they are missing.
@@ -325,7 +311,7 @@ def open_captions(
     return _captions[key]
 
 
-def _given_captions(source: EmbeddingPairs, config: DataConfig, tower: TextTower | None) -> CaptionCache:
+def _given_captions(source: EmbeddingPairs, config: DataConfig, tower: Tower | None) -> CaptionCache:
     """Return the vectors of an embedding's texts; keywords are found in the captions of its metadata."""
     assert tower is not None, "checked by clipx.config.presets"
     if config.keywords and not source.texts:

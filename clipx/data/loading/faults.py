@@ -1,8 +1,6 @@
 """Faults of the loader: bad samples, a timeout that names the samples being read, and loader processes that are killed.
 
-A training run lists its bad samples in RUN/bad_samples.txt, and ends if their share exceeds data.max_bad_rate. Without
-the timeout, a run would wait for ever when a network file system hangs. It ends if no batch comes for
-data.stall_seconds.
+Without the timeout, a run would wait for ever when a network file system hangs.
 """
 
 import multiprocessing

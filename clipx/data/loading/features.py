@@ -1,13 +1,10 @@
-"""Features of the training pairs: which items a run needs, and the rows of a batch (data.features=true).
-
-An item is one view of an image, or one caption. Equal items are embedded once.
-"""
+"""Features of the training pairs: which items a run needs, and the rows of a batch (data.features=true)."""
 
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,25 +19,12 @@ from clipx.data.preprocess.transforms import Normalise, TrainTransform, evaluati
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError
-from clipx.types import Pixels, Tokens, text_lengths
+from clipx.types import text_lengths
 from clipx.utils.device import loader_processes
 from clipx.utils.files import cache_home, content_hash, new_file
 
 CPU = torch.device("cpu")
 Array = NDArray[Any]
-
-
-class ImageTower(Tower, Protocol):
-    """A frozen image tower."""
-
-    inputs: Pixels
-
-
-class TextTower(Tower, Protocol):
-    """A frozen text tower."""
-
-    inputs: Tokens
-    padding: int | None  # token id
 
 
 @dataclass
@@ -91,9 +75,7 @@ class FeatureTexts:
         return self.features.take(self.row_of[numbers])
 
 
-def image_features(
-    config: DataConfig, source: PairSource, tower: ImageTower, device: torch.device = CPU
-) -> FeatureImages:
+def image_features(config: DataConfig, source: PairSource, tower: Tower, device: torch.device = CPU) -> FeatureImages:
     """Return the features of all images of a source; embed those that are missing. Raises UserError: another width."""
     if isinstance(source, EmbeddingPairs):
         return FeatureImages(_given(source, "image", tower), np.arange(len(source))[:, None], None, {})
@@ -132,7 +114,7 @@ def image_features(
     return FeatureImages(features, row_of, image_of, errors)
 
 
-def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], device: torch.device = CPU) -> FeatureTexts:
+def text_features(tower: Tower, tokenizer: Tokenizer, texts: list[str], device: torch.device = CPU) -> FeatureTexts:
     """Return the features of texts; embed those that are missing."""
     contents = np.array([content_of(text.encode()) for text in texts], np.uint64)
     # texts that are embedded together have similar lengths, so that the tower computes little padding
@@ -151,7 +133,7 @@ def text_features(tower: TextTower, tokenizer: Tokenizer, texts: list[str], devi
     return FeatureTexts(open_features(tower, items, device), row_of)
 
 
-def given_texts(source: EmbeddingPairs, tower: TextTower) -> FeatureTexts:
+def given_texts(source: EmbeddingPairs, tower: Tower) -> FeatureTexts:
     """Return the text vectors of a source. Raises UserError: the tower is named with another width."""
     return FeatureTexts(_given(source, "text", tower), np.arange(len(source)))
 

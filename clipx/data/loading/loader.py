@@ -1,7 +1,4 @@
-"""Batches for training: decoding in loader processes, normalisation on the device.
-
-`Loader` reads a source with random access in the sampler's order. `StreamLoader` reads an endless stream.
-"""
+"""Batches for training: decoding in loader processes, normalisation on the device."""
 
 import random
 from abc import ABC, abstractmethod
@@ -17,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from clipx.config.schema import DataConfig
-from clipx.data.loading.cache import CachedImages, CachedSamples, PixelImages, open_captions, open_pixels
+from clipx.data.loading.cache import CachedImages, CachedSamples, open_captions, open_pixels
 from clipx.data.loading.collate import DecodedSample, HostBatch, SamplePreprocessor, collate, sample_generator
 from clipx.data.loading.faults import (
     BadSampleCounter,
@@ -222,7 +219,7 @@ class Loader(BatchLoader):
                 "reduced size; allowed: data.decode=exact, or data.cache=none"
             )
         else:
-            images = PixelImages(open_pixels(source, transform), transform)
+            images = open_pixels(source, transform)
         captions = open_captions(config, self.inputs, source, self.tokenizer, self.negatives, self.towers.get("text"))
         return CachedSamples(source, images, captions, self.sampler.seed)
 

@@ -1,8 +1,4 @@
-"""webdataset shards with random access: an index of (shard, offset, size) gives each sample a stable id.
-
-A sample consists of consecutive members with the same key. The key is the member's name up to the first dot after the
-last slash.
-"""
+"""webdataset shards with random access: an index of (shard, offset, size) gives each sample a stable id."""
 
 import os
 from collections import Counter

@@ -1,7 +1,4 @@
-"""Pairs from image files: COCO annotations, Karpathy's splits, CSV and TSV tables, and folders of images.
-
-Evaluation sets read COCO's and Karpathy's files with the same functions.
-"""
+"""Pairs from image files: COCO annotations, Karpathy's splits, CSV and TSV tables, and folders of images."""
 
 import csv
 import hashlib
@@ -9,8 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +21,7 @@ from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
 Row = tuple[str, str]  # path of an image (absolute, or below the folder of images), caption
+ImageCaptions = tuple[str, list[str]]  # path of an image below the folder of images, its captions
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # of image files in a folder
 FOLDERS = ("", "images", "Images", "flickr30k-images", "Flicker8k_Dataset", "Flickr8k_Dataset")  # usual image folders
 # image files that are not read; each is reported
@@ -90,10 +86,10 @@ class FilePairs(PairSource):
         if captions == "each":
             samples = [[row] for row in used]
         else:
-            # put the rows of an image together; images are in the order of their first rows
-            first_row = {name: i for i, (name, _) in reversed(list(enumerate(used)))}
-            ordered = sorted(used, key=lambda row: first_row[row[0]])
-            samples = [list(group)[:captions_kept] for _, group in groupby(ordered, key=lambda row: row[0])]
+            of_images: dict[str, list[Row]] = {}  # in the order of their first rows
+            for row in used:
+                of_images.setdefault(row[0], []).append(row)
+            samples = [of_image[:captions_kept] for of_image in of_images.values()]
         self._names = PackedTexts(sample[0][0] for sample in samples)
         self._captions = PackedTexts(caption for sample in samples for _, caption in sample)
         self._starts: NDArray[np.int64] = np.cumsum([0, *map(len, samples)])  # index of each sample's first caption
@@ -145,7 +141,7 @@ def karpathy(folder: Path, annotations: Path, config: DataConfig) -> FilePairs:
     """
     with prefixed("data.annotations"):
         _, images = read_karpathy(annotations, ("train", "restval"))
-    rows = [(image.name, caption) for image in images for caption in image.captions]
+    rows = [(name, caption) for name, of_image in images for caption in of_image]
     return downloaded(folder, annotations, rows, config.captions, [])
 
 
@@ -175,15 +171,7 @@ def read_coco(path: Path) -> tuple[dict[int, str], list[tuple[int, str]]]:
     return names, [(one["image_id"], one["caption"]) for one in annotations]
 
 
-@dataclass(frozen=True)
-class KarpathyImage:
-    """An image of Karpathy's JSON."""
-
-    name: str  # path below the folder of images
-    captions: list[str]
-
-
-def read_karpathy(path: Path, splits: tuple[str, ...]) -> tuple[str, list[KarpathyImage]]:
+def read_karpathy(path: Path, splits: tuple[str, ...]) -> tuple[str, list[ImageCaptions]]:
     """Return the data set's name and the images of `splits` in Karpathy's JSON (dataset_*.json).
 
     Raises UserError: the file is missing or has none of the splits, or a list or a field is missing or of another type.
@@ -200,7 +188,7 @@ def read_karpathy(path: Path, splits: tuple[str, ...]) -> tuple[str, list[Karpat
     for one in chosen:
         sentences = entries(path, one, "sentences", {"raw": str}, content)
         name = str(Path(str(one.get("filepath", ""))) / one["filename"])
-        images.append(KarpathyImage(name, [sentence["raw"] for sentence in sentences]))
+        images.append((name, [sentence["raw"] for sentence in sentences]))
     return str(value.get("dataset", path.stem)).removeprefix("dataset_"), images
 
 

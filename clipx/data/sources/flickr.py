@@ -36,8 +36,7 @@ def read_split(root: Path, split: str) -> tuple[Path, Captions]:
         raise UserError(f"{root} has no split {split}; allowed: {', '.join(SPLITS)}")
     file = next(root / name for name in (*JSON, *TABLES) if (root / name).is_file())
     if file.name in JSON:
-        _, images = read_karpathy(file, (SPLITS[split],))
-        found = {image.name: image.captions for image in images}
+        found = dict(read_karpathy(file, (SPLITS[split],))[1])
     else:
         numbers = _official("dev" if split == "val" else split)
         found = {name: captions for name, captions in _table(file).items() if name.partition("_")[0] in numbers}

@@ -1,7 +1,6 @@
 """Pairs from Hugging Face `datasets`: a local folder (parquet, saved data set) or a name on the hub."""
 
 import hashlib
-import random
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class HFPairs(PairSource):
 
     def where(self, sample_id: int) -> str:
         return f"row {sample_id}"
-
-    def pair(self, sample_id: int, generator: random.Random) -> tuple[bytes, str]:
-        row = self.rows[sample_id]  # one read for image and caption
-        captions = texts.all_from_cell(row[self.caption_column])
-        caption = texts.choose_caption(captions, self.draws_caption, generator)
-        return image_bytes(row[self.image_column], self.root), caption
 
     def image(self, sample_id: int) -> bytes:
         return image_bytes(self.rows[sample_id][self.image_column], self.root)

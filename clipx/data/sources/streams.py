@@ -1,8 +1,4 @@
-"""A source without random access: local or remote webdataset shards.
-
-A stream has no stable sample ids and no length: data.num_samples defines an epoch. A resumed run starts a new stream,
-and therefore sees other samples than an uninterrupted run.
-"""
+"""A source without random access: local or remote webdataset shards."""
 
 import math
 import random

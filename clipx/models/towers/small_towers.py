@@ -1,8 +1,6 @@
 """Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of the time of micro-48.
 
-`bag` and `transformer` split texts into words of rendered scenes (clipx/config/scene_words.py). `clip_bag` and
-`clip_transformer` are for photographs: they use CLIP's tokenizer, whose 49,408 token embeddings are at least 98% of
-their parameters.
+CLIP's tokenizer has 49,408 token embeddings: at least 98% of the parameters of the towers that use it.
 """
 
 from collections.abc import Callable

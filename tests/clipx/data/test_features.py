@@ -29,6 +29,8 @@ class Double:
 
     name, versions = "model.image.name=double", "1"
     precision: str = "float32"
+    inputs: Any = None
+    padding: int | None = None
 
     def __init__(self, notes: Path, digest: str = "double", tokens: int = 0, seconds: float = 0.0) -> None:
         self.digest, self.notes, self.seconds = digest, notes, seconds

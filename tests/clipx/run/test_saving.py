@@ -30,7 +30,7 @@ from clipx.run.checkpoint import (
     step_of,
     verify,
 )
-from clipx.run.saving import CheckpointManager, HashedFile, RetentionPolicy, Snapshot, TrainState, resume, write_tensors
+from clipx.run.saving import CheckpointManager, HashedFile, Snapshot, TrainState, resume, write_tensors
 from tests.helpers import term_runs, tiny
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
@@ -402,15 +402,15 @@ def test_the_last_every_nth_and_the_best_are_kept() -> None:
     config = settings(Path())
     config.train.save_every, config.train.keep, config.train.keep_every = 10, 2, 40
     config.train.keep_best, config.log.geometry_every = "min:loss", 5
-    policy = RetentionPolicy(config)
-    assert [step for step in range(1, 45) if policy.due(step)] == [10, 20, 30, 40]
+    manager = CheckpointManager(config, Path("nowhere"))
+    assert [step for step in range(1, 45) if manager.due(step, {})] == [10, 20, 30, 40]
     losses = {15: 2.0, 35: 1.5, 45: float("nan"), 95: 1.5}
     found = {step: {"loss": losses[step]} if step in losses else {} for step in (*range(10, 100, 10), *losses)}
-    assert policy.retained(found) == {35, 40, 80, 90, 95}  # 35: the first of equal values
+    assert manager.retained(found) == {35, 40, 80, 90, 95}  # 35: the first of equal values
     config.train.keep_best = "max:loss"
-    assert RetentionPolicy(config).retained(found) == {15, 40, 80, 90, 95}
+    assert CheckpointManager(config, Path()).retained(found) == {15, 40, 80, 90, 95}
     config.train.keep, config.train.keep_best, config.train.keep_every = 1, None, None
-    assert RetentionPolicy(config).retained(found) == {95}
+    assert CheckpointManager(config, Path()).retained(found) == {95}
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_an_unknown_or_unmeasured_metric_is_refused(value: str, every: int, mess
     config = settings(Path())
     config.train.keep_best, config.log.geometry_every = value, every
     with pytest.raises(UserError, match=message):
-        RetentionPolicy(config)
+        CheckpointManager(config, Path())
 
 
 def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
@@ -435,7 +435,7 @@ def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
     config.log.geometry_every, config.data.held_out = 3, 0.3
     losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # during the eight steps, 3 and 6 are measured
     monkeypatch.setattr(
-        "clipx.train.geometry_probe.build_probe",
+        "clipx.train.GeometryProbe",
         lambda *_: lambda step, *_: {} if step % 3 else {"loss": losses[step]},
     )
     run = trained(config)

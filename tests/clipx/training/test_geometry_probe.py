@@ -52,11 +52,10 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     pairs, model = open_pair_source(config.data), clip.build_model(config)
     tokenize = tokenizer.build_tokenizer(model.inputs)
-    probe = geometry_probe.build_probe(config, pairs, tokenize, model)
-    pair_probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
+    probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
     model.eval()
     with torch.no_grad():
-        image, text = model.encode_image(pair_probe.images), model.encode_text(pair_probe.texts)
+        image, text = model.encode_image(probe.images), model.encode_text(probe.texts)
     assert len(image) == 4
     assert probe(3, START, nullcontext)["gap"] == pytest.approx(modality_gap(image, text), rel=1e-5)
     assert probe(4, START, nullcontext) == {}
