@@ -18,7 +18,7 @@ from clipx.run.checkpoint import checkpoints
 from evaluation.embedding.encoder import CPU, from_checkpoint, from_file
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import write_shards
-from tests.helpers.runs import log, weights
+from tests.helpers.runs import log, trained, weights
 
 NAMES = ("img_emb", "text_emb")
 SIZES = [3] * 11 + [7]  # rows of the parts: part 10 comes after part 9
@@ -85,7 +85,7 @@ def test_a_run_is_trained_resumed_evaluated_and_exported_but_embeds_no_images(
     whole = weights(made / "runs/given/s0")
     for last in checkpoints(made / "runs/given/s0")[1:]:
         shutil.rmtree(last)
-    train(config)
+    trained(config)
     resumed = weights(made / "runs/given/s0")
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
     done = clipx_here("eval", "runs/given/s0", "datasets=[held_out,embeddings:emb]", cwd=made)
@@ -100,13 +100,16 @@ def test_a_run_is_trained_resumed_evaluated_and_exported_but_embeds_no_images(
     assert torch.allclose(file.image(image).norm(dim=1), torch.ones(len(image)))
 
 
-def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, empty_cache: Path) -> None:
+def test_embedded_pairs_train_the_same_heads_as_their_features(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_shards(tmp_path / "data/train", 24)
     common = """recipe=demo train.samples=48 train.batch_size=8 schedule.warmup_steps=0 data.workers=0
         model.image.frozen=true model.text.frozen=true data.features=true data.crop_scale=[1,1] model.embed_dim=8
         data.evaluation=[] data.captions=first log.geometry_every=2 log.geometry_on=train""".split()  # noqa: SIM905
     shards = ["data=shards", "data.root=data", "data.split=train"]
-    clipx_here("train", *common, *shards, "name=features", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    trained(compose_run([*common, *shards, "name=features"]))
     done = clipx_here("data", "embed", *common, *shards, "data.views=2", "out=emb", cwd=tmp_path, code=2)
     assert "and data.views=null" in done.stderr  # a view is a random crop
     done = clipx_here("data", "embed", *common, *shards, "out=emb", cwd=tmp_path)
@@ -114,7 +117,7 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(tmp_path: Path, e
     widths = [np.load(tmp_path / f"emb/{name}/{name}_0.npy").shape[1] for name in NAMES]
     towers = [f'model.{s}.name="embeddings:{w}"' for s, w in zip(("image", "text"), widths, strict=True)]
     given = ["data=embeddings", "data.root=emb", "data.held_out=0", *towers]
-    clipx_here("train", *common, *given, "name=given", cwd=tmp_path)
+    trained(compose_run([*common, *given, "name=given"]))
     runs = [tmp_path / "runs" / name / "s0" for name in ("features", "given")]
     geometry, of_given = ([row["geometry"] for row in log(run) if "geometry" in row] for run in runs)
     assert of_given == geometry != []
@@ -144,6 +147,7 @@ def test_texts_that_utf_8_cannot_hold_are_written_with_question_marks(tmp_path: 
 )
 def test_a_wrong_setting_is_refused(made: Path, setting: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
+    monkeypatch.setattr("cli.train.check_memory", lambda *_: None)  # takes longer than all else here
     kept = [argument for argument in TRAIN if argument.partition("=")[0] != setting.partition("=")[0]]
     with pytest.raises(UserError, match=message):
         train(compose_run([*kept, setting]))

@@ -1,6 +1,5 @@
 """A run on features of frozen towers from the command line: trained, evaluated, and refused where it cannot go."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cli.settings.compose import compose_run
 from cli.settings.recipes import recipe
+from cli.train import train
 from clipx.data.preprocess.images import decode
 from clipx.errors import UserError
 from clipx.models.frozen import FrozenTower
@@ -25,11 +26,13 @@ log.evaluate_every=2
 
 
 @pytest.fixture
-def folder(tmp_path: Path, empty_cache: Path) -> Iterator[Path]:
-    """Return a folder with shards to train on and to evaluate."""
+def folder(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with shards to train on and to evaluate; return it."""
     write_shards(tmp_path / "data/train", 32)
     write_shards(tmp_path / "data/test", 8)
-    yield tmp_path
+    monkeypatch.setattr("cli.train.check_memory", lambda *_: None)  # a third of the time of these runs
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -53,7 +56,7 @@ def test_arms_and_evaluations_share_one_pass_an_item_and_an_exported_file_has_to
     clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
     # 6 colours; 32 captions; of the evaluation set 8 images, and captions of which the first 8 are training captions
     assert sum(counted) == 6 + 32 + 8 + 8
-    clipx_here("train", *ARGUMENTS, "name=b", "objective=sogclr", "seed=1", cwd=folder)
+    train(compose_run([*ARGUMENTS, "name=b", "objective=sogclr", "seed=1"]))
     assert sum(counted) == 6 + 32 + 8 + 8
     done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
     assert "encoder = from_file('x.safetensors')" in done.stdout
@@ -103,11 +106,11 @@ def test_with_trainable_blocks_features_are_shared_and_an_exported_file_embeds_a
 ) -> None:
     counted = passes(monkeypatch)
     settings = [*ARGUMENTS, *BLOCKS, "model.image.standardise=true"]
-    clipx_here("train", *settings, "name=a", cwd=folder)
+    train(compose_run([*settings, "name=a"]))
     clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
     # 6 colours, also by the whole tower, for their mean; 32 captions; of the evaluation set 8 images and 8 captions
     assert sum(counted) == 6 + 6 + 32 + 8 + 8
-    clipx_here("train", *settings, "name=b", "seed=1", cwd=folder)
+    train(compose_run([*settings, "name=b", "seed=1"]))
     assert sum(counted) == 6 + 6 + 32 + 8 + 8
     clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
     assert check_exported(folder).shape[1:] == (17, 64), "the tokens before the last block"

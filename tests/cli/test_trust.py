@@ -28,6 +28,7 @@ from clipx.run.log import RunLog
 from clipx.utils.trust import PERMITTED, load_json, load_yaml, permit
 from tests.helpers.commands import clipx_here
 
+SMALL = "train.batch_size=8"  # for steps that are done before the files of a recipe are opened
 RECIPES = {  # name -> recipe, and what the line names
     "pipe": ("data: {source: webdataset, num_samples: 128, urls: ['pipe:touch PWNED; cat x']}", "pipe:touch PWNED"),
     "pipe_in_parts": (
@@ -92,7 +93,7 @@ def test_a_recipe_of_somebody_else_is_refused_in_one_line(
     defaults = "" if "defaults" in text else "defaults: [demo]\n"
     (tmp_path / "r.yaml").write_text(f"{defaults}{evaluation or text}\n")
     started = time.monotonic()
-    done = clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
+    done = clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", SMALL, cwd=tmp_path, code=2)
     assert time.monotonic() - started < 20  # a bomb would take minutes and gigabytes
     assert len(done.stderr.splitlines()) == 1
     assert named in done.stderr
@@ -181,7 +182,7 @@ def test_an_arm_permits_nothing_to_itself(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "r.yaml").write_text(
         f"defaults: [demo]\n{urls if 'urls' in override else ''}arms: {json.dumps({'a': [override]})}\n"
     )
-    done = clipx_here("check", "recipe=r", "arm=a", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
+    done = clipx_here("check", "recipe=r", "arm=a", f"--config-dir={tmp_path}", SMALL, cwd=tmp_path, code=2)
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert not (tmp_path / "PWNED").exists() and not (tmp_path / "new").exists()
 
@@ -191,7 +192,7 @@ def test_a_program_on_the_command_line_is_started(tmp_path: Path, shards: Path) 
         "defaults: [demo]\ndata: {source: webdataset, num_samples: 128, cache: none, evaluation: []}"
     )
     urls = f"data.urls=['pipe:touch STARTED; cat {shards}/train/00000.tar']"
-    clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", urls, cwd=tmp_path)
+    clipx_here("check", "recipe=r", f"--config-dir={tmp_path}", SMALL, urls, cwd=tmp_path)
     assert (tmp_path / "STARTED").exists()
 
 

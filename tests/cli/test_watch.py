@@ -10,7 +10,7 @@ import pytest
 
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx_here
-from tests.helpers.runs import log, prepared, trained
+from tests.helpers.runs import log
 
 
 def write_log(run: Path, **last: Any) -> None:
@@ -39,8 +39,7 @@ def test_a_line_has_progress_loss_tau_gap_score_and_state(tmp_path: Path, monkey
     assert "silent for 1 h" in " ".join(lines[3])
 
 
-def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(tmp_path: Path) -> None:
-    run = trained(prepared(tmp_path, samples=16, epochs=2))
-    rows = [row for row in log(run) if "progress" in row]
+def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(trained_run: Path, tmp_path: Path) -> None:
+    rows = [row for row in log(trained_run) if "progress" in row]
     assert rows[-1]["progress"] == 1 and rows[-1]["left_s"] == 0
-    assert "finished" in clipx_here("watch", str(run), cwd=tmp_path).stdout
+    assert "finished" in clipx_here("watch", str(trained_run), cwd=tmp_path).stdout

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.settings.compose import compose_run
+from cli.train import train
+from clipx.errors import RunDiverged
 from tests.helpers.commands import clipx_here, tiny
 
 OWN = {  # file of the user -> content
@@ -18,6 +21,7 @@ OWN = {  # file of the user -> content
     "broken.yaml": "train: [\n",
 }
 EXISTING = ("mine.yaml",)  # that no command may replace
+SLOW = {"torch", "open_clip", "torchvision", "matplotlib", "transformers", "pandas", "sklearn", "wandb"}
 GAP = "recipe=gap_mini"
 NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
 BEFORE_TORCH = {  # command line -> part of the message; refused before torch is imported, which takes seconds
@@ -76,6 +80,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo objective.positive=0.1": "objective.positive=0.1 must be settings: objective.positive.NAME",
     "check recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
     "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
+    "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
     "eval runs/x wandb=online": "wandb=online needs an API key of W&B",
     "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[VALUE]",
@@ -84,12 +89,12 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
 OTHERS = {  # the same, but some of them are refused after torch is imported
     "train recipe=demo launch.nodes=2 data.root=scenes": "launch.rendezvous=None must be HOST:PORT, one of the 2",
     "train recipe=demo launch.nodes=2 launch.rendezvous=node0:http": "launch.rendezvous=node0:http must be HOST:PORT",
-    "train recipe=choice": "objective=foo is not known; allowed: align_clip, ",
+    "check recipe=choice": "objective=foo is not known; allowed: align_clip, ",
     "train recipe=demo data=flickr8k": "data.root is needed for data=flickr8k: the data set as distributed, or",
     "train recipe=demo data=mscoco data.split=.": "the folder that holds the folder of images, ./, and data.",
-    "train recipe=demo +objective.clipp.weight=1": "objective.clipp is not known; did you mean 'clip'",
-    "train recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
-    "train recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
+    "check recipe=demo +objective.clipp.weight=1": "objective.clipp is not known; did you mean 'clip'",
+    "check recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
+    "check recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
     "check recipe=demo model.text.pooling=mean": "model.text.pooling=mean needs a tower named hf:, not small:",
     "train -m recipe=demo objective=clip,siglip objective.clip.average=true,maybe": "objective.clip.average='maybe'",
     "train -m recipe=demo objective=glob(cl*)": "objective=glob(cl*) is not known; allowed: ",
@@ -101,7 +106,6 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",
     "eval a/s0 b/s0 out=x": "out=x would hold the results of 2 runs",
     "eval a/s0 b/s0 model=open_clip:mini-48": "give one of a/s0 and model=open_clip:mini-48",
-    "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval model=open_clip:ViT-B-32/random": "datasets= is empty",
     "eval model=open_clip:mini-48/random datasets=[held_out]": "datasets=held_out needs a run",
     "eval model=open_clip:RN50/nonsense datasets=[wds:x]": "published for RN50: openai, yfcc15m, cc12m",
@@ -195,15 +199,17 @@ def answers(lines: Iterable[str], folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def answers_without_torch(lines: list[str], folder: Path) -> dict[str, tuple[int, str]]:
-    """Do the same in a process of its own, in which no command may import torch."""
+    """Do the same in a process of its own, in which no command may import torch or another SLOW package."""
     code = (
         "import contextlib, io, json, sys; from cli.main import main\n"
+        f"slow = {SLOW}\n"
         "for given in json.loads(sys.argv[1]):\n"
         "    sys.argv, error, code = ['clipx', *given], io.StringIO(), 0\n"
         "    with contextlib.redirect_stderr(error):\n"
         "        try: main()\n"
         "        except SystemExit as end: code = end.code\n"
-        "    print(json.dumps([code if 'torch' not in sys.modules else 'torch is imported', error.getvalue()]))"
+        "    found = slow & set(sys.modules)\n"
+        "    print(json.dumps([f'{found} imported' if found else code, error.getvalue()]))"
     )
     command = [sys.executable, "-c", code, json.dumps([arguments(line) for line in lines])]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=folder, check=True).stdout
@@ -244,12 +250,17 @@ def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_diverged_run_exits_with_code_3_each_time(shards: Path, tmp_path: Path) -> None:
+def test_a_diverged_run_exits_with_code_3_each_time(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hot = [*tiny(shards, samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
-    for _ in range(2):
-        done = clipx_here("train", *hot, cwd=tmp_path, code=3)
-        (message,) = [line for line in done.stderr.splitlines() if "diverged" in line]
-        assert message.startswith("clipx: runs/hot/s0 diverged at step ")
+    done = clipx_here("train", *hot, cwd=tmp_path, code=3)
+    (message,) = [line for line in done.stderr.splitlines() if "diverged" in line]
+    assert message.startswith("clipx: runs/hot/s0 diverged at step ")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunDiverged, match=r"^runs/hot/s0 diverged at step ") as again:
+        train(compose_run(hot))
+    assert again.value.code == 3
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +16,14 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import cli.eval.one
 import cli.train
+from cli.launcher import torchrun
 from cli.launcher import worker as worker_process
 from cli.launcher.torchrun import run_workers
+from cli.launcher.worker import HANDLED, PARENT, WORKERS
 from clipx.config.evaluation import EvalConfig
 from clipx.config.schema import LaunchConfig
 from clipx.errors import REQUEUE, Fault, UserError
@@ -66,13 +70,14 @@ def work(arguments):
         if how.endswith(os.environ["MACHINE"]):
             return 2
         time.sleep(90)
-    if how.isdigit():
+    if how[0].isdigit():  # the exit codes of the first start, of the second, ...
+        code = how.split(",")[int(os.environ["TORCHELASTIC_RESTART_COUNT"])]
         # wait for both workers: after the first exit torchrun ends the other
         group = f"*.{os.environ['WORLD_SIZE']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}"
         while len(list(folder.glob(group))) < int(os.environ["WORLD_SIZE"]):
             time.sleep(0.02)
         print("error of the worker", file=sys.stderr)
-        return int(how)
+        return int(code)
     time.sleep(0.3)
 """
 
@@ -96,18 +101,56 @@ def starts(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "starts").iterdir())
 
 
-@pytest.mark.parametrize(("code", "raised"), [(2, UserError), (REQUEUE, SystemExit), (1, Fault)])
-def test_only_a_fault_is_restarted_and_gets_torchruns_report(
-    code: int, raised: type[BaseException], worker: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_fault_is_restarted_but_a_user_error_ends_the_command_without_torchruns_report(
+    worker: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(raised) as ended:
-        run_workers(2, worker, [str(tmp_path / "starts"), str(code)], "eval", LaunchConfig(max_restarts=1))
-    assert str(ended.value) == ("75" if code == REQUEUE else "eval: one of the processes failed; its message is above")
+    """The first start has a fault, the second a user error; a third start is allowed."""
+    with pytest.raises(UserError, match="eval: one of the processes failed"):
+        run_workers(2, worker, [str(tmp_path / "starts"), "1,2"], "eval", LaunchConfig(max_restarts=2))
+    assert starts(tmp_path) == [f"{rank}.2.{restart}" for rank in (0, 1) for restart in (0, 1)]
     printed = capfd.readouterr().err
-    assert "error of the worker" in printed
-    assert ("exitcode" in printed) == (raised is Fault) and "Traceback" not in printed
-    restarts = (0, 1) if raised is Fault else (0,)
-    assert starts(tmp_path) == [f"{rank}.2.{restart}" for rank in (0, 1) for restart in restarts]
+    assert "error of the worker" in printed and "exitcode" not in printed and "Traceback" not in printed
+
+
+def test_a_fault_that_stays_gets_torchruns_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, because torch is imported. With the code of a user error in their folder, there is no report."""
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file="none")
+    monkeypatch.setattr("torch.distributed.run.main", MagicMock(side_effect=ChildFailedError("w", {0: failure})))
+    monkeypatch.setattr(torchrun, "end_with_parent", lambda parent: None)
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    monkeypatch.setattr("sys.argv", ["torchrun", "--standalone"])
+    for name in (PARENT, torchrun.CPP_LEVEL, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv(WORKERS, str(tmp_path))
+    assert torchrun.main() == 1
+    assert "exitcode" in capsys.readouterr().err
+    (tmp_path / "exit-2").touch()
+    assert torchrun.main() == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_an_early_stop_is_a_normal_end_for_torchrun_but_not_for_the_command(
+    worker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So torchrun, whose place the test takes here, neither restarts nor kills a worker."""
+    processes = list["subprocess.Popen[bytes]"]()
+
+    def start(command: list[str], workers: Path) -> "subprocess.Popen[bytes]":
+        of_worker = [sys.executable, *command[command.index("cli.launcher.worker") - 1 :]]
+        given = {PARENT: str(os.getpid()), WORKERS: str(workers), HANDLED: "", "RANK": "0", "WORLD_SIZE": "1"}
+        own = {**os.environ, **given, "TORCHELASTIC_RESTART_COUNT": "0"}
+        processes.append(subprocess.Popen(of_worker, env=own))
+        return processes[0]
+
+    monkeypatch.setattr(torchrun, "_start", start)
+    for code, of_worker, raised in ((REQUEUE, 0, SystemExit), (1, 1, Fault)):
+        processes.clear()
+        with pytest.raises(raised) as ended:
+            run_workers(1, worker, [str(tmp_path / "starts"), str(code)], "x")
+        assert processes[0].returncode == of_worker
+        assert raised is Fault or str(ended.value) == str(REQUEUE)
 
 
 @pytest.mark.guards_data
@@ -198,15 +241,28 @@ def test_a_save_that_takes_longer_than_torchruns_30_seconds_survives_sigterm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("saves", "presses"), [(False, 1), (True, 2)])
-def test_ctrl_c_kills_workers_at_once_unless_they_save(saves: bool, presses: int, worker: str, tmp_path: Path) -> None:
-    process = begin(f"2, 'tiny_worker', [sys.argv[1], 'ignore'], 'x', saves={saves}", tmp_path)
-    for _ in range(presses):
+def test_the_second_ctrl_c_kills_workers_that_save(worker: str, tmp_path: Path) -> None:
+    process = begin("2, 'tiny_worker', [sys.argv[1], 'ignore'], 'x'", tmp_path)
+    for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         time.sleep(0.5)
     printed = process.communicate(timeout=30)[1]  # a worker that still lives would hold stderr open
     assert process.returncode == 130, printed
-    assert printed.splitlines()[-1] == "clipx: stopped" and ("saving and ending" in printed) == saves
+    assert printed.splitlines()[-1] == "clipx: stopped" and "saving and ending" in printed
+
+
+def test_the_first_ctrl_c_kills_workers_that_save_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def start(command: list[str], workers: Path) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(["sleep", "60"])
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # blocked until `run_workers` handles it
+        return process
+
+    monkeypatch.setattr(torchrun, "_start", start)
+    with pytest.raises(KeyboardInterrupt):
+        run_workers(1, "tiny_worker", [], "x", saves=False)
+    assert capfd.readouterr().err == "\nclipx: stopped\n"
 
 
 @pytest.mark.parametrize(
