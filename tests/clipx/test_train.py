@@ -37,9 +37,15 @@ from tests.helpers.gloo import Gloo
 from tests.helpers.runs import log, prepared, trained, weights
 
 
+def small(config: RunConfig) -> RunConfig:
+    """Take an image tower with faster steps than mini-48."""
+    config.model.image.name = "small:conv"
+    return config
+
+
 def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path) -> None:
-    config = prepared(tmp_path, samples=48, epochs=8)
-    config.log.every, config.model.image.name = 1, "small:conv"
+    config = small(prepared(tmp_path, samples=48, epochs=8))
+    config.log.every = 1
     run = trained(config)
     rows = log(run)
     assert [row["step"] for row in rows] == list(range(1, 49))
@@ -61,7 +67,7 @@ def test_a_run_learns_and_writes_the_files_that_the_report_reads(tmp_path: Path)
 def test_a_run_that_ends_with_the_loss_of_equal_embeddings_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = prepared(tmp_path, samples=16, epochs=1)
+    config = small(prepared(tmp_path, samples=16, epochs=1))
     config.temperature.kind, config.temperature.tau = "fixed", 100
     trained(config)
     assert "guessing among 8 pairs" in capsys.readouterr().err
@@ -70,23 +76,12 @@ def test_a_run_that_ends_with_the_loss_of_equal_embeddings_says_so(
     assert train._about_chance({"clip": 2 * math.log(8)}, config)
 
 
-def to_point_sets(config: RunConfig) -> None:
-    """Let each step draw random frequencies."""
-    config.model.image.name, config.model.text.name = "small:vit", "small:transformer"
-    config.model.points.kernel, config.model.points.features_train = "imq", 128
-    config.temperature.parameterisation, config.temperature.min_scale = "identity", 1.0
-    config.schedule.warmup_steps = 2
-
-
-@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "point sets"])
-def test_timms_optimizers_and_point_sets_learn_and_resume_exactly(tmp_path: Path, kind: str) -> None:
-    config = prepared(tmp_path, samples=24, epochs=6, save_every=12)
+# tests/clipx/test_train_points.py has point sets
+@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion"])
+def test_timms_optimizers_learn_and_resume_exactly(tmp_path: Path, kind: str) -> None:
+    config = small(prepared(tmp_path, samples=24, epochs=6, save_every=12))
     config.log.every = 1
-    if kind == "point sets":
-        to_point_sets(config)
-    else:
-        config.model.image.name = "small:conv"
-        config.optimizer.kind, config.optimizer.lr = kind, 3e-4
+    config.optimizer.kind, config.optimizer.lr = kind, 3e-4
     run = trained(config)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-6:]) < sum(losses[:6])
@@ -124,7 +119,7 @@ def test_a_finished_run_without_optimizer_state_is_smaller_has_equal_weights_and
 
 
 def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = prepared(tmp_path, save_every=2)
+    config = small(prepared(tmp_path, save_every=2))
     config.log.every, config.log.evaluate_every = 1, 2
     run = RunFolder.create(config).path
 
@@ -149,7 +144,7 @@ def test_an_interrupted_evaluation_is_run_on_resume(tmp_path: Path, capsys: pyte
 def test_a_stop_signal_and_the_last_step_wait_for_the_checkpoint_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = prepared(tmp_path, epochs=3, save_every=2)
+    config = small(prepared(tmp_path, epochs=3, save_every=2))
     run = RunFolder.create(config).path
     write, stopped = Snapshot.write, threading.Event()
     done: list[int] = []
@@ -187,7 +182,7 @@ def test_changed_settings_are_refused_and_listed(copied_run: tuple[RunConfig, Pa
 def test_a_run_is_not_resumed_on_other_data_of_the_same_size(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_shards(tmp_path / name / "train", samples=16, per_shard=16 if name == "a" else 8)
-    config = settings(tmp_path / "a")
+    config = small(settings(tmp_path / "a"))
     config.runs = str(tmp_path / "runs")
     trained(config)
     config.data.root = str(tmp_path / "b")
@@ -203,7 +198,7 @@ def test_a_plugin_that_was_edited_is_named_when_the_same_command_is_repeated(
     monkeypatch.syspath_prepend(str(tmp_path))
     with plugin_tables.restored():
         load_plugins(["edited"])
-        config = prepared(tmp_path, samples=16)
+        config = small(prepared(tmp_path, samples=16))
         config.plugins = ["edited"]
         trained(config)
         trained(config)
@@ -219,7 +214,7 @@ def test_a_plugin_that_was_edited_is_named_when_the_same_command_is_repeated(
 def test_a_shard_that_was_replaced_by_one_of_equal_size_is_named_on_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = prepared(tmp_path, samples=16, save_every=1)
+    config = small(prepared(tmp_path, samples=16, save_every=1))
     shutil.rmtree(checkpoints(trained(config))[-1])
     shard = max(Path(config.data.root or "", "train").glob("*.tar"))
     with tarfile.open(shard) as tar:
@@ -296,7 +291,7 @@ def test_bad_samples_of_every_rank_are_named_and_counted(tmp_path: Path, gloo: G
         for name in "abcd":
             add(tar, f"{name}.jpg", jpeg("red")[:300])
             add(tar, f"{name}.txt", b"a caption")
-    config = settings(tmp_path, epochs=1)
+    config = small(settings(tmp_path, epochs=1))
     config.data.max_bad_rate, config.log.every = 0.5, 3  # two log lines in 4 steps
     RunFolder.create(config)
     (reported, counts), _ = gloo.run(2, reported_and_counted, config)
@@ -308,7 +303,7 @@ def test_a_run_that_waits_for_its_data_says_once_what_to_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "MOST_WAITING", -1.0)
-    config = prepared(tmp_path, samples=32, epochs=1)
+    config = small(prepared(tmp_path, samples=32, epochs=1))
     config.log.every, config.data.workers = 1, 0
     trained(config)
     lines = [line for line in capsys.readouterr().err.splitlines() if "waits for its data" in line]
@@ -324,7 +319,7 @@ def fit_with_slow_loaders_of_rank_1(config: RunConfig) -> None:
 
 
 def test_the_log_shows_the_process_that_waits_longest_for_its_data(tmp_path: Path, gloo: Gloo) -> None:
-    config = prepared(tmp_path, samples=32, epochs=1)
+    config = small(prepared(tmp_path, samples=32, epochs=1))
     run = RunFolder.create(config).path
     gloo.run(2, fit_with_slow_loaders_of_rank_1, config)
     assert {row["data_wait"] for row in log(run) if "loss" in row} == {0.75}

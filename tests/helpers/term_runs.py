@@ -12,21 +12,27 @@ TERMS: dict[str, dict[str, object]] = {
     "nuclr": {"eta": 0.3, "freeze_steps": 1},
     "fastclip_v2": {"tau0": 0.2, "eta": 0.001},  # at the default tau0, exp(D_ij / tau_i) amplifies rounding errors
     "glofnd": {"start_epoch": 0, "alpha": 0.3},
-    "neuclip": {"prototypes": 12, "restart": 2},
+    "neuclip": {"prototypes": 12, "restart": 2, "updates": 2},
 }
 TERMS |= {name: {} for name in objectives.TERMS if name not in TERMS}
+FIRST = "clip+siglip+nuclr"
+_OTHERS = [name for name in TERMS if name not in FIRST.split("+")]
+# every term in one of few runs: 5% more of the gradient of one term show in the weights of each sum
+SUMS = [FIRST, *("+".join(_OTHERS[k::3]) for k in range(3))]
 OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
-Result = dict[str, Tensor]  # name -> weight or column, as `tiny.train` returns
+Result = dict[str, Tensor]  # name -> weight, column or loss, as `tiny.train` returns
 
 
-def settings(term: str, mixing: str, kind: str) -> RunConfig:
-    """Return the settings of a run with this term, mixing and optimizer, for `tiny.components`."""
-    config = tiny.settings({term: TERMS[term]})
+def settings(terms: str, mixing: str, kind: str) -> RunConfig:
+    """Return the settings of a run with these terms (names joined by +), mixing and optimizer: `tiny.components`."""
+    names = terms.split("+")
+    needs = {need for name in names for need in objectives.TERMS[name].needs}
+    config = tiny.settings({name: TERMS[name] for name in names})
     config.mixing.kind, config.mixing.probability = mixing, 0.0 if mixing == "none" else 0.7
     config.optimizer.kind, config.optimizer.lr = kind, OPTIMIZERS[kind]
     config.temperature.tau, config.train.ema = 0.2, 0.5
-    config.temperature.bias = -2.0 if "bias" in objectives.TERMS[term].needs else None
-    config.model.teacher = "tiny" if "teacher" in objectives.TERMS[term].needs else None
+    config.temperature.bias = -2.0 if "bias" in needs else None
+    config.model.teacher = "tiny" if "teacher" in needs else None
     return config
 
 

@@ -123,14 +123,27 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
     return replace(batch, **moved)
 
 
-def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
-    """Train for `steps` steps; on rank 0, return name -> weight or buffer, ema.NAME -> average, column -> values."""
+def train_steps(run: TrainComponents, steps: int) -> dict[str, Tensor]:
+    """Train for `steps` steps; return the value of each term in each of them, in order of time."""
+    values: dict[str, Tensor] = {}
     for step, batch in enumerate(batches(run.config, steps)):
-        train_step(run, on_device(batch, run.device), Progress(step, steps, 0, 1))
+        numbers = train_step(run, on_device(batch, run.device), Progress(step, steps, 0, 1))
+        values |= {f"{name} in step {step}": value for name, value in numbers["terms"].items()}
     assert not run.bad_steps
+    return values
+
+
+def state(run: TrainComponents) -> dict[str, Tensor]:
+    """Return on rank 0 name -> weight or buffer, ema.NAME -> average, column -> values."""
     averaged = run.state.ema.module.state_dict() if run.state.ema is not None else {}
     weights = run.state.model.state_dict() | {f"ema.{name}": value for name, value in averaged.items()}
     return {name: value.clone() for name, value in weights.items()} | run.state.table.whole()
+
+
+def train(run: TrainComponents, steps: int = 5) -> dict[str, Tensor]:
+    """Train for `steps` steps; return `state`."""
+    train_steps(run, steps)
+    return state(run)
 
 
 def about(name: str) -> Callable[[str], str]:

@@ -40,7 +40,7 @@ def multiply_loss(monkeypatch: pytest.MonkeyPatch, steps: set[int], factor: floa
 
 def small_config(tmp_path: Path, **options: int) -> RunConfig:
     config = prepared(tmp_path, samples=SAMPLES, **options)
-    config.log.every = 1
+    config.model.image.name, config.log.every = "small:conv", 1
     return config
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from cli.settings.compose import compose_run
-from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.training import forecast as forecasts
 from clipx.training.devices import DEVICES
@@ -51,13 +50,6 @@ print(predicted / 1024 / (kib("VmHWM") - before))
 RETURN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
-def large(folder: Path) -> RunConfig:
-    config = settings(folder)
-    config.model.image.name = config.model.text.name = "open_clip:ViT-B-32"
-    config.train.batch_size = 4096
-    return config
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", MEASURED)
 def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> None:
@@ -69,10 +61,12 @@ def test_the_predicted_peak_is_within_a_tenth_of_the_measured_one(name: str) -> 
 def test_a_batch_that_does_not_fit_is_refused_before_it_is_allocated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecasts, "free_memory", lambda device: 24 * 10**9)
-    message = r"^train.batch_size=4096 needs about 2\d\d\.\d GB for a step, but 24\.0 GB are free; try"
+    config = settings(tmp_path)
+    config.model.image.name, config.train.batch_size = "small:conv", 4096
+    monkeypatch.setattr(forecasts, "free_memory", lambda device: 5 * 10**8)
+    message = r"^train.batch_size=4096 needs about 0\.6 GB for a step, but 0\.5 GB are free; try"
     with pytest.raises(UserError, match=message):
-        forecasts.check_memory(large(tmp_path), CPU)
+        forecasts.check_memory(config, CPU)
 
 
 def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_that_fit(
@@ -106,8 +100,9 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
 def test_check_prints_the_forecast_and_refuses_what_does_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["check", "recipe=demo", "train.batch_size=512", "device=L40S", "processes=4"]
-    found = forecast(compose_run(["recipe=demo", "train.batch_size=512"]), 4, "L40S")
+    run = ["recipe=demo", "model.text.name=small:bag", "train.batch_size=512"]
+    found = forecast(compose_run(run), 4, "L40S")
+    command = ["check", *run, "device=L40S", "processes=4"]
     done = clipx_here(*command, cwd=tmp_path)
     assert f"memory        {found.cost.peak / 1e9:.2f} GB of each GPU; usable: 44.6 GB, 93%" in done.stdout
     assert f"{found.images_per_s:,.0f} images/s, {found.images_per_s / 4:,.0f} for each GPU" in done.stdout

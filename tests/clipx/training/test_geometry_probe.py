@@ -26,7 +26,7 @@ START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 def probed_config(root: Path, samples: int = 16) -> RunConfig:
     config = prepared(root, samples)
-    config.data.held_out = 0.25
+    config.model.image.name, config.data.held_out = "small:conv", 0.25
     config.log.geometry_every = 3
     return config
 

@@ -18,66 +18,58 @@ from clipx.types import Batch, Progress
 from tests.helpers import tiny
 from tests.helpers.folder import settings as mini_settings
 from tests.helpers.gloo import Gloo
-from tests.helpers.term_runs import OPTIMIZERS, TERMS, Result, assert_same, settings
+from tests.helpers.term_runs import FIRST, OPTIMIZERS, SUMS, TERMS, Result, assert_same, settings
 
 STEPS = 3  # NUCLR's freeze ends after the first, neuclip restarts in the third
-MIXED = ("none", "hard", "soft")
 Case = tuple[str, str]  # mixing, optimizer
-ALL: list[Case] = [(mixing, kind) for mixing in MIXED for kind in OPTIMIZERS]
+ALL: list[Case] = [(mixing, kind) for mixing in ("none", "hard", "soft") for kind in OPTIMIZERS]
 SOME: list[Case] = [("none", "adamw"), ("soft", "sgd")]
-IN_ALL_CASES = ("clip", "siglip", "nuclr")  # the others are in all cases in the tests marked long
+EACH: list[Case] = [*SOME, ("hard", "adamw")]
+MOST = [FIRST, *(pytest.param(terms, marks=pytest.mark.long) for terms in SUMS[1:])]
 
 
-def cases_of(term: str) -> list[Case]:
-    return ALL if term in IN_ALL_CASES else SOME
-
-
-def trained(term: str, accumulation: int = 1, cases: list[Case] | None = None) -> dict[Case, Result]:
-    """Train three steps per case on this rank; the default cases are `cases_of(term)`."""
+def trained(terms: str, accumulation: int = 1, cases: list[Case] = SOME) -> dict[Case, Result]:
+    """Train three steps per case on this rank; return also the value of each term in each step."""
     found = {}
-    for mixing, kind in cases or cases_of(term):
-        config = settings(term, mixing, kind)
+    for mixing, kind in cases:
+        config = settings(terms, mixing, kind)
         config.train.accumulation = accumulation
-        found[mixing, kind] = tiny.train(tiny.components(config), STEPS)
+        run = tiny.components(config)
+        found[mixing, kind] = tiny.train_steps(run, STEPS) | tiny.state(run)
     return found
 
 
 @cache
-def alone(term: str, mixing: str, kind: str) -> Result:
-    """Train on one process."""
-    return trained(term, cases=[(mixing, kind)])[mixing, kind]
+def alone(terms: str, mixing: str, kind: str) -> tuple[Result, Result]:
+    """Train on one process; return the result, and the weights at the start."""
+    start = tiny.components(settings(terms, mixing, kind)).state.model.state_dict()
+    return trained(terms, cases=[(mixing, kind)])[mixing, kind], start
 
 
-def assert_same_as_alone(term: str, found: dict[Case, Result], cases: list[Case]) -> None:
+def assert_same_as_alone(terms: str, found: dict[Case, Result], cases: list[Case]) -> None:
     assert list(found) == cases
-    for (mixing, kind), result in found.items():
-        start = tiny.components(settings(term, mixing, kind)).state.model.state_dict()
-        assert_same(result, alone(term, mixing, kind), start)
+    for case, result in found.items():
+        assert_same(result, *alone(terms, *case))
+
+
+@pytest.mark.parametrize("terms", SUMS)
+def test_two_processes_and_micro_batches_end_in_the_weights_and_sample_table_of_one(terms: str, gloo: Gloo) -> None:
+    cases = EACH if terms == FIRST else SOME
+    assert_same_as_alone(terms, trained(terms, 4, cases), cases)
+    assert_same_as_alone(terms, gloo.run(2, trained, terms, 1, cases)[0], cases)
 
 
 # tests/clipx/objectives/test_parts.py has all terms on four processes and with unequal parts
-MOST = [pytest.param(term, marks=() if term in IN_ALL_CASES else pytest.mark.long) for term in TERMS]
-
-
-@pytest.mark.parametrize("term", TERMS)
-def test_two_processes_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
-    assert_same_as_alone(term, gloo.run(2, trained, term)[0], cases_of(term))
-
-
-@pytest.mark.parametrize("term", MOST)
-def test_four_processes_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
-    assert_same_as_alone(term, gloo.run(4, trained, term, 1, SOME)[0], SOME)
+@pytest.mark.parametrize("terms", MOST)
+def test_four_processes_end_in_the_weights_and_sample_table_of_one(terms: str, gloo: Gloo) -> None:
+    assert_same_as_alone(terms, gloo.run(4, trained, terms)[0], SOME)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("term", [term for term in TERMS if term not in IN_ALL_CASES])
-def test_two_processes_end_in_the_weights_of_one_with_every_mixing_and_optimizer(term: str, gloo: Gloo) -> None:
-    assert_same_as_alone(term, gloo.run(2, trained, term, 1, ALL)[0], ALL)
-
-
 @pytest.mark.parametrize("term", TERMS)
-def test_micro_batches_end_in_the_weights_and_sample_table_of_the_whole_batch(term: str) -> None:
-    assert_same_as_alone(term, trained(term, accumulation=4), cases_of(term))
+def test_each_term_alone_is_the_same_with_every_mixing_and_optimizer(term: str, gloo: Gloo) -> None:
+    assert_same_as_alone(term, trained(term, 4, ALL), ALL)
+    assert_same_as_alone(term, gloo.run(2, trained, term, 1, ALL)[0], ALL)
 
 
 def test_batch_norms_are_synchronised_on_gpus_and_refused_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +88,7 @@ def test_batch_norms_are_synchronised_on_gpus_and_refused_on_cpus(monkeypatch: p
 
 TOWERS: dict[str, dict[str, Any]] = {  # case -> changed settings
     "frozen": {"image.frozen": True, "grad_checkpointing": True, "accumulation": 2},
-    "points": {"points.kernel": "imq", "grad_checkpointing": True},
-    "adapters": {"image.lora": 4, "text.lora": 4, "ema": 0.5},
+    "points and adapters": {"points.kernel": "imq", "text.lora": 4, "grad_checkpointing": True, "ema": 0.5},
 }
 
 
@@ -157,25 +148,25 @@ def test_an_optimizer_draws_the_same_random_numbers_on_every_rank(gloo: Gloo) ->
     assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
 
 
-def one_bad_sample(term: str, accumulation: int = 1) -> TrainComponents:
+def one_bad_sample(terms: str, accumulation: int = 1) -> TrainComponents:
     """Return a run on batches of 7 pairs instead of 8: two ranks have 3 and 4 of them, four ranks 1, 2, 2 and 2."""
-    config = settings(term, "soft", "sgd")
+    config = settings(terms, "soft", "sgd")
     config.train.accumulation = accumulation
     run = tiny.components(config)
     run.config.train.batch_size = 7
     return run
 
 
-def trained_with_bad_sample(term: str, accumulation: int = 1) -> Result:
-    return tiny.train(one_bad_sample(term, accumulation), STEPS)
+def trained_with_bad_sample(terms: str, accumulation: int = 1) -> Result:
+    return tiny.train(one_bad_sample(terms, accumulation), STEPS)
 
 
-@pytest.mark.parametrize("term", MOST)
-def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table_of_one(term: str, gloo: Gloo) -> None:
-    expected = trained_with_bad_sample(term)
-    start = tiny.components(settings(term, "soft", "sgd")).state.model.state_dict()
+@pytest.mark.parametrize("terms", MOST)
+def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table_of_one(terms: str, gloo: Gloo) -> None:
+    expected = trained_with_bad_sample(terms)
+    start = tiny.components(settings(terms, "soft", "sgd")).state.model.state_dict()
     for world, accumulation in ((2, 2), (4, 1)):
-        assert_same(gloo.run(world, trained_with_bad_sample, term, accumulation)[0], expected, start)
+        assert_same(gloo.run(world, trained_with_bad_sample, terms, accumulation)[0], expected, start)
 
 
 def rows_of_a_step() -> list[slice]:

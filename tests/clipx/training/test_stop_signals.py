@@ -20,6 +20,12 @@ from tests.helpers.gloo import Gloo
 from tests.helpers.runs import prepared, trained, weights
 
 
+def small_config(folder: Path, epochs: int = 2) -> RunConfig:
+    config = prepared(folder, samples=32, epochs=epochs)
+    config.model.image.name = "small:conv"
+    return config
+
+
 def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number: int) -> None:
     """Send a signal to this process during a step, on one rank."""
     real_step = train_step
@@ -35,7 +41,7 @@ def send_signal_at(monkeypatch: pytest.MonkeyPatch, step: int, rank: int, number
 def test_a_signal_saves_and_the_resumed_run_ends_in_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = prepared(tmp_path, samples=32, epochs=2)
+    config = small_config(tmp_path)
     run, number = RunFolder.create(config).path, signal.SIGTERM
     with monkeypatch.context() as patch:
         send_signal_at(patch, 4, 0, number)
@@ -61,7 +67,7 @@ def test_each_signal_is_a_reason_to_stop(number: signal.Signals) -> None:
 def test_a_second_ctrl_c_ends_at_once(
     between: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = prepared(tmp_path, samples=32, epochs=2)
+    config = small_config(tmp_path)
 
     def interrupted(*arguments: Any) -> None:
         for number in [signal.SIGINT, *between, signal.SIGINT]:
@@ -84,7 +90,7 @@ def test_a_signal_that_the_shell_ignores_stays_ignored() -> None:
 
 
 def test_the_time_limit_counts_from_the_given_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = prepared(tmp_path, samples=32, epochs=2)
+    config = small_config(tmp_path)
     config.train.max_minutes = 60.0
     assert train.fit(config, RunFolder.create(config).path, started=time.monotonic() - 3600) is Outcome.STOPPED
     assert "train.max_minutes=60: saved at step 1 of 8" in capsys.readouterr().err
@@ -98,7 +104,7 @@ def fit_with_a_signal_to_rank_1(config: RunConfig) -> tuple[Outcome, list[str]]:
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(tmp_path: Path, gloo: Gloo) -> None:
-    config = prepared(tmp_path, samples=32, epochs=25)  # 100 steps: fast ones exchange signals only every tenth time
+    config = small_config(tmp_path, epochs=25)  # 100 steps: fast ones exchange signals only every tenth time
     RunFolder.create(config)
     first, second = gloo.run(2, fit_with_a_signal_to_rank_1, config)
     assert first == second and first[0] is Outcome.STOPPED and len(first[1]) == 1
