@@ -38,6 +38,7 @@ from tests.helpers.runs import fit_as_rank, trained, weights
 
 BUILD = clip.build_model
 BOTH: dict[str, dict[str, object]] = {"clip": {}, "nuclr": {"eta": 0.3}}  # both gradients, and state of each sample
+LENGTHS = [192, pytest.param(1600, marks=pytest.mark.long)]  # samples: 6 epochs of 4 steps, and 200 steps
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
@@ -136,11 +137,12 @@ def assert_equal_bits(run: Path, expected: Path) -> None:
     assert [name for name, tensor in wanted.items() if not torch.equal(tensor, found[name])] == []
 
 
+@pytest.mark.parametrize("samples", LENGTHS)
 @pytest.mark.parametrize("kind", ["heads", "point sets"])
 def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, samples: int
 ) -> None:
-    config = run_on_features(tmp_path, samples=192)  # 6 epochs of 4 steps
+    config = run_on_features(tmp_path, samples=samples)
     config.objective = BOTH
     if kind == "point sets":
         to_point_sets(config)
@@ -150,8 +152,11 @@ def test_weights_are_those_of_a_run_with_live_towers_bit_for_bit(
     assert_equal_bits(tmp_path / "runs/features/s0", tmp_path / "runs/live/s0")
 
 
-def test_two_processes_have_the_weights_of_two_with_live_towers_bit_for_bit(tmp_path: Path, gloo: Gloo) -> None:
-    config = run_on_features(tmp_path, samples=192)
+@pytest.mark.parametrize("samples", LENGTHS)
+def test_two_processes_have_the_weights_of_two_with_live_towers_bit_for_bit(
+    tmp_path: Path, gloo: Gloo, samples: int
+) -> None:
+    config = run_on_features(tmp_path, samples=samples)
     config.train.processes = 2
     environment = {"CLIPX_CACHE": str(tmp_path / "cache")}
     runs = [RunFolder.create(one).path for one in (config, live(config))]

@@ -88,7 +88,7 @@ def test_batch_norms_are_synchronised_on_gpus_and_refused_on_cpus(monkeypatch: p
 
 TOWERS: dict[str, dict[str, Any]] = {  # case -> changed settings
     "frozen": {"image.frozen": True, "grad_checkpointing": True, "accumulation": 2},
-    "points and adapters": {"points.kernel": "imq", "text.lora": 4, "grad_checkpointing": True, "ema": 0.5},
+    "points and adapters": {"points.kernel": "imq", "image.lora": 4, "text.lora": 4, "ema": 0.5},
 }
 
 
