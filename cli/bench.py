@@ -1,4 +1,15 @@
-"""`clipx bench`: time training steps of a recipe's arms in turns, and check the papers' claims on cost."""
+"""clipx bench NAME [seconds=600] [steps=N] [out=DIR] [key=value ...]
+clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [steps=N] [out=DIR] [key=value ...]
+
+Times training steps of several arms in turns, on generated pairs and with random weights, and prints the ratios of
+step times to the reference arm with intervals. Ends after seconds=, after steps= steps of each arm, or when the
+claim is decided.
+NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
+runs/bench/NAME). The report uses these verdicts only if no settings (key=value) were given.
+recipe=NAME: any recipe; the default compares all its arms with its first one.
+All arms must fit in memory. On a GPU, the recipe's batch size is halved until a step fits. On a CPU, the
+default is train.batch_size=16 train.precision=fp32.
+"""
 
 import gc
 import sys

@@ -1,4 +1,7 @@
-"""Completion in bash and zsh: commands, settings with their choices, recipes, arms, names of data and tasks.
+"""clipx completion bash|zsh
+
+Prints the script that completes commands, settings with their choices, recipes, arms and names of data and tasks.
+Add eval "$(clipx completion bash)" to ~/.bashrc, or eval "$(clipx completion zsh)" to ~/.zshrc.
 
 The shell calls `clipx --complete SHELL LINE` at every TAB. The command reads a cached table and imports no slow
 library. The first TAB after a change of the code writes the table, which takes some seconds.

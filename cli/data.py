@@ -1,4 +1,15 @@
-"""`clipx data`: index and check shards, count keywords, embed pairs, and get evaluation sets."""
+"""clipx data index|verify|keywords FOLDER | pull|prepare NAME | embed recipe=NAME
+
+index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
+their ids.
+verify FOLDER [captions=auto|first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once,
+writes counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate are bad.
+keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
+embed recipe=NAME out=DIR [key=value ...]: embeds all pairs of the recipe's data by its frozen towers, for
+data=embeddings data.root=DIR.
+pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.
+prepare imagenet sets=DIR: unpacks the archives of ILSVRC 2012 in DIR/imagenet and checks the set.
+"""
 
 import json
 import multiprocessing

@@ -1,8 +1,14 @@
-"""`clipx ls`: names and settings, read from the tables that the commands use."""
+"""clipx ls [recipes|terms|towers|data|tasks|claims|theory]
+
+Prints names, each with a short description; without arguments those of the recipes.
+clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
+clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
+clipx ls runs [DIR...]: prints the runs in DIR (runs), one line for all seeds, with the settings that differ from
+those of their recipe and arm.
+"""
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import groupby
@@ -180,13 +186,7 @@ def _tasks() -> dict[str, str]:
     from evaluation.tasks import TASKS
 
     only = {name: f" Features {task.variants[0]}." for name, task in TASKS.items() if len(task.variants) == 1}
-    in_module = Counter(inspect.getmodule(kind) for kind in {type(task) for task in TASKS.values()})
-
-    def description(task: object) -> str:
-        module = inspect.getmodule(task)
-        return _first_line(module if in_module[module] == 1 else type(task))
-
-    return {name: description(task) + only.get(name, "") for name, task in TASKS.items()}
+    return {name: _first_line(type(task)) + only.get(name, "") for name, task in TASKS.items()}
 
 
 def _claims() -> dict[str, str]:

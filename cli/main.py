@@ -3,9 +3,13 @@
 Every subcommand raises UserError for wrong input and Fault for an external failure; cli.exit_codes prints them.
 """
 
+import ast
+import inspect
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
@@ -126,105 +130,6 @@ def evaluate(arguments: list[str]) -> None:
     start(config, runs)
 
 
-def report(arguments: list[str]) -> None:
-    """clipx report RUN_OR_DIR... [out=DIR] [limited=true]
-
-    Writes report.md, report.html (one self-contained file) and report.csv, by default into the first folder.
-    limited=true includes the results of clipx eval limit=N.
-    Each result is shown with that of the nearest model in open_clip's tables.
-    clipx report compare RUN_OR_DIR... [by=mean|zeroshot|linear_probe|retrieval|pairs|TASK] [on=SET,SET]
-    [reference=METHOD] [out=DIR] [limited=true]: compares methods with the same towers, data, length and batch size over
-    paired seeds; writes compare.html, .md, .csv and .tex. on=held_out ranks by the pairs of data.held_out. Differences
-    are those to the first method, or to the reference. Methods that were trained at several lengths, data sizes, widths
-    or batch sizes get a table and a figure of their gains over the reference, by default clip.
-    clipx report claims RUN_OR_DIR...: prints the verdicts on the papers' claims.
-    clipx report power RUN_OR_DIR... [jobs=N]: prints the seeds and hours that undecided claims need.
-    clipx report missing-objects FOLDER [out=DIR]: tests claim 1.12 on COCO's annotations.
-    """
-    from cli.report.command import report as start
-
-    start(arguments)
-
-
-def reproduce(arguments: list[str]) -> None:
-    """clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [first_seed=0|100] [jobs=N] [dry=true] [out=DIR] [...]
-    clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
-
-    Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
-    writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
-    recipe has. Recipes on several data sets take one folder per data set: cc3m=DIR mscoco=DIR.
-    scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
-    compares them at every value as clipx report compare does.
-    Seeds below 100 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them.
-    Claims are judged at looks=, by default 3, 5 and 8 seeds: seeds=N trains the seeds of the next look.
-    launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM, at most jobs=N at a time, and the report after them, and
-    returns; launch.submit=false prints the jobs instead. report=true writes only the report.
-    dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
-    H200, L40S, RTX4090) at share=0.2 of its peak FLOP/s.
-    """
-    from cli.reproduce.command import reproduce as start
-
-    start(arguments)
-
-
-def tune(arguments: list[str]) -> None:
-    """clipx tune recipe=NAME [arms=a,b] [lr=1e-3,2e-3] [tau=0.01,0.03] [seeds=3] [on=held_out] [jobs=N] [out=DIR] [...]
-
-    Finds the learning rate of every arm, with the same budget for each: every value trains seeds=N runs, from seed 1000
-    on, and R@1 on held-out pairs (or on=captions:dev) scores them. A grid is extended while its best value lies at the
-    edge. An arm keeps the shared rate unless its own is better by more than the noise. tau= is tuned after lr, for arms
-    with a fixed temperature. Prints the table, the noise of one run and the recipe's lines, and writes them to
-    DIR (default runs/tuning/NAME). Run the same command again to resume.
-    """
-    from cli.tune import tune as start
-
-    start(arguments)
-
-
-def ls(arguments: list[str]) -> None:
-    """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
-
-    Prints names, each with a short description; without arguments those of the recipes.
-    clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
-    clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
-    clipx ls runs [DIR...]: prints the runs in DIR (runs), one line for all seeds, with the settings that differ from
-    those of their recipe and arm.
-    """
-    from cli.ls import ls as start
-
-    start(arguments)
-
-
-def theory(arguments: list[str]) -> None:
-    """clipx theory [NAME | all] [key=value ...] [out=DIR]
-
-    Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
-    claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them.
-    clipx ls theory lists the names.
-    """
-    from cli.theory import theory as start
-
-    start(arguments)
-
-
-def bench(arguments: list[str]) -> None:
-    """clipx bench NAME [seconds=600] [steps=N] [out=DIR] [key=value ...]
-    clipx bench recipe=NAME [arms=a,b] [reference=ARM] [seconds=600] [steps=N] [out=DIR] [key=value ...]
-
-    Times training steps of several arms in turns, on generated pairs and with random weights, and prints the ratios of
-    step times to the reference arm with intervals. Ends after seconds=, after steps= steps of each arm, or when the
-    claim is decided.
-    NAME: nuclr (claim 3.6) or wpse (claim 5.7), on the papers' towers; writes verdicts to DIR/claims.json (default
-    runs/bench/NAME). The report uses these verdicts only if no settings (key=value) were given.
-    recipe=NAME: any recipe; the default compares all its arms with its first one.
-    All arms must fit in memory. On a GPU, the recipe's batch size is halved until a step fits. On a CPU, the
-    default is train.batch_size=16 train.precision=fp32.
-    """
-    from cli.bench import bench as start
-
-    start(arguments)
-
-
 def check(arguments: list[str]) -> None:
     """clipx check recipe=NAME [key=value ...]
     clipx check recipe=NAME device=H100 [processes=64] [key=value ...]
@@ -255,75 +160,22 @@ def check(arguments: list[str]) -> None:
     start(config)
 
 
-def watch(arguments: list[str]) -> None:
-    """clipx watch [RUN_OR_DIR...] [every=2]
-
-    Prints a line for each run at or below the folders (runs): share done, time left, loss with its curve, tau, modality
-    gap (log.geometry_every), mean score (log.evaluate_every), images per second, and whether it runs. On a terminal the
-    table is renewed until all runs have ended or Ctrl-C; elsewhere it is printed once.
-    """
-    from cli.watch import watch as start
-
-    start(arguments)
-
-
-def completion(arguments: list[str]) -> None:
-    """clipx completion bash|zsh
-
-    Prints the script that completes commands, settings with their choices, recipes, arms and names of data and tasks.
-    Add eval "$(clipx completion bash)" to ~/.bashrc, or eval "$(clipx completion zsh)" to ~/.zshrc.
-    """
-    from cli.completion import script
-
-    script(arguments)
-
-
-def export(arguments: list[str]) -> None:
-    """clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
-
-    Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
-    open_clip.add_model_config. ema=true exports the averaged weights of train.ema. A model that open_clip cannot hold
-    (heads, other towers) becomes FILE.safetensors, which evaluation.embedding.encoder.from_file loads.
-    """
-    from cli.export.command import export as start
-
-    start(arguments)
-
-
-def data(arguments: list[str]) -> None:
-    """clipx data index|verify|keywords FOLDER | pull|prepare NAME | embed recipe=NAME
-
-    index FOLDER: writes FOLDER/clipx_index, which training uses. Run it again after adding shards; known samples keep
-    their ids.
-    verify FOLDER [captions=auto|first|random] [max_bad_rate=0.05] [workers=N] [out=DIR]: decodes every sample once,
-    writes counts to verify.json and bad samples to verify.txt; exit code 2 if more than max_bad_rate are bad.
-    keywords FOLDER [keywords=numbers,dog] [captions=first|random] [digits=true]: counts the captions per keyword.
-    embed recipe=NAME out=DIR [key=value ...]: embeds all pairs of the recipe's data by its frozen towers, for
-    data=embeddings data.root=DIR.
-    pull NAME sets=DIR: downloads an evaluation set into DIR, where all commands with the same sets= find it.
-    prepare imagenet sets=DIR: unpacks the archives of ILSVRC 2012 in DIR/imagenet and checks the set.
-    """
-    from cli.data import data as start
-
-    start(arguments)
-
-
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
+COMMANDS: dict[str, Callable[[list[str]], None] | str] = {  # name -> function, or the module and function to import
     "train": train,
     "eval": evaluate,
-    "report": report,
-    "reproduce": reproduce,
-    "tune": tune,
-    "watch": watch,
-    "ls": ls,
+    "report": "cli.report.command:report",
+    "reproduce": "cli.reproduce.command:reproduce",
+    "tune": "cli.tune:tune",
+    "watch": "cli.watch:watch",
+    "ls": "cli.ls:ls",
     "check": check,
-    "export": export,
-    "theory": theory,
-    "bench": bench,
-    "data": data,
-    "completion": completion,
+    "export": "cli.export.command:export",
+    "theory": "cli.theory:theory",
+    "bench": "cli.bench:bench",
+    "data": "cli.data:data",
+    "completion": "cli.completion:script",
 }
-COMPOSED = (train, evaluate, reproduce, tune, check, bench)  # commands that take settings; plugins= is one of them
+COMPOSED = ("train", "eval", "reproduce", "tune", "check", "bench")  # take settings; plugins= is one of them
 
 
 def main() -> None:
@@ -355,13 +207,24 @@ def _run(name: str, arguments: list[str]) -> None:
         return
     command = lookup(COMMANDS, name, "clipx")
     if {"-h", "--help"} & set(arguments):
-        print("\n".join(line.strip() for line in (command.__doc__ or "").splitlines()).rstrip())
-    else:
-        load_plugins(permitted_plugins(arguments))
-        if command not in COMPOSED:
-            arguments = [a for a in arguments if not a.startswith("plugins=")]
-        # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
-        command(arguments if command is train else split_config_dir(arguments)[1])
+        print(help_of(name))
+        return
+    load_plugins(permitted_plugins(arguments))
+    if name not in COMPOSED:
+        arguments = [a for a in arguments if not a.startswith("plugins=")]
+    if isinstance(command, str):
+        command = resolve_name(command)
+    # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
+    command(arguments if name == "train" else split_config_dir(arguments)[1])
+
+
+def help_of(name: str) -> str:
+    """Return the help of a command: the docstring of its function here, or of its module, which is not imported."""
+    command = COMMANDS[name]
+    if not isinstance(command, str):
+        return inspect.getdoc(command) or ""
+    file = Path(__file__).parents[1].joinpath(*command.partition(":")[0].split(".")).with_suffix(".py")
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
 
 
 def _announce_torch() -> None:

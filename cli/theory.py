@@ -1,4 +1,9 @@
-"""`clipx theory`: solve the papers' toy problems, print verdicts on claims, write claims.json and figures."""
+"""clipx theory [NAME | all] [key=value ...] [out=DIR]
+
+Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
+claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them.
+clipx ls theory lists the names.
+"""
 
 from pathlib import Path
 

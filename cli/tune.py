@@ -1,10 +1,10 @@
-"""`clipx tune`: the learning rate (and tau) of every arm of a recipe, with the same budget for each.
+"""clipx tune recipe=NAME [arms=a,b] [lr=1e-3,2e-3] [tau=0.01,0.03] [seeds=3] [on=held_out] [jobs=N] [out=DIR] [...]
 
-Each value of a setting trains `seeds` runs, from seed 1000 on: no verdict and no replication uses these seeds. The
-score is R@1, the mean of both directions, on held-out pairs or another set that no claim reads. While the best value
-of an arm lies at the edge of its grid, the grid is extended. An arm keeps the shared value, which is the best one over
-all arms, unless its own is better by more than the standard error of the difference. tau is tried at the rate that the
-arm keeps, and at its own best one if that is another: there another tau may make it clearly better.
+Finds the learning rate of every arm, with the same budget for each: every value trains seeds=N runs, from seed 1000
+on, and R@1 on held-out pairs (or on=captions:dev) scores them. A grid is extended while its best value lies at the
+edge. An arm keeps the shared rate unless its own is better by more than the noise. tau= is tuned after lr, for arms
+with a fixed temperature. Prints the table, the noise of one run and the recipe's lines, and writes them to
+DIR (default runs/tuning/NAME). Run the same command again to resume.
 """
 
 import json
@@ -36,7 +36,7 @@ from evaluation.datasets.opening import check_layout, open_dataset
 from evaluation.statistics import are_equal
 from evaluation.types import csv_text
 
-FIRST_SEED = 1000
+FIRST_SEED = 1000  # no verdict and no replication uses the seeds from here on
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 1000  # of the set that scores: with fewer, noise decides
 ROUNDS = 8  # largest number of times that grids are extended, or filled in at a value that is best for another arm

@@ -70,20 +70,17 @@ def validate(arguments: list[str]) -> None:
     from clipx.utils.device import choose_device, loader_processes
     from clipx.utils.files import cache_home
     from evaluation.embedding.encoder import folder_name, from_open_clip
+    from evaluation.embedding.features import Loading
     from evaluation.runner import evaluate
 
     others, options = parse_options(arguments, Options, "validate")
     if others:
         raise UserError(f"{' '.join(arguments)} must be root=DIR, out=DIR or both")
     device = choose_device("auto")
+    loading = Loading(256, loader_processes("auto"), device, cache_home() / "features")
 
     def run(model: str, task: str, specs: list[str]) -> list[Result]:
-        encoder = from_open_clip(model, device)
-        out = Path(options.out) / folder_name(model)
-        workers = loader_processes("auto")
-        return evaluate(
-            encoder, specs, [task], out, cache_home() / "features", batch_size=256, workers=workers, device=device
-        )
+        return evaluate(from_open_clip(model, device), specs, [task], Path(options.out) / folder_name(model), loading)
 
     compared = compare_all(MODELS, Path(options.root), fetch_command, run)
     if not compared:

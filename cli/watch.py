@@ -1,4 +1,9 @@
-"""`clipx watch`: one line for each run, from the end of its log, renewed until all runs have ended."""
+"""clipx watch [RUN_OR_DIR...] [every=2]
+
+Prints a line for each run at or below the folders (runs): share done, time left, loss with its curve, tau, modality
+gap (log.geometry_every), mean score (log.evaluate_every), images per second, and whether it runs. On a terminal the
+table is renewed until all runs have ended or Ctrl-C; elsewhere it is printed once.
+"""
 
 import sys
 import time

@@ -20,7 +20,7 @@ from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.opening import check_layout, open_sets
 from evaluation.embedding import encoder
-from evaluation.embedding.features import Loading, embed
+from evaluation.embedding.features import Loading, extract
 from evaluation.tasks import TASKS
 from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Encoder, Settings
@@ -117,7 +117,7 @@ class PeriodicEvaluator:
             self.encoder = encoder.of_model(model, name, "", config.seed, device, config.train.precision)
         scores = {}
         for dataset, task in self.jobs:
-            features = embed(self.encoder, {dataset.name: dataset}, task.requests(dataset), loading)
+            features = extract(self.encoder, {dataset.name: dataset}, task.requests(dataset), loading)
             if distributed.rank() == 0:
                 for row in task.score(dataset, features, device, self.encoder.cosine).results:
                     if row.metric in HEADLINE[task.name]:

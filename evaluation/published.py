@@ -68,14 +68,11 @@ class Column:
             return f"{row.n:,} items; published: {self.items:,}" if self.items else f"only {row.n:,} items"
         if self.templates == OWN and row.split != SPLIT:
             return "other prompts; published: the set's own"
-        if self.templates not in ("", OWN) and row.hashes.get("templates/test") != _hash_of_templates(self.templates):
+        if self.templates not in ("", OWN) and row.hashes.get("templates/test") != content_hash(
+            prompts.published_templates(self.templates)
+        ):
             return "other prompts; published: CLIP-benchmark's"
         return ""
-
-
-@cache
-def _hash_of_templates(key: str) -> str:
-    return content_hash(prompts.published_templates(key))
 
 
 def _set(title: str, names: str, items: int, templates: str, metric: str = "top1", drawn: str = "") -> Column:
@@ -221,7 +218,8 @@ def nearest(run: Run) -> PublishedModel:
     own = models().get(run.results[0].model.removeprefix("open_clip:")) if run.results else None
     if own is not None:
         return own
-    return _nearest(run.config.data.name, _tower_of(run), _samples(run))
+    given = run.config.train.samples
+    return _nearest(run.config.data.name, _tower_of(run), last(run, "samples") or (float(given) if given else None))
 
 
 @cache
@@ -248,11 +246,6 @@ def _tower_of(run: Run) -> str:
     if kind == "timm":
         return next((ours for timm, ours in TIMM.items() if re.fullmatch(rf"{timm}([_.].*)?", name)), "")
     return image_tower(name)
-
-
-def _samples(run: Run) -> float | None:
-    given = run.config.train.samples
-    return last(run, "samples") or (float(given) if given else None)
 
 
 def _log_distance(ours: float | None, theirs: float | None) -> float:

@@ -14,7 +14,7 @@ from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled
 from evaluation.datasets.opening import open_sets, open_usable
 from evaluation.datasets.prompts import ENSEMBLE
-from evaluation.embedding.features import Loading, extract, fill_cache
+from evaluation.embedding.features import Loading, extract
 from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
@@ -26,10 +26,7 @@ def evaluate(
     specs: list[str],
     tasks: list[str],
     out: Path,
-    cache_dir: Path,
-    batch_size: int,
-    workers: int,
-    device: Device,
+    loading: Loading,
     force: bool = False,
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
@@ -41,7 +38,6 @@ def evaluate(
         specs: data sets, `LAYOUT:FOLDER`.
         tasks: keys of `TASKS`; empty: all tasks that fit a data set, except those with `on_request`.
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
-        batch_size: images or texts per batch, see Loading; also `workers` and `device`.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
 
@@ -49,30 +45,23 @@ def evaluate(
     cannot be used does not stop the others: the error is raised after their rows are stored.
     """
     plan, unusable = _opened(specs, tasks, settings, encoder)
-    path, loading = out / RESULTS, Loading(batch_size, workers, device)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = _jobs(encoder, plan, unusable, out, force, settings.limit)
     problems, rows = [*unusable.values()], list[Result]()
-    for group in jobs if distributed.world_size() > 1 else ():
+    for group in jobs:
         try:
             # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
             requests = distributed.broadcast_object(_requests(group))
-            fill_cache(encoder, by_name, requests, cache_dir, loading)
-        except UserError as error:  # of all ranks alike
+            features = extract(encoder, by_name, requests, loading)
+            for job in group if distributed.rank() == 0 else ():
+                if not job.rows:
+                    job.rows = _score(encoder, job, features, loading.device, out)
+                    results.add(out / RESULTS, job.rows)
+                rows += job.rows
+        except UserError as error:  # of all ranks alike, or of a score
             problems.append(str(error))
-            group.clear()
     if distributed.rank() > 0:
         return []
-    for group in jobs:
-        try:
-            features = extract(encoder, by_name, _requests(group), cache_dir, loading)
-            for job in group:
-                if not job.rows:
-                    job.rows = _score(encoder, job, features, device, out)
-                    results.add(path, job.rows)
-                rows += job.rows
-        except UserError as error:
-            problems.append(str(error))
     if rows:
         results.write_tables(out)
         _show(rows, plan)
@@ -135,10 +124,11 @@ def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out:
     if score.artifact is not None:
         _save_artifact(job, score.artifact)
     note = limit_note(job.hashes)
-    by_item = [replace(one, split=one.split + note, hashes=job.hashes | one.hashes) for one in score.items]
+    hashes = job.hashes | job.task.groups(job.dataset)[0]
+    by_item = [replace(one, split=one.split + note, hashes=hashes | one.hashes) for one in score.items]
     items.add(out, by_item, job.task.name, job.dataset, encoder)
     return [
-        replace(row, split=row.split + note, model=encoder.name, seed=encoder.seed, hashes=job.hashes | row.hashes)
+        replace(row, split=row.split + note, model=encoder.name, seed=encoder.seed, hashes=hashes | row.hashes)
         for row in score.results
     ]
 

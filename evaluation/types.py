@@ -168,7 +168,8 @@ class Task(Protocol):
     def groups(self, dataset: Any) -> list[dict[str, str]]:
         """Return, for each group of result rows, its hashes beyond those of model, data and task.
 
-        Retrieval has one group for all images and one per pool. Default: one group without further hashes.
+        Retrieval has one group for all images and one per pool. Default: one group without further hashes. The runner
+        adds the hashes of the first group to all rows and items.
         """
         return [{}]
 

@@ -34,7 +34,7 @@ ENTRIES = (
     "recipes.", "clipx.objectives.", "clipx.models.towers.", "clipx.data.sources.", "clipx.theory.",
     "evaluation.tasks.", "evaluation.claims.papers.", "evaluation.claims.measurements.", "evaluation.report.sections.",
 )  # fmt: skip
-COMMANDS = ("cli.main", "cli.report.command")  # what only these import is a command
+COMMANDS = ("cli.main", "cli.completion", "cli.report.command")  # what only these import is a command
 # Short files with one importer that stay: file -> why a reader wants it by itself
 SHORT = {
     "cli.launcher.worker": "the program of a worker process, which torchrun starts by its name",

@@ -12,6 +12,7 @@ import pytest
 from cli.settings.compose import compose_run
 from clipx import objectives
 from clipx.utils.plugins import load_plugins
+from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
 from evaluation.tasks import TASKS
 from tests.helpers import fakes, plugin_tables
@@ -99,5 +100,6 @@ def test_an_evaluation_runs_the_added_task(tmp_path: Path) -> None:
     load_plugins(["reciprocal_rank"])
     assert "reciprocal_rank" in TASKS
     spec = fakes.captioned(tmp_path / "data")
-    (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+    loading = Loading(8, 0, "cpu", tmp_path / "cache")
+    (row,) = evaluate(fakes.encoder(), [spec], ["reciprocal_rank"], tmp_path / "out", loading)
     assert row.metric == "mrr" and 0 < row.low <= row.value <= row.high <= 1

@@ -126,27 +126,16 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         out = out / "interpolated" / f"{alpha:g}"
     if note and distributed.rank() == 0:
         print(f"{note}: results go to {out}", file=sys.stderr)
-    rows = runner.evaluate(
-        model,
-        specs=_datasets(config, run),
-        tasks=config.tasks,
-        out=out,
-        cache_dir=cache_home() / "features",
-        batch_size=config.batch_size,
-        workers=loader_processes(config.workers),
-        device=device,
-        force=config.force,
-        settings=Settings.of(config),
-    )
+    loading = Loading(config.batch_size, loader_processes(config.workers), device, cache_home() / "features")
+    specs, settings = _datasets(config, run), Settings.of(config)
+    rows = runner.evaluate(model, specs, config.tasks, out, loading, config.force, settings)
     if distributed.rank() > 0:
         return []
     if config.suite != "none":
         print(suites.mean_line(config.suite, rows))
     if config.checkpoint is not None and not config.ema and config.limit is None and alpha is None:
-        loading = Loading(config.batch_size, loader_processes(config.workers), device)
-        rows += popularity.evaluate(  # reads only the checkpoint and its training data
-            Path(config.checkpoint), out, model, cache_home() / "features", loading, config.force
-        )
+        # reads only the checkpoint and its training data
+        rows += popularity.evaluate(Path(config.checkpoint), out, model, loading, config.force)
     if config.wandb != "off":
         results.to_wandb(rows, model.name, config.wandb, config.project, out)
     return rows

@@ -1,6 +1,8 @@
-"""`clipx export`: write a run's weights and model configuration for open_clip.
+"""clipx export RUN_OR_CHECKPOINT out=FILE.safetensors|FILE.pt [ema=true]
 
-A model that open_clip cannot hold (other towers, heads) becomes one file of safetensors, which clipx loads.
+Writes the weights for open_clip.create_model(..., pretrained=FILE), and FILE.json, the model configuration for
+open_clip.add_model_config. ema=true exports the averaged weights of train.ema. A model that open_clip cannot hold
+(heads, other towers) becomes FILE.safetensors, which evaluation.embedding.encoder.from_file loads.
 """
 
 import json

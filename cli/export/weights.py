@@ -23,11 +23,11 @@ from clipx.models.towers.open_clip_towers import weights_config
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
 from clipx.types import Inputs, Progress
-from clipx.utils import plugins
 from clipx.utils.hub import quiet_hub
 
 CLOSE = 1e-5  # largest difference of embeddings due to rounding
 PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
+WHOLE = "of one run, out=FILE.safetensors is a file for evaluation.embedding.encoder.from_file"  # the alternative
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,7 @@ def _model_name(config: RunConfig) -> str:
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
-            raise UserError(
-                f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be{_advice(tower.name)}"
-            )
+            raise UserError(f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be; {WHOLE}")
     if image.name != text.name:
         raise UserError(
             f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: an open_clip "
@@ -154,23 +152,13 @@ def _model_name(config: RunConfig) -> str:
         )
     if not fits_open_clip(config):
         heads = "model.*.head, model.*.standardise or data.features=true"
-        raise UserError(f"a model with {heads} cannot be exported: open_clip has no such heads{_advice(image.name)}")
+        raise UserError(f"a model with {heads} cannot be exported: open_clip has no such heads; {WHOLE}")
     if _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
         raise UserError(
             f"model.image.pretrained={image.pretrained} with model.text.pretrained={text.pretrained} cannot be "
             "exported: they have different activations (GELU, QuickGELU), and an open_clip model has one"
         )
     return image.name.partition(":")[2]
-
-
-def _advice(tower: str) -> str:
-    """Return the end of the message for a tower that cannot be exported: the alternative."""
-    if tower.partition(":")[0] in plugins.added("TOWERS"):
-        return (
-            "; the tower can have such a name if the plug-in registers its model with timm, and an open_clip "
-            "configuration with open_clip.add_model_config"
-        )
-    return "; of one run, out=FILE.safetensors is a file for evaluation.embedding.encoder.from_file"
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:

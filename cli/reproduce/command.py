@@ -1,4 +1,18 @@
-"""`clipx reproduce`: train and evaluate every arm and seed of a recipe, then write a report. Resumable."""
+"""clipx reproduce recipe=NAME[,NAME] [arms=a,b] [seeds=N] [first_seed=0|100] [jobs=N] [dry=true] [out=DIR] [...]
+clipx reproduce recipe=NAME[,NAME] scale=AXIS[,AXIS] [...]
+
+Trains and evaluates every arm of a recipe with every seed, jobs=N runs at a time (default: one on each GPU), and
+writes a report. Run the same command again to resume; finished runs are skipped. arms=a,b takes the arms that a
+recipe has. Recipes on several data sets take one folder per data set: cc3m=DIR mscoco=DIR.
+scale=samples|data|width|batch runs the same arms and seeds at each value that the recipe lists for this axis, and
+compares them at every value as clipx report compare does.
+Seeds below 100 decide verdicts; first_seed=100 trains seeds 100 to 107, which replicate them.
+Claims are judged at looks=, by default 3, 5 and 8 seeds: seeds=N trains the seeds of the next look.
+launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM, at most jobs=N at a time, and the report after them, and
+returns; launch.submit=false prints the jobs instead. report=true writes only the report.
+dry=true only lists the runs with estimated GPU-hours and disk space, for device=H100 (or A100-40, A100,
+H200, L40S, RTX4090) at share=0.2 of its peak FLOP/s.
+"""
 
 import json
 import os
@@ -7,10 +21,9 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -103,7 +116,8 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
     if plan.options.report:
         failures = _of_other_processes(runs)
     else:
-        with _pool(gpus) as pool:
+        _stop_on_signals()
+        with Pool(gpus) as pool:
             failures = _run_all(pool, runs, len(gpus))
     reportable = [run.folder for run in runs if _can_be_reported(run.folder)]
     if reportable:
@@ -195,14 +209,10 @@ def _gpus(jobs: int | None, configs: list[RunConfig]) -> list[str]:
     return gpus_of_each_job(jobs, max(on_gpus, default=0))
 
 
-@contextmanager
-def _pool(gpus: list[str]) -> Iterator[Pool]:
-    """Yield a pool whose runs save and stop after a signal to this process."""
-    # `_stop` raises SystemExit; the pool then sends SIGTERM to its processes, and each run saves a checkpoint and stops
+def _stop_on_signals() -> None:
+    """Let a signal raise SystemExit; a pool then sends SIGTERM to its processes, and each run saves and stops."""
     for number in handled_signals():
         signal.signal(number, _stop)
-    with Pool(gpus) as pool:
-        yield pool
 
 
 def _stop(number: int, frame: object) -> NoReturn:
@@ -283,8 +293,7 @@ def main() -> None:
     """Train a run with these settings as a job of SLURM, on each of its machines; the first one evaluates it."""
     from cli.train import train
 
-    for number in handled_signals():
-        signal.signal(number, _stop)
+    _stop_on_signals()
     is_first, settings = os.environ.get("SLURM_PROCID", "0") == "0", split_config_dir(sys.argv[1:])[1]
     sys.exit(exit_code_of(lambda: print(run_one(settings)) if is_first else train(compose_run(settings))))
 

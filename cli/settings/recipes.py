@@ -23,7 +23,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from omegaconf import Container, DictConfig, Node, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from cli.settings.arguments import key_of, split_config_dir
 from clipx.config.presets import DATA, OBJECTIVES
@@ -220,7 +220,7 @@ def recipe(name: str) -> Recipe:
         raise UserError(f"{error}; {own}") from error
     found = load_recipe(path)
     if _checked.get(name) is not found:
-        for key, value in _values(found.settings):
+        for key, value in _values(OmegaConf.to_container(found.settings)):
             if near := suggest_key(RunConfig, key):
                 raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
             if isinstance(value, str) and ("${" in value or value == MISSING):
@@ -278,15 +278,13 @@ def by_group(chosen: list[str]) -> dict[str, Mapping[str, Any]]:
     return dict(zip(GROUPS, (recipes(), data_sets(), objectives(chosen)), strict=True))
 
 
-def _values(settings: DictConfig, prefix: str = "") -> list[tuple[str, Any]]:
+def _values(settings: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Return the dotted keys and the values of a recipe's settings."""
     found = []
-    for key in settings:
-        node = settings._get_node(key)
-        assert isinstance(node, Node)
+    for key, value in settings.items():
         full = f"{prefix}{key!s}"
-        if isinstance(node, DictConfig) and len(node):
-            found += _values(node, f"{full}.")
+        if isinstance(value, dict) and value:
+            found += _values(value, f"{full}.")
         elif full.partition(".")[0] not in ("defaults", "hydra"):
-            found.append((full, OmegaConf.to_container(node) if isinstance(node, Container) else node._value()))
+            found.append((full, value))
     return found

@@ -28,7 +28,7 @@ from clipx.data.sampler import split_held_out
 from clipx.data.sources import files
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import DEFAULT_NAMES, EmbeddingPairs, open_embeddings
-from clipx.data.sources.files import ImageCaptions, read_coco, read_karpathy, read_text
+from clipx.data.sources.files import read_coco, read_karpathy, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
@@ -78,7 +78,9 @@ def open_karpathy(spec: str, path: Path, settings: Settings) -> Captioned:
     """
     name, chosen = read_karpathy(path, (TEST,))
     captions = [[text for one in of_image if (text := one.strip())] for _, of_image in chosen]
-    return Captioned(spec, f"{name}/{TEST}", TEST, _karpathy_images(path, chosen), captions, settings)
+    folder = files.find_images(path.parent, chosen[0][0])
+    images = FileImages(folder, [folder / image for image, _ in chosen])
+    return Captioned(spec, f"{name}/{TEST}", TEST, images, captions, settings)
 
 
 def json_lines(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
@@ -266,11 +268,6 @@ def source_config(settings: Settings, source: str, root: str | None = None, spli
         image_column=settings.image_column,
         caption_column=settings.caption_column,
     )
-
-
-def _karpathy_images(path: Path, chosen: list[ImageCaptions]) -> FileImages:
-    folder = files.find_images(path.parent, chosen[0][0])
-    return FileImages(folder, [folder / name for name, _ in chosen])
 
 
 def _download(name: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from clipx.data.sources.files import read_json, read_text
 from clipx.data.sources.hf import HFPairs
 from clipx.errors import UserError
+from clipx.utils.files import content_hash
 from clipx.utils.trust import load_json
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import all_captions, json_lines, source_config
@@ -104,10 +105,9 @@ def open_foils(spec: str, folder: Path, settings: Settings, layout: Foils) -> Ch
                 categories.append(category)
     if not paths:
         raise UserError(f"{folder} has no captions")
-    images, averaged = FileImages(folder, paths), frozenset(categories if layout.averaged else ())
-    return Choices(
-        spec, "", "test", images, captions, categories, settings.limit, averaged=averaged, right=layout.right
-    )
+    found = Choices(spec, "", "test", FileImages(folder, paths), captions, categories, settings.limit)
+    found.right, found.averaged = layout.right, frozenset(categories if layout.averaged else ())
+    return found
 
 
 def _votes(where: str, entry: dict[str, object]) -> int:
@@ -142,13 +142,14 @@ def open_whatsup(spec: str, path: Path, settings: Settings, relations: tuple[str
         of_set[relation] = path.parent / image.removeprefix("data/"), options
     for objects, of_set in sets.items():
         if set(of_set) != set(relations):
-            found, needed = (", ".join(sorted(names)) for names in (of_set, relations))
-            raise UserError(f"{path}: the images of {' and '.join(objects)} show {found}; a set has {needed}")
+            shown, needed = (", ".join(sorted(names)) for names in (of_set, relations))
+            raise UserError(f"{path}: the images of {' and '.join(objects)} show {shown}; a set has {needed}")
     chosen = [[*sets.values()][i] for i in draw(len(sets), settings.limit)]
     images = FileImages(path.parent, [of_set[relation][0] for of_set in chosen for relation in relations])
     captions = [text for of_set in chosen for relation in relations for text in of_set[relation][1]]
-    groups = {"pair_accuracy": 2, "set_accuracy": len(relations)}
-    return Choices(spec, "", "test", images, captions, [*relations] * len(chosen), None, groups=groups)
+    found = Choices(spec, "", "test", images, captions, [*relations] * len(chosen), None)
+    found.groups = ("pair_accuracy", 2), ("set_accuracy", len(relations))
+    return found
 
 
 def open_colorswap(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
@@ -166,7 +167,9 @@ def open_colorswap(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     images = AlternatingImages([SourceImages(side, [*range(len(side))]) for side in sides])
     captions = [text for pair in zip(*map(all_captions, sides), strict=True) for (text,) in pair]
     programs = [str(program) for program in sides[0].rows["image_source"]]
-    return MinimalPairs(spec, "", "test", images, captions, programs, settings.limit, both_ways=True)
+    found = MinimalPairs(spec, "", "test", images, captions, programs, settings.limit)
+    found.both_ways = True
+    return found
 
 
 def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
@@ -181,8 +184,9 @@ def open_winoground(spec: str, folder: Path, settings: Settings) -> MinimalPairs
         paths += [folder / "data" / "images" / f"{name}.png" for name in (first, second)]
         captions += both_captions
         categories.append(tag)
-    images = FileImages(folder, paths)
-    return MinimalPairs(spec, "winoground", "test", images, captions, categories, settings.limit, both_ways=True)
+    found = MinimalPairs(spec, "winoground", "test", FileImages(folder, paths), captions, categories, settings.limit)
+    found.both_ways = True
+    return found
 
 
 def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
@@ -200,7 +204,9 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     if not all(captions):
         raise UserError(f"row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
     images = SourceImages(pairs, [*range(len(pairs))])
-    return Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit, by_category=False)
+    found = Choices(spec, "", "test", images, captions, ["order"] * len(pairs), settings.limit)
+    found.by_category = False
+    return found
 
 
 def _require_columns(pairs: HFPairs, folder: Path, columns: tuple[str, ...]) -> None:
@@ -261,11 +267,11 @@ def open_visual_genome(spec: str, path: Path, settings: Settings, relations: boo
         categories.append(_category(where, entry, relations))
     count, left_out = Counter(categories), " ".join(LEFT_OUT.split()).split(", ")
     minimum = 1 if relations else MIN_IMAGES
-    averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
     images = FileImages(path.parent, paths, boxes)
-    return Choices(
-        spec, path.stem, "test", images, captions, categories, settings.limit, averaged=averaged, by_category=False
-    )
+    found = Choices(spec, path.stem, "test", images, captions, categories, settings.limit)
+    found.averaged = frozenset(name for name, n in count.items() if n >= minimum and name not in left_out)
+    found.by_category = False
+    return found
 
 
 def _category(where: str, entry: dict[str, object], relations: bool) -> str:
@@ -305,7 +311,9 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     (template,) = prompts.select_templates(MMVP_TEMPLATES, settings.prompts)
     captions = [template.replace("{c}", rows[number][1]) for number in numbers]
     types = [rows[number][0] for number in numbers[::2]]
-    return MinimalPairs(spec, "mmvp", "test", images, captions, types, settings.limit, settings.prompts)
+    found = MinimalPairs(spec, "mmvp", "test", images, captions, types, settings.limit)
+    found.prompts = settings.prompts
+    return found
 
 
 def open_winogavil(spec: str, path: Path, settings: Settings) -> Associations:
@@ -324,7 +332,10 @@ def open_winogavil(spec: str, path: Path, settings: Settings) -> Associations:
     cues = [f"{'An' if cue[0] in 'aeiou' else 'A'} {cue}" for cue, _, _ in rows]
     candidates = [[index[name] for name in listed] for _, listed, _ in rows]
     right = [[i for i, name in enumerate(listed) if name in chosen] for _, listed, chosen in rows]
-    return Associations(spec, "winogavil", "test", images, cues, candidates, right)
+    hashes = {"captions": content_hash(cues), "candidates": content_hash([candidates, right])}
+    found = Associations(spec, "winogavil", "test", images, cues, hashes)
+    found.candidates, found.right = candidates, right
+    return found
 
 
 def _cue(where: str, row: dict[str, str]) -> tuple[str, list[str], list[str]]:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, overload
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,13 +146,7 @@ class Images(Sequence[Image]):
     def at(self, index: int) -> Image:
         """Return image `index`, in 0..len-1. Raises UserError if it is corrupt; the message names the image."""
 
-    @overload
-    def __getitem__(self, index: int) -> Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Image]: ...
-    def __getitem__(self, index: int | slice) -> Image | Sequence[Image]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
+    def __getitem__(self, index: Any) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(index)
         with prefixed(f"datasets={self.dataset}"):

@@ -234,25 +234,15 @@ class Associations(_WithCaptions):
     """Cues and images: each cue has several candidate images, and some of them are right (WinoGAViL)."""
 
     kind: Kind = "associations"
-
-    def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Images,
-        cues: list[str],
-        candidates: list[list[int]],
-        right: list[list[int]],
-    ) -> None:
-        """`candidates`: for each cue, indices of its images; `right`: positions of the right ones among these."""
-        hashes = {"captions": content_hash(cues), "candidates": content_hash([candidates, right])}
-        super().__init__(spec, short, split, images, cues, hashes)
-        self.candidates, self.right = candidates, right
+    candidates: list[list[int]]  # for each cue, indices of its images
+    right: list[list[int]]  # positions of the right ones among these
 
 
 class _Categorised(_WithCaptions):
-    """Items with one category each; all have the same number of images, and the same number of captions."""
+    """Items with one category each; all have the same number of images, and the same number of captions.
+
+    Functions that open sets change the attributes of the subclasses.
+    """
 
     def __init__(
         self,
@@ -296,58 +286,19 @@ class MinimalPairs(_Categorised):
     """
 
     kind: Kind = "pairs"
-
-    def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Images,
-        captions: list[str],
-        categories: list[str],
-        limit: int | None,
-        chosen_prompts: str = prompts.ENSEMBLE,
-        both_ways: bool = False,
-    ) -> None:
-        """As the base class.
-
-        Args:
-            chosen_prompts: value of Settings.prompts, for sets whose captions contain a prompt.
-            both_ways: also score the choice of the caption for each image, and both choices together.
-        """
-        super().__init__(spec, short, split, images, captions, categories, limit)
-        self.prompts, self.both_ways = chosen_prompts, both_ways
+    prompts = prompts.ENSEMBLE  # value of Settings.prompts, for sets whose captions contain a prompt
+    both_ways = False  # also score the choice of the caption for each image, and both choices together
 
 
 class Choices(_Categorised):
     """Images with `answers` captions each; the first `right` of them are right, the others wrong (SugarCrepe, ARO)."""
 
     kind: Kind = "choices"
-
-    def __init__(
-        self,
-        spec: str,
-        short: str,
-        split: str,
-        images: Images,
-        captions: list[str],
-        categories: list[str],
-        limit: int | None,
-        averaged: frozenset[str] = frozenset(),
-        by_category: bool = True,
-        right: int = 1,
-        groups: Mapping[str, int] | None = None,
-    ) -> None:
-        """As the base class.
-
-        Args:
-            averaged: categories whose mean accuracy is reported, if there are any.
-            by_category: report the accuracy of every category.
-            right: number of right captions; two are also scored without the image.
-            groups: metric -> number of consecutive images that must all be right; limit must be None.
-        """
-        super().__init__(spec, short, split, images, captions, categories, limit)
-        self.averaged, self.by_category, self.right, self.groups = averaged, by_category, right, groups or {}
+    right = 1  # number of right captions; two are also scored without the image
+    by_category = True  # report the accuracy of every category
+    averaged: frozenset[str] = frozenset()  # categories whose mean accuracy is reported, if there are any
+    # metric, number of consecutive images that must all be right; limit must be None
+    groups: tuple[tuple[str, int], ...] = ()
 
 
 AnyDataset = Labelled | Captioned | MinimalPairs | Choices | Associations

@@ -1,9 +1,8 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -50,7 +49,6 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
 }
 KEPT = 16  # number of opened sets that this process keeps in memory
 MAX_FILES = 100  # sets in a folder with more files are not kept: each opening looks for changes in all files
-_opened: OrderedDict[tuple[str, Settings, object], AnyDataset] = OrderedDict()  # least recently used first
 
 
 def check_layout(spec: str, key: str) -> None:
@@ -63,25 +61,26 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
     Raises UserError: unknown layout, name or prompts; or a missing file, split, caption or class name.
     """
-    # built in each call, because plug-ins add layouts
-    layouts = LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
     prompts.check_choice(settings.prompts)
     layout, colon, place = spec.partition(":")
     if not (colon and place):
-        raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, layouts)}")
-    opener, folder = lookup(layouts, layout, "datasets layout"), Path(place).expanduser()
+        raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, _layouts())}")
+    lookup(_layouts(), layout, "datasets layout")
     with prefixed(f"datasets={spec}"):
-        files = _files(folder)
-        key = spec, settings, files
-        if files is not None and key in _opened:
-            _opened.move_to_end(key)
-            return _opened[key]
-        opened = opener(spec, folder, settings)
-    if files is not None:
-        _opened[key] = opened
-        if len(_opened) > KEPT:
-            _opened.popitem(last=False)
-    return opened
+        files = _files(Path(place).expanduser())
+        return (_open.__wrapped__ if files is None else _open)(spec, settings, files)
+
+
+@lru_cache(maxsize=KEPT)
+def _open(spec: str, settings: Settings, files: object) -> AnyDataset:
+    """Open a set; `files` tells apart its contents at different times."""
+    layout, _, place = spec.partition(":")
+    return _layouts()[layout](spec, Path(place).expanduser(), settings)
+
+
+def _layouts() -> dict[str, Callable[[str, Path, Settings], AnyDataset]]:
+    """Return LAYOUTS, to which plug-ins add, and the named sets."""
+    return LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
 
 
 def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:

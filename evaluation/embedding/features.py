@@ -46,83 +46,51 @@ _inputs: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # the cache of inp
 
 @dataclass(frozen=True)
 class Loading:
-    """Settings of the embedding that affect only speed and memory."""
+    """Settings of the embedding that do not affect its result."""
 
     batch_size: int  # images or texts; the last batch may be smaller
     workers: int  # processes that decode and preprocess images; 0: this process does
     device: Device  # of the encoder's towers
+    cache_dir: Path | None = None  # gets a safetensors file per request; None: no cache, and no check for NaN
 
 
 def extract(
     encoder: Encoder,
     dataset_by_name: Mapping[str, types.Dataset],
     requests: Iterable[FeatureRequest],
-    cache_dir: Path,
     loading: Loading,
+    alone: bool = False,
 ) -> Features:
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
-    Keys of `dataset_by_name` are `Dataset.name`, as in the requests. `cache_dir` gets a safetensors file per request.
+    All ranks must call this with the same requests; each embeds a part. The batches are those of a single process, so
+    that the embeddings are the same. Rank 0 returns all embeddings, the others at least those that were not cached.
 
-    Raises UserError: a corrupt image or an embedding that is not finite; the message names the data set.
+    Keys of `dataset_by_name` are `Dataset.name`, as in the requests. `alone`: only this rank calls and embeds all rows.
+
+    Raises UserError on all ranks: a corrupt image or an embedding that is not finite; the message names the data set.
     """
     features: Features = {}
-    with ProgressBar() as progress:
+    rank, together, cache = distributed.rank(), distributed.world_size() > 1 and not alone, loading.cache_dir
+    _cache_limit()  # here, so that all ranks raise its error
+    with ProgressBar(active=rank == 0 and cache is not None) as progress:
         for group in _by_view(requests):
-            dataset = dataset_by_name[group[0].dataset]
-            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
-            kept = frozen_tower(encoder, group[0]) is None  # else the features of the tower are stored, see `_rows`
-            cached = {request: found for request, path in paths.items() if kept and (found := _read(path)) is not None}
+            dataset, paths = dataset_by_name[group[0].dataset], dict[FeatureRequest, Path]()
+            # features of a frozen tower are stored elsewhere, see `_rows`
+            if cache is not None and rank == 0 and frozen_tower(encoder, group[0]) is None:
+                paths = {one: cache / f"{cache_key(encoder, dataset, one)}.safetensors" for one in group}
+            cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
-            new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
+            if together:
+                new = _together(encoder, dataset, distributed.broadcast_object(missing), loading, progress)
+            else:
+                new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
             for request, embedded in new.items():
-                _check_finite(embedded, encoder, request)
-                if kept:
+                if cache is not None:
+                    _check_finite(embedded, encoder, request)
+                if request in paths:
                     _write(paths[request], embedded)
             features |= cached | new
-    return features
-
-
-def fill_cache(
-    encoder: Encoder,
-    dataset_by_name: Mapping[str, types.Dataset],
-    requests: Iterable[FeatureRequest],
-    cache_dir: Path,
-    loading: Loading,
-) -> None:
-    """Fill the cache with embeddings. All ranks must call this with the same requests; each embeds a part.
-
-    The batches are those of a single process, so that the embeddings are the same; each rank takes some of the batches.
-
-    Raises UserError: like `extract`, on all ranks.
-    """
-    rank = distributed.rank()
-    with ProgressBar(active=rank == 0) as progress:
-        for group in _by_view(requests):
-            dataset = dataset_by_name[group[0].dataset]
-            if frozen_tower(encoder, group[0]) is not None:
-                _rows(encoder, dataset, group[0], loading)  # all ranks embed what is missing
-                continue
-            paths = {request: _path(cache_dir, encoder, dataset, request) for request in group}
-            missing = [request for request in group if rank == 0 and _read(paths[request]) is None]
-            missing = distributed.broadcast_object(missing)
-            for request, embedded in _together(encoder, dataset, missing, loading, progress).items():
-                _check_finite(embedded, encoder, request)
-                if rank == 0:
-                    _write(paths[request], embedded)
-
-
-def embed(
-    encoder: Encoder, dataset_by_name: Mapping[str, types.Dataset], requests: Iterable[FeatureRequest], loading: Loading
-) -> Features:
-    """Return embeddings on all ranks, without cache and without check for NaN. All ranks must call this.
-
-    Raises UserError on all ranks: a corrupt image.
-    """
-    features: Features = {}
-    with ProgressBar(active=False) as progress:
-        for group in _by_view(requests):
-            features |= _together(encoder, dataset_by_name[group[0].dataset], group, loading, progress)
     return features
 
 
@@ -172,10 +140,6 @@ def cache_key(encoder: Encoder, dataset: types.Dataset, request: FeatureRequest)
     return content_hash(
         [FORMAT, sorted(encoder.provenance.items()), fingerprint, request.split, request.view, *variant]
     )
-
-
-def _path(cache_dir: Path, encoder: Encoder, dataset: types.Dataset, request: FeatureRequest) -> Path:
-    return cache_dir / f"{cache_key(encoder, dataset, request)}.safetensors"
 
 
 def _length(dataset: types.Dataset, request: FeatureRequest) -> int:
@@ -359,17 +323,19 @@ def _write(path: Path, embeddings: Tensor) -> None:
     _remove_oldest(path.parent)
 
 
-def _remove_oldest(cache_dir: Path) -> None:
-    """Remove the least recently used files until at most $CLIPX_FEATURES_GB gigabytes (default 10) are left.
-
-    The embeddings for one evaluation of a point-set model take a gigabyte.
-    """
+def _cache_limit() -> float:
+    """Return $CLIPX_FEATURES_GB (default 10) in bytes. One evaluation of a point-set model takes a gigabyte."""
     limit = os.environ.get("CLIPX_FEATURES_GB") or "10"
     if not limit.replace(".", "", 1).isdigit():
         raise UserError(f"CLIPX_FEATURES_GB={limit} is not a number of gigabytes")
+    return float(limit) * 1e9
+
+
+def _remove_oldest(cache_dir: Path) -> None:
+    """Remove the least recently used files until at most `_cache_limit` bytes are left."""
     used = 0
     with suppress(FileNotFoundError):  # another process removes files too
         for path in sorted(cache_dir.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
             used += path.stat().st_size
-            if used > float(limit) * 1e9:
+            if used > _cache_limit():
                 path.unlink()

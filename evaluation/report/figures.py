@@ -1,16 +1,12 @@
 """Figures of a report: SVG that takes the page's colours, PDF, numbers; the charts that several sections draw."""
 
-import atexit
 import io
 import math
 import re
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from statistics import fmean
 from typing import Any
 
@@ -76,14 +72,8 @@ class Drawing:
 
     def _saved(self, file_format: str, *unwanted: str) -> bytes:
         """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
-        from matplotlib.backends.backend_pdf import FigureCanvasPdf
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-
         buffer = io.BytesIO()
-        # not savefig, which draws everything twice
-        canvas: Any = FigureCanvasSVG(self.canvas) if file_format == "svg" else FigureCanvasPdf(self.canvas)
-        write = canvas.print_svg if file_format == "svg" else canvas.print_pdf
-        write(buffer, metadata=dict.fromkeys(unwanted))
+        self.canvas.savefig(buffer, format=file_format, metadata=dict.fromkeys(unwanted))
         return buffer.getvalue()
 
     def _add_legend(self) -> Any:
@@ -97,29 +87,6 @@ class Drawing:
         labels = [label.lstrip("_") for label in shorten(self.colours)]  # matplotlib hides labels with a leading _
         place: Any = {"loc": "outside lower center", "ncols": _legend_columns(labels), "fontsize": FONT}
         return self.canvas.legend(keys, labels, handlelength=2, columnspacing=1.2, **place)
-
-
-@cache
-def _font() -> str:
-    """Register DejaVu Sans with letters and common signs, without kerning and ligatures; return its name.
-
-    A PDF holds the signs that it shows. To select them from the whole font takes longer than to draw the figure.
-    """
-    from fontTools import subset  # type: ignore[import-untyped]
-    from matplotlib.font_manager import findfont, fontManager
-
-    name, options = "clipx DejaVu Sans", subset.Options(name_IDs=[1, 2, 4, 6])
-    options.drop_tables += ["FFTM", "GSUB", "GPOS", "GDEF", "kern"]
-    font = subset.load_font(findfont("DejaVu Sans"), options)
-    letters = subset.Subsetter(options)
-    letters.populate(unicodes=[*range(0x20, 0x500), *range(0x2000, 0x2600)])
-    letters.subset(font)
-    font["name"].setName(name, 1, 3, 1, 0x409)
-    folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    font.save(file := f"{folder}/font.ttf")
-    fontManager.addfont(file)
-    return name
 
 
 @contextmanager
@@ -136,7 +103,8 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         **STYLE,
         **dict.fromkeys(ink, INK),
         **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
-        "font.family": [_font(), "DejaVu Sans"],
+        "font.family": "DejaVu Sans",  # comes with matplotlib
+        "savefig.bbox": None,  # the whole figure
         "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
         "text.hinting": "no_hinting",  # as in the files: the layout is measured with the letters that are drawn
         "text.parse_math": False,  # captions and names may hold a $

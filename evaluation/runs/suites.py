@@ -7,6 +7,7 @@ from clipx.errors import UserError
 from clipx.utils.registry import lookup
 from evaluation.datasets.named import present
 from evaluation.runs.results import LIMIT
+from evaluation.tasks.rows import HEADLINE
 from evaluation.types import Result
 
 NAMES = {  # suite -> its sets
@@ -27,7 +28,7 @@ NAMES = {  # suite -> its sets
     "composition": "sugar_crepe winoground mmvp aro_attribution aro_relation aro_coco_order aro_flickr_order",
 }
 SUITES = {suite: tuple(names.split()) for suite, names in NAMES.items()}
-# set -> the metric that DataComp's evaluation or the set's authors report, if it differs from the task's in MAIN
+# set -> the metric that DataComp's evaluation or the set's authors report, if it differs from the task's in HEADLINE
 METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_per_class") | {
     "iwildcam": "macro_f1",
     "fmow": "worst_group_top1",
@@ -38,14 +39,8 @@ METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_p
     "aro_relation": "mean_per_category",
     "aro_attribution": "mean_per_category",
 }
-# task -> metrics whose mean is a set's score; the first task with rows counts
-MAIN = {
-    "zeroshot": ("top1",),
-    "retrieval": ("image_to_text_recall@1", "text_to_image_recall@1"),
-    "choices": ("accuracy",),
-    "pairs": ("pair_accuracy",),
-    "associations": ("jaccard",),
-}
+# the first task with rows counts; a set's score is the mean of its headline metrics
+TASKS = ("zeroshot", "retrieval", "choices", "pairs", "associations")
 
 
 def sets_of(suite: str, root: Path) -> list[str]:
@@ -75,13 +70,13 @@ def mean_line(suite: str, rows: list[Result]) -> str:
 
 def _main_value(name: str, rows: list[Result]) -> float | None:
     """Return the set's score from the rows on all its images; None if there are none. Rows of pools do not count."""
-    for task, metrics in MAIN.items():
+    for task in TASKS:
         found = {
             row.metric: row.value
             for row in rows
             if (row.task, row.dataset) == (task, name) and "pool" not in row.hashes
         }
-        wanted = (METRIC[name],) if name in METRIC else metrics
+        wanted = (METRIC[name],) if name in METRIC else HEADLINE[task]
         if all(metric in found for metric in wanted):
             return fmean(found[metric] for metric in wanted)
     return None

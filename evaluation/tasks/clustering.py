@@ -11,7 +11,6 @@ k is the number of groups. Their code clusters one caption per image of those CO
 """
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -80,8 +79,9 @@ class Clustering(Task):
         named = split + centred_note(dataset.protocol)
         chance = sum(chances) / SEEDS
         low, high = max(low, 0.0), min(high, 1.0)
-        found = Result(self.name, dataset.short, named, "v_measure", value, len(points), low, high, chance, True)
-        return Score([replace(found, hashes=self.groups(dataset)[0])])
+        return Score(
+            [Result(self.name, dataset.short, named, "v_measure", value, len(points), low, high, chance, True)]
+        )
 
     def _split(self, dataset: Labelled | Captioned) -> str:
         return TEST if self.labelled else dataset.splits[0]

@@ -88,7 +88,7 @@ class CaptionChoice(CaptionTask):
         }
         if counted.any():
             metrics["mean_per_category"] = right[counted], class_weights(label[counted]), chance
-        for metric, size in dataset.groups.items():
+        for metric, size in dataset.groups:
             together = right.view(-1, size).amin(dim=1)
             metrics[metric] = together, torch.ones_like(together), chance**size
         rows = [

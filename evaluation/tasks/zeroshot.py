@@ -1,9 +1,5 @@
-"""Zero-shot classification: the class whose mean prompt embedding is nearest to the image (Radford et al. 2021).
+"""Zero-shot classification, also over five draws of a model's random features (paper 5)."""
 
-Also over five draws of a model's random features (paper 5).
-"""
-
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +19,7 @@ from evaluation.metrics import (
     similarity,
     weighted_mean,
 )
-from evaluation.tasks.rows import centred_note, protocol_hashes, ranked_items, row, sides, split_name
+from evaluation.tasks.rows import CENTRED, centred_note, protocol_hashes, ranked_items, row, sides, split_name
 from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
 
 SPLIT = "test"
@@ -112,10 +108,8 @@ class ZeroShot(Task):
             rows.append(
                 row(self.name, dataset.short, split, dataset.metric, worst, torch.ones_like(worst), len(worst), None)
             )
-        hashes, items = protocol_hashes(dataset.protocol, SPLIT), ranked_items(split, "top1", ranks)
-        artifact = None if hashes else confusion(predicted, label, dataset.classnames)
-        rows = [replace(one, hashes=hashes) for one in rows]
-        return Score(rows, artifact, [replace(one, hashes=hashes) for one in items])
+        artifact = None if dataset.protocol == CENTRED else confusion(predicted, label, dataset.classnames)
+        return Score(rows, artifact, ranked_items(split, "top1", ranks))
 
 
 SPREAD = "top1_spread_over_draws"

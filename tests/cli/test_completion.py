@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cli import completion
-from cli.main import COMMANDS
+from cli.main import COMMANDS, help_of
 from clipx.config.setting import settings_of
 from clipx.utils.files import write_text
 
@@ -65,7 +65,7 @@ def test_the_arms_of_the_installed_recipes_equal_those_of_the_yaml_parser(table:
 
 def test_every_option_is_in_the_help_of_its_command() -> None:
     for command, schema in completion.options().items():
-        text = COMMANDS[command.split()[0]].__doc__ or ""
+        text = help_of(command.split()[0])
         assert [key for key in settings_of(schema) if f"{key}=" not in text] == [], command
 
 

@@ -15,6 +15,7 @@ from evaluation.claims.measures import ZEROSHOT
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
+from evaluation.embedding.features import Loading
 from evaluation.report import writer
 from evaluation.runner import evaluate as run_tasks
 from evaluation.runs import results
@@ -117,14 +118,14 @@ def test_zeroshot_draws_reports_deviation_and_means_over_five_draws(tmp_path: Pa
 def test_the_probe_before_the_projection_has_its_own_task_and_metric(point_sets: Path, tmp_path: Path) -> None:
     encoder, _ = from_checkpoint(point_sets, CPU)
     spec = fakes.labelled(tmp_path / "things", train=24)
-    rows = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+    rows = run_tasks(encoder, [spec], [], tmp_path / "out", Loading(8, 0, "cpu", tmp_path / "cache"))
     metrics = {(row.task, row.metric) for row in rows}
     assert {task for task, _ in metrics} == {
         name for name, task in TASKS.items() if task.kind == "labelled" and not task.on_request
     }
     assert ("linear_probe_before_projection", "top1_before_projection") in metrics
     assert ("zeroshot_draws", "top1_spread_over_draws") in metrics
-    again = run_tasks(encoder, [spec], [], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+    again = run_tasks(encoder, [spec], [], tmp_path / "out", Loading(8, 0, "cpu", tmp_path / "cache"))
     assert again == rows
 
 
@@ -134,7 +135,7 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
     spec, need = fakes.labelled(tmp_path / "things"), "tasks=zeroshot_draws needs a model with features draw 1"
 
     def evaluated(*tasks: str) -> set[str]:
-        rows = run_tasks(fakes.encoder(), [spec], [*tasks], tmp_path / "out", tmp_path / "cache", 8, 0, "cpu")
+        rows = run_tasks(fakes.encoder(), [spec], [*tasks], tmp_path / "out", Loading(8, 0, "cpu", tmp_path / "cache"))
         return {row.task for row in rows}
 
     with pytest.raises(UserError, match=need):

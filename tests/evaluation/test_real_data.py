@@ -8,6 +8,7 @@ import pytest
 
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.opening import open_dataset
+from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
 from tests.helpers import fakes
 
@@ -34,7 +35,7 @@ def test_the_part_of_cifar10_has_the_expected_sizes_and_labels() -> None:
 def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(tmp_path: Path) -> None:
     specs = [f"wds:{DATA}/wds_cifar10", f"captions:{DATA}/flickr8k/test"]
     tasks = ["zeroshot", "linear_probe", "retrieval"]
-    rows = evaluate(fakes.encoder(), specs, tasks, tmp_path / "out", tmp_path / "features", 256, 0, "cpu")
+    rows = evaluate(fakes.encoder(), specs, tasks, tmp_path / "out", Loading(256, 0, "cpu", tmp_path / "features"))
     by_metric = {(row.task, row.metric): row for row in rows}
     assert by_metric["linear_probe", "top1"].low > 0.15  # chance is 0.1; colours suffice to beat it
     assert by_metric["zeroshot", "top1"].value < 0.25

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
 from evaluation.types import DEFAULTS, Encoder, Result, Settings
 from tests.helpers.folder import add
@@ -120,4 +121,5 @@ def run(
     settings: Settings = DEFAULTS,
 ) -> list[Result]:
     """Evaluate a model, by default `encoder()`, and write its results to root/out; return them."""
-    return evaluate(model or encoder(), specs, tasks, root / "out", root / "features", 8, 0, "cpu", force, settings)
+    loading = Loading(8, 0, "cpu", root / "features")
+    return evaluate(model or encoder(), specs, tasks, root / "out", loading, force, settings)

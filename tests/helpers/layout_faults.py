@@ -35,6 +35,6 @@ def error_of(spec: str, settings: Settings = DEFAULTS) -> str:
         data = open_dataset(spec, settings)
         for split in data.splits:
             data.hashes(split, "images")
-            assert len(data.images(split)[:]) > 0
+            assert len([*data.images(split)]) > 0
     assert "\n" not in str(caught.value)
     return str(caught.value)

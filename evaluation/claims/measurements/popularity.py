@@ -69,9 +69,7 @@ LEAST_CONDITION = 1e-13  # smallest reciprocal condition number of `curvature` t
 NAME = "training pairs"  # of the data set whose features are computed
 
 
-def evaluate(
-    checkpoint: Path, out: Path, encoder: Encoder, cache_dir: Path, loading: Loading, force: bool = False
-) -> list[Result]:
+def evaluate(checkpoint: Path, out: Path, encoder: Encoder, loading: Loading, force: bool = False) -> list[Result]:
     """Add the correlations to `out`/results.jsonl, write `out`/artifacts/popularity-DATA.json, and return the rows.
 
     Samples that training never visited are ignored. Returns [] for a run without zeta. Prints a note and returns [] if
@@ -103,7 +101,7 @@ def evaluate(
         pairs, tau = open_pair_source(config.data), final_tau(config, folder)
         if pairs.fingerprint != manifest["data"]:
             raise UserError(f"trained on other data (fingerprint {manifest['data']}, now {pairs.fingerprint})")
-        rows, artifact = _measure(config, pairs, tau, zeta, seen, encoder, cache_dir, loading)
+        rows, artifact = _measure(config, pairs, tau, zeta, seen, encoder, loading)
     except UserError as error:
         print(f"popularity skipped: {error}", file=sys.stderr)
         return []
@@ -122,7 +120,6 @@ def _measure(
     all_zeta: dict[str, Tensor],
     seen: Tensor,
     encoder: Encoder,
-    cache_dir: Path,
     loading: Loading,
 ) -> tuple[list[Result], dict[str, Any]]:
     """Return the rows and the artifact. Raises UserError: training data are missing or damaged."""
@@ -130,7 +127,7 @@ def _measure(
     zeta = {side: column[seen] for side, column in all_zeta.items()}
     popularity = truth[seen] if truth is not None and len(truth) == len(all_zeta["text"]) else None
     compared = torch.tensor(draw(len(seen), MAX_PAIRS))
-    features = training_features(encoder, pairs, seen[compared].tolist(), cache_dir, loading)
+    features = training_features(encoder, pairs, seen[compared].tolist(), loading)
     try:
         optimum = optimal_zeta(*features, tau)
     except UserError as error:
@@ -298,7 +295,7 @@ def final_tau(config: RunConfig, checkpoint: Path) -> float:
 
 
 def training_features(
-    encoder: Encoder, pairs: PairSource, ids: Sequence[int], cache_dir: Path, loading: Loading
+    encoder: Encoder, pairs: PairSource, ids: Sequence[int], loading: Loading
 ) -> tuple[Tensor, Tensor]:
     """Return the features [len(ids), E] of the images and captions of training samples, without augmentation.
 
@@ -313,5 +310,5 @@ def training_features(
     dataset = Captioned(NAME, NAME, "train", SourceImages(pairs, list(ids)), captions, DEFAULTS)
     views: tuple[View, View] = ("images", "captions")
     requests = [FeatureRequest(NAME, "train", view) for view in views]
-    features = extract(encoder, {NAME: dataset}, requests, cache_dir, loading)
+    features = extract(encoder, {NAME: dataset}, requests, loading, alone=True)
     return features[requests[0]], features[requests[1]]

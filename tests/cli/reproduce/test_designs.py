@@ -26,7 +26,8 @@ def fake_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return {}
 
     monkeypatch.setattr(command, "_run_all", run_all)
-    monkeypatch.setattr(command, "_pool", lambda gpus: nullcontext())
+    monkeypatch.setattr(command, "Pool", lambda gpus: nullcontext())
+    monkeypatch.setattr(command, "_stop_on_signals", lambda: None)
     monkeypatch.setattr(command, "_check_evaluations", list)
 
 

@@ -16,7 +16,7 @@ from clipx.errors import UserError
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding import features
-from evaluation.embedding.features import Loading, cache_key, cached_inputs, embed, extract
+from evaluation.embedding.features import Loading, cache_key, cached_inputs, extract
 from evaluation.types import Encoder, FeatureRequest, Features
 from tests.helpers import fakes
 from tests.helpers.layout_faults import forbid
@@ -27,7 +27,7 @@ def run(
 ) -> Features:
     split = dataset.splits[0]
     requests = [FeatureRequest(dataset.name, split, view) for view in views]  # type: ignore[arg-type]
-    return extract(encoder, {dataset.name: dataset}, requests, cache, Loading(batch_size, workers, "cpu"))
+    return extract(encoder, {dataset.name: dataset}, requests, Loading(batch_size, workers, "cpu", cache))
 
 
 @pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (5, 2)])
@@ -51,10 +51,10 @@ def test_variants_of_a_view_share_one_pass_over_the_images(tmp_path: Path) -> No
     encoder = replace(plain, preprocess=preprocess, image_variants=variants)
     whole, twice, half = (FeatureRequest(dataset.name, "all", "images", variant) for variant in ("", "twice", "half"))
 
-    loading = Loading(3, 0, "cpu")
+    loading = Loading(3, 0, "cpu", tmp_path / "features")
 
     def found(*requests: FeatureRequest) -> Features:
-        return extract(encoder, {dataset.name: dataset}, requests, tmp_path / "features", loading)
+        return extract(encoder, {dataset.name: dataset}, requests, loading)
 
     first = found(whole, twice, whole)
     assert preprocess.call_count == 4
@@ -115,7 +115,7 @@ def test_the_least_recently_used_embeddings_are_removed(tmp_path: Path, monkeypa
     assert len(list(cache.iterdir())) == 2 and file in cache.iterdir()
     monkeypatch.setenv("CLIPX_FEATURES_GB", "many")
     with pytest.raises(UserError, match="CLIPX_FEATURES_GB=many"):
-        run(replace(fakes.encoder(), provenance={"checkpoint": "d"}), dataset, ["images"], cache)
+        run(replace(fakes.encoder(), image=MagicMock(side_effect=AssertionError)), dataset, ["images"], cache)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -168,15 +168,15 @@ def test_another_model_gets_the_same_inputs_without_decoding(tmp_path: Path, wor
     encoder = replace(plain, provenance={"transform": "t", "tokenizer": "w"})
     requests = [FeatureRequest(dataset.name, "all", "images"), FeatureRequest(dataset.name, "all", "captions")]
     loading = Loading(2, workers, "cpu")
-    expected = embed(plain, {dataset.name: dataset}, requests, loading)
-    embed(encoder, {dataset.name: dataset}, requests, loading)
+    expected = extract(plain, {dataset.name: dataset}, requests, loading)
+    extract(encoder, {dataset.name: dataset}, requests, loading)
 
     def fails(image_or_texts: Image | list[str]) -> Tensor:
         raise AssertionError("decoded again")
 
     again = replace(encoder, preprocess=fails, tokenize=fails)
-    found = embed(again, {dataset.name: dataset}, requests, loading)
+    found = extract(again, {dataset.name: dataset}, requests, loading)
     assert all(torch.equal(expected[request], found[request]) for request in requests)
     other = replace(again, provenance={"transform": "another", "tokenizer": "w"})
     with pytest.raises(AssertionError, match="decoded again"):
-        embed(other, {dataset.name: dataset}, requests, Loading(2, 0, "cpu"))
+        extract(other, {dataset.name: dataset}, requests, Loading(2, 0, "cpu"))

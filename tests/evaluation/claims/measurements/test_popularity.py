@@ -5,6 +5,7 @@ import math
 import shutil
 import statistics
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def scenes_folder(root: Path, scenes: ScenesConfig) -> None:
 
 def measured(run: Path, force: bool = False) -> list[Result]:
     model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
-    return popularity.evaluate(run, run, model, run / "cache", LOADING, force)
+    return popularity.evaluate(run, run, model, replace(LOADING, cache_dir=run / "cache"), force)
 
 
 def by_metric(rows: list[Result]) -> dict[str, Result]:
@@ -121,7 +122,7 @@ def test_zeta_equal_to_the_optimum_is_perfectly_correlated(tmp_path: Path) -> No
     seen = torch.arange(1, SAMPLES)
     model, _ = encoder.from_checkpoint(run, torch.device("cpu"))
     pairs = open_pair_source(RunFolder(run).load_config().data)
-    features = popularity.training_features(model, pairs, seen.tolist(), tmp_path / "cache", LOADING)
+    features = popularity.training_features(model, pairs, seen.tolist(), replace(LOADING, cache_dir=tmp_path / "cache"))
     optimum = popularity.optimal_zeta(*features, tau=0.07)
     write_zeta(run, {side: zeta.float() for side, zeta in optimum.items()}, seen)
     rows = by_metric(measured(run))
