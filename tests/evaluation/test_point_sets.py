@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cli.eval import one
 from clipx.config.evaluation import EvalConfig
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from evaluation.claims.measures import ZEROSHOT
@@ -35,10 +36,17 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
     return opened
 
 
+def prepared(root: Path, kernel: str = "imq") -> RunConfig:
+    """Return the settings of a run with this kernel and an image tower that is built in no time."""
+    config = prepared_point_sets(root, kernel)
+    config.model.image.name = "small:vit"
+    return config
+
+
 @pytest.fixture(scope="module")
 def point_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an untrained run with point sets."""
-    return trained(prepared_point_sets(tmp_path_factory.mktemp("point_sets")))
+    return trained(prepared(tmp_path_factory.mktemp("point_sets")))
 
 
 def test_draws_differ_only_in_their_random_features(point_sets: Path) -> None:
@@ -47,21 +55,21 @@ def test_draws_differ_only_in_their_random_features(point_sets: Path) -> None:
     assert list(encoder.image_variants) == ["draw 1", "draw 2", "draw 3", "draw 4", "before projection"]
     assert list(encoder.text_variants) == ["draw 1", "draw 2", "draw 3", "draw 4"]
     assert "kernel=imq" in encoder.provenance["points"]
-    pixels = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     draw_0, draw_1, draw_2 = encoder.image(pixels), *(encoder.image_variants[f"draw {k}"](pixels) for k in (1, 2))
     assert draw_0.shape == (2, 128 + 512)  # linear part and random features
     torch.testing.assert_close(draw_0[:, :128], draw_1[:, :128])
     assert not torch.allclose(draw_0[:, 128:], draw_1[:, 128:])
     assert not torch.allclose(draw_1[:, 128:], draw_2[:, 128:])
     torch.testing.assert_close(encoder.image_variants["draw 1"](pixels.flip(0)), draw_1.flip(0))
-    assert encoder.image_variants["before projection"](pixels).shape == (2, 128)
+    assert encoder.image_variants["before projection"](pixels).shape == (2, 64)
 
 
 def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
-    plain, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "none")), CPU)
+    plain, _ = from_checkpoint(trained(prepared(tmp_path, "none")), CPU)
     assert plain.cosine and list(plain.image_variants) == ["before projection"]
     assert not {"points", "similarity"} & plain.provenance.keys()  # so that older cached embeddings stay valid
-    linear, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "linear")), CPU)
+    linear, _ = from_checkpoint(trained(prepared(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
 
 
@@ -145,14 +153,14 @@ def test_a_task_whose_features_the_model_lacks_is_refused_alone_and_skipped_besi
 
 
 def test_the_number_of_random_features_can_be_set_for_an_evaluation(point_sets: Path) -> None:
-    images = torch.rand(2, 3, 48, 48)
+    images = torch.rand(2, 3, 32, 32)
     own, fewer = (from_checkpoint(point_sets, CPU, features_eval=count)[0] for count in (None, 8))
     assert fewer.image(images).shape[1] < own.image(images).shape[1]
     assert fewer.provenance["points"] != own.provenance["points"], "else cached embeddings would be mixed up"
 
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(prepared_point_sets(tmp_path))
+    run = trained(prepared(tmp_path))
     divergence = RunFolder(run).record_divergence(step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
         one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))

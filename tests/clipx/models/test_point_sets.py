@@ -21,11 +21,12 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.point_sets import BOUNDS, PaddedText, PointTower, TokenTower, to_token_tower
-from clipx.models.towers.open_clip_towers import create_model, tower_names
+from clipx.models.towers.open_clip_towers import create_model
 from clipx.models.towers.timm_towers import build_timm_tower
 from clipx.types import PointSet, Progress
 
-TOWER = "open_clip:mini-vit-48"
+TOWER, E = "open_clip:light-48", 16
+pytestmark = pytest.mark.usefixtures("light_tower")
 
 
 def at(step: int) -> Progress:
@@ -56,14 +57,13 @@ def texts(lengths: tuple[int, ...] = (3, 5)) -> Tensor:
     return rows
 
 
-def mini_vit() -> nn.Module:
-    tower_names()  # registers clipx's configurations in open_clip
-    return create_model("mini-vit-48", None, "model.image", custom_text=True).eval()
+def light_vit() -> nn.Module:
+    return create_model("light-48", None, "model.image", custom_text=True).eval()
 
 
 @torch.no_grad()
 def test_the_class_token_and_the_end_token_match_the_plain_towers() -> None:
-    model: Any = mini_vit()
+    model: Any = light_vit()
     image, text = model.visual(pixels()), model.text(texts())
     visual = to_token_tower(model.visual, "x")
     torch.testing.assert_close(visual.body(pixels())[:, 0] @ visual.projection, image)
@@ -73,7 +73,7 @@ def test_the_class_token_and_the_end_token_match_the_plain_towers() -> None:
 
 
 def test_padding_ids_depend_only_on_the_distance_from_the_end_and_are_no_words() -> None:
-    model: Any = mini_vit()
+    model: Any = light_vit()
     body = to_token_tower(model.text, "x").body
     assert type(body) is PaddedText
     vocabulary = 49408
@@ -124,7 +124,7 @@ def test_clip_equals_one_point_of_weight_one_under_the_linear_kernel() -> None:
     plain = build(config(kernel="none"))
     embedded = plain.encode_image(pixels())
     one = PointSet(plain.image(pixels())[:, None], torch.ones(2, 1))
-    torch.testing.assert_close(KernelHead(PointsConfig(kernel="linear"), 128, 0).training(at(0))(one), embedded)
+    torch.testing.assert_close(KernelHead(PointsConfig(kernel="linear"), E, 0).training(at(0))(one), embedded)
     torch.testing.assert_close(plain(pixels(), texts(), at(3))[0], embedded)
 
 
@@ -135,15 +135,15 @@ def test_the_model_embeds_the_point_sets_of_its_towers(kernel: str) -> None:
     model = build(settings)
     image, text, scale, bias = model(pixels(), texts(), at(2))
     features = 0 if kernel == "linear" else 64
-    assert image.shape == text.shape == (2, 128 + features)
+    assert image.shape == text.shape == (2, E + features)
     assert float(scale) == pytest.approx(1 / 0.07)
     assert bias is None
     sets: PointSet = model.image(pixels())
-    assert sets.points.shape == (2, 37, 128)  # 6 x 6 tokens and the class token
+    assert sets.points.shape == (2, 10, E)  # 3 x 3 tokens and the class token
     unit = F.normalize(sets.points, dim=-1)
     first = (sets.weights[..., None] * unit).mean(dim=1) * (1.0 if kernel == "linear" else math.sqrt(0.5))
-    torch.testing.assert_close(image[:, :128], first)
-    assert model.encode_image(pixels()).shape == (2, 128 + features // 2)
+    torch.testing.assert_close(image[:, :E], first)
+    assert model.encode_image(pixels()).shape == (2, E + features // 2)
 
 
 def test_frequencies_depend_on_seed_and_step_in_training_and_on_the_draw_in_evaluation() -> None:
@@ -215,7 +215,7 @@ def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
 def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
     """timm normalises the pooled features of this tower, and there are none."""
     settings = config(kernel="linear")
-    settings.model.image.name, settings.model.embed_dim = "timm:test_convnext", 128
+    settings.model.image.name, settings.model.embed_dim = "timm:test_convnext", E
     model = build(settings)
     with torch.enable_grad():
         image, text, scale, _ = model(pixels(), texts(), at(0))
@@ -227,7 +227,7 @@ def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
 
 def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     settings = config()
-    settings.model.embed_dim = 128
+    settings.model.embed_dim = E
     settings.model.image.name = "small:conv"
     with pytest.raises(UserError, match=r"model\.image\.name=small:conv gives no tokens"):
         clip.build_model(settings)

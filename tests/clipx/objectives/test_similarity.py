@@ -49,8 +49,8 @@ def test_the_tile_size_changes_neither_loss_nor_gradients(B: int, rows: int, see
 
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_gradients_in_tiles_match_finite_differences(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    B = 4
-    monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 3 * B * 8)
+    B = 3
+    monkeypatch.setitem(similarity.TILE_BYTES, "cpu", 2 * B * 8)
     batch = embed(*random_pairs(B, 3), 3.0, labels(B), bias=-2.0)
 
     def total(image: Tensor, text: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import torch
 import yaml
 
 from cli.train import train
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, ScenesConfig
+from clipx.data.scenes.folder import ensure_rendered
 from clipx.errors import UserError
 from clipx.run import folder
 from clipx.run.checkpoint import checkpoints
@@ -89,10 +90,10 @@ def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.
 
 CONFIG = Path(__file__).parents[2] / "golden" / "config_0.1.yaml"  # with all 155 settings of 0.1
 SMALL = {
-    "test_images: 1000": "test_images: 20",
+    "test_images: 1000": "test_images: 24",  # the sizes of the rendered `scenes` that all tests share
     "num_train: 30000": "num_train: 256",
     "save_every: 200": "save_every: 1",
-    "test_pairs: 60": "test_pairs: 2",
+    "test_pairs: 60": "test_pairs: 8",
     "small:conv": "open_clip:light-48",  # which can be exported
     "small:clip_bag": "open_clip:light-48",
 }
@@ -134,8 +135,9 @@ def test_a_refused_folder_of_data_does_not_get_into_the_settings_of_a_run(
 
 @pytest.mark.usefixtures("light_tower")
 def test_a_run_of_an_earlier_version_is_resumed_evaluated_and_exported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    scenes: ScenesConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shutil.copytree(ensure_rendered(scenes, None), tmp_path / "data")
     monkeypatch.setenv("CLIPX_PERMITTED", json.dumps({"roots": [str(tmp_path / "data")]}))  # as on the command line
     run = write_config(tmp_path)
     config = RunFolder(run).load_config()

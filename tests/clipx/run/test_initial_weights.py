@@ -25,12 +25,19 @@ from clipx.run.saving import TrainState
 from clipx.train import fit
 from clipx.training.setup import build_components
 from clipx.types import Progress
-from tests.helpers import hub
-from tests.helpers.folder import settings, write_shards
+from tests.helpers import folder, hub
+from tests.helpers.folder import write_shards
 from tests.helpers.runs import trained, weights
 
 TOWER = "open_clip:light-48"
 pytestmark = pytest.mark.usefixtures("light_tower")
+
+
+def settings(root: Path, text: str = "small:bag") -> RunConfig:
+    """Return the settings of a run whose image tower is built in no time."""
+    config = folder.settings(root, text=text)
+    config.model.image.name = "small:conv"
+    return config
 
 
 def published() -> dict[str, Tensor]:
@@ -189,15 +196,15 @@ def test_another_normalisation_or_activation_than_that_of_the_start_weights_is_r
 def test_another_tokenizer_than_that_of_the_start_weights_is_refused(tmp_path: Path) -> None:
     configs = []
     for name in ("first", "second"):
-        folder = hub.write_distilbert(tmp_path / name)
+        place = hub.write_distilbert(tmp_path / name)
         config = settings(tmp_path)
-        config.name, config.model = name, hub.settings(folder).model
+        config.name, config.model = name, hub.settings(place).model
         configs.append(config)
     first, second = configs
     second.model.init = str(saved(first))
     build_initial_model(second)
-    vocabulary = (folder / "vocab.txt").read_text().splitlines()
-    (folder / "vocab.txt").write_text("\n".join([*vocabulary[:5], *vocabulary[:4:-1]]) + "\n")
+    vocabulary = (place / "vocab.txt").read_text().splitlines()
+    (place / "vocab.txt").write_text("\n".join([*vocabulary[:5], *vocabulary[:4:-1]]) + "\n")
     with pytest.raises(UserError, match=r"model.init=.* reads tokens of hf:.*first.*, this run has hf:.*second"):
         build_initial_model(second)
     second.model.force_inputs = True

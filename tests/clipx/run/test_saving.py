@@ -431,7 +431,7 @@ def test_the_best_checkpoint_is_saved_and_kept_if_no_other_rule_applies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = prepared(tmp_path, samples=48, epochs=2, save_every=5)
-    config.train.keep, config.train.keep_best = 1, "min:loss"
+    config.model.image.name, config.train.keep, config.train.keep_best = "small:conv", 1, "min:loss"
     config.log.geometry_every, config.data.held_out = 3, 0.3
     losses = {0: 9.0, 3: 2.0, 6: 1.0, 9: 3.0}  # during the eight steps, 3 and 6 are measured
     monkeypatch.setattr(

@@ -25,7 +25,13 @@ from clipx.theory.paper5 import (
     solve,
 )
 
-SETTINGS = PmiSettings(iterations=400, starts=2)
+SETTINGS = PmiSettings(iterations=400, starts=1)
+
+
+@pytest.fixture(autouse=True)
+def fewer_joints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the theorems on 20 random distributions instead of 200."""
+    monkeypatch.setattr(paper5, "JOINTS", 20)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +68,19 @@ def test_point_sets_in_two_dimensions_approach_the_bound(p: Array, M: int, exces
     assert found == pytest.approx(excess, abs=tolerance)
 
 
+def test_the_start_with_the_smallest_loss_counts(p: Array) -> None:
+    one, two = (
+        fit(inner_product, (2, 16, 2), p, replace(SETTINGS, starts=starts), np.random.default_rng(0))[0]
+        for starts in (1, 2)
+    )
+    assert two < one  # the second start is better for this generator
+
+
 def test_claims_hold_and_fail_if_points_with_the_linear_kernel_come_near_the_bound() -> None:
-    result = solve(PmiSettings(iterations=200, starts=1, d=(2, 4), M=(1, 8)))
+    result = solve(PmiSettings(iterations=200, starts=1, d=(2, 4), M=(1, 4)))
     assert {claim.claim: claim.verdict for claim in claims(result)} == dict.fromkeys(("5.6", "5.9", "5.10"), "holds")
     assert result.linear_points == pytest.approx(result.inner_product[2], rel=0.05)
-    near_the_bound = replace(result, linear_points=result.point_sets[8])
+    near_the_bound = replace(result, linear_points=result.point_sets[4])
     assert claims(near_the_bound)[0].verdict == "does not hold"
 
 

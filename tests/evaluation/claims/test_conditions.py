@@ -2,6 +2,7 @@
 
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,11 @@ def test_data_other_than_scenes_have_their_size_from_the_environment_and_no_batc
     assert only(replace(one, environment={"data": "stream:abc"})).measured("epochs") == []
 
 
-@pytest.mark.slow
 def test_labels_are_those_of_the_batches_that_training_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLIPX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(scenes_folder, "PROBE_IMAGES", 8)
-    scenes = {"num_train": 300, "contents": None, "test_images": 8, "test_pairs": 1}
+    monkeypatch.setattr(scenes_folder, "ProcessPoolExecutor", lambda workers, *of: ThreadPoolExecutor(workers))
+    scenes = {"num_train": 300, "image_size": 32, "contents": None, "test_images": 8, "test_pairs": 1}
     one = finished(lines([1.0]), seed=3, held_out=0.1, block=16, root=str(tmp_path / "data"), scenes=scenes)
     config = one.config
     pairs, label = open_pair_source(config.data), Keywords(["numbers"], False)

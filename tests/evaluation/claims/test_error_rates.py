@@ -54,9 +54,9 @@ def test_the_worked_example_of_the_documentation_has_its_interval() -> None:
 
 
 def test_power_grows_with_seeds_and_effect_and_exceeds_that_of_equal_error_rates() -> None:
-    weak, strong = power(1.0, NEW, 600), power(2.5, NEW, 600)
+    weak, strong = power(1.0, NEW, 300), power(2.5, NEW, 300)
     assert weak == sorted(weak) and all(a < b for a, b in zip(weak, strong, strict=True))
-    assert strong[2] > 0.95 and weak[2] > power(1.0, BEFORE, 600)[2] + 0.2
+    assert strong[2] > 0.95 and weak[2] > power(1.0, BEFORE, 300)[2] + 0.2
 
 
 def test_the_papers_printed_means_and_spreads_decide_few_claims() -> None:

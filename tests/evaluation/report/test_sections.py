@@ -158,7 +158,7 @@ def published_run(root: Path, recipe: str, arm: str, changes: dict[str, Any] | N
 
 
 def test_rn50_cc12m_is_shown_beside_the_runs_on_cc12m_without_a_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_curves: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published_run(tmp_path / "runs", "wpse_cc12m", "imq")
 

@@ -81,6 +81,7 @@ def test_the_folded_tables_have_every_row(two_seeds: ReportFiles) -> None:
         assert f"c0ffee{seed}" in hashes
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path: Path) -> None:
     results = [
         row("pairs", "over", "pair_accuracy", 0.30, 0, low=0.251, high=0.35),
@@ -106,6 +107,7 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
     assert "Headline metrics whose whole 95% interval is better than chance: 2 of 4, worse: 1." in text
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_failed_starts_and_copies_are_left_out_and_results_without_a_chance_level_not_counted(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", results=[row("geometry", "over", "gap", 0.3, 0, chance=None)], with_artifacts=False)
     failed = write_run(tmp_path / "runs", "failed", results=[], with_artifacts=False)
@@ -240,6 +242,7 @@ def test_published_weights_have_a_report_without_config_and_log(tmp_path: Path) 
     assert page.row("zero-shot accuracy (%)scenes_shape")[1] == "90.00"
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_settings_that_differ_are_in_a_table(tmp_path: Path) -> None:
     for name in ("clip", "dcl"):
         folder = write_run(tmp_path / "runs", name=name, with_artifacts=False)
@@ -254,6 +257,7 @@ def test_a_cell_of_a_csv_holds_no_control_characters() -> None:
     assert [*map(spreadsheet_cell, ("\x1b[2Jx\r\ny", "\t=1", "\r@x", 0.5))] == [" [2Jx  y", "' =1", "' @x", 0.5]
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_no_cell_of_a_csv_is_a_formula_and_folders_are_relative_to_it(tmp_path: Path) -> None:
     rows = [row("zeroshot", name, "top1", -0.5, 0) for name in ("=HYPERLINK(1)", "+1", "-1", "@x", "plain")]
     run = write_run(tmp_path / "runs", name="=cmd", results=rows, with_artifacts=False)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from sklearn.metrics import v_measure_score
 from torch import Tensor
 
+from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks import TASKS
 from evaluation.tasks.clustering import k_means
@@ -32,8 +33,7 @@ def test_k_means_of_fewer_places_than_clusters() -> None:
     assert v_measure_score(torch.tensor([0, 0, 1, 2, 2]), k_means(points, 5, seed=0)) == 1
 
 
-def score(task: str, spec: str, features: list[Tensor], settings: Settings) -> Result:
-    data = open_dataset(spec, settings)
+def score(task: str, data: AnyDataset, features: list[Tensor]) -> Result:
     (found,) = TASKS[task].score(data, dict(zip(TASKS[task].requests(data), features, strict=True))).results
     return found
 
@@ -53,10 +53,10 @@ def test_a_gap_splits_the_groups_and_centring_joins_them(task: str, tmp_path: Pa
     image, text = (
         F.normalize(classes[of] + offset, dim=1) for of, offset in zip((label, of_text), offsets, strict=True)
     )
-    raw, centred = (score(task, spec, [image, text], one) for one in settings)
+    raw, centred = (score(task, open_dataset(spec, one), [image, text]) for one in settings)
     assert centred.value == pytest.approx(1) and raw.value < 0.8
     assert centred.split.endswith(", centred protocol")
-    closed = score(task, spec, [classes[label], classes[of_text]], settings[0])
+    closed = score(task, open_dataset(spec), [classes[label], classes[of_text]])
     assert closed.value == pytest.approx(1)
 
 
@@ -71,7 +71,7 @@ def test_random_embeddings_are_at_chance(task: str, tmp_path: Path) -> None:
     differences = []
     for seed in range(20):
         features = [fakes.embeddings(images, 2 * seed), fakes.embeddings(texts, 2 * seed + 1)]
-        found = score(task, spec, features, Settings())
+        found = score(task, data, features)
         assert found.chance is not None
         differences.append(found.value - found.chance)
     mean, error = torch.tensor(differences).mean(), torch.tensor(differences).std() / 20**0.5

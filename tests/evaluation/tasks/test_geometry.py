@@ -33,9 +33,19 @@ from tests.helpers.runs import prepared
 TASK = Geometry()
 
 
-def score(folder: Path, counts: tuple[int, ...], image: Tensor, text: Tensor) -> Score:
-    data = open_dataset(fakes.captioned(folder, counts))
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Captioned:
+    """Return a set of 640 images with one caption each, for embeddings that a test makes up."""
+    return captioned(tmp_path_factory.mktemp("many"), 640)
+
+
+def captioned(folder: Path, images: int) -> Captioned:
+    data = open_dataset(fakes.captioned(folder, (1,) * images))
     assert isinstance(data, Captioned)
+    return data
+
+
+def score(data: Captioned, image: Tensor, text: Tensor) -> Score:
     images, captions = TASK.requests(data)
     return TASK.score(data, {images: image, captions: text})
 
@@ -52,13 +62,13 @@ def test_each_captioned_image_gets_one_of_its_own_captions() -> None:
     assert torch.equal(image, text)
 
 
-def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(tmp_path: Path) -> None:
+def test_rows_equal_the_metrics_of_the_drawn_pairs_and_are_in_their_intervals(many: Captioned) -> None:
     n = 640
     shift = torch.zeros(fakes.WIDTH)
     shift[0] = 0.5
     base = fakes.embeddings(n, 0)
     image, text = F.normalize(base + shift, dim=1), F.normalize(base - shift + 0.8 * fakes.embeddings(n, 1), dim=1)
-    rows = by_metric(score(tmp_path, (1,) * n, image, text))
+    rows = by_metric(score(many, image, text))
     image, text = paired(image, text, torch.arange(n))
     few = image[:PAIRS], text[:PAIRS]
     assert rows["gap"].value == pytest.approx(geometry.modality_gap(*few))
@@ -84,16 +94,16 @@ def test_unnormalised_embeddings_have_the_geometry_that_training_logged(tmp_path
     model.eval()
     image, text = model.encode_image(probe.images), model.encode_text(probe.texts)
     assert not torch.allclose(image.norm(dim=1), torch.ones(20), rtol=0.01)
-    rows = by_metric(score(tmp_path / "captions", (1,) * 20, image, text))
+    rows = by_metric(score(captioned(tmp_path / "captions", 20), image, text))
     logged = probe.measure(Progress(step=0, total_steps=1, epoch=0, total_epochs=1))
     both = METRICS.keys() & logged.keys()
     assert both == {"gap", "uniformity", "alignment"}
     assert {metric: rows[metric].value for metric in both} == pytest.approx({m: logged[m] for m in both}, rel=1e-4)
 
 
-def test_random_embeddings_have_margins_around_zero(tmp_path: Path) -> None:
-    n = 512
-    rows = by_metric(score(tmp_path, (1,) * n, fakes.embeddings(n, 0), fakes.embeddings(n, 1)))
+def test_random_embeddings_have_margins_around_zero(many: Captioned) -> None:
+    n = 640
+    rows = by_metric(score(many, fakes.embeddings(n, 0), fakes.embeddings(n, 1)))
     assert rows["margin_mean"].low < 0 < rows["margin_mean"].high
     assert rows["margin_positive"].low < 0.5 < rows["margin_positive"].high
     assert rows["margin_q25"].value < rows["margin_q50"].value < rows["margin_q95"].value

@@ -28,7 +28,7 @@ def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
     return F.normalize(features + 4.0, dim=1), label
 
 
-def dataset(folder: Path, train: int = 240, test: int = 400) -> Labelled:
+def dataset(folder: Path, train: int = 240, test: int = 200) -> Labelled:
     opened = open_dataset(fakes.labelled(folder, classes=CLASSES, train=train, test=test))
     assert isinstance(opened, Labelled)
     return opened
@@ -45,7 +45,6 @@ def features(data: Labelled, signal: float) -> Features:
 
 
 def test_an_official_validation_split_is_used_to_choose_c(tmp_path: Path) -> None:
-    data = dataset(tmp_path, train=40)
     samples = [{"cls": str(i % CLASSES).encode(), "png": fakes.picture(i)} for i in range(30)]
     fakes.shard(tmp_path / "val" / "0.tar", samples)
     (tmp_path / "val" / "nshards.txt").write_text("1")

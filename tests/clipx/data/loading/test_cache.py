@@ -54,12 +54,12 @@ def write_noise(folder: Path, samples: int) -> None:
 
 
 def load(root: Path, cache: str, workers: int = 0, start: int = 0, **changes: Any) -> list[tuple[Batch, list[str]]]:
-    """Return the batches of three epochs from step `start` on, with the errors of their bad samples."""
+    """Return the batches of two epochs from step `start` on, with the errors of their bad samples."""
     config = DataConfig(name="t", source="shards", root=str(root), cache=cache, workers=workers, max_bad_rate=1.0)
     config.keywords = ["three"]
     for key, value in changes.items():
         setattr(config, key, value)
-    return loading.load(config, TrainConfig(epochs=3, batch_size=8), seed=5, start=start)
+    return loading.load(config, TrainConfig(epochs=2, batch_size=8), seed=5, start=start)
 
 
 def assert_equal(first: list[tuple[Batch, list[str]]], second: list[tuple[Batch, list[str]]]) -> None:
@@ -106,7 +106,7 @@ def test_filling_the_cache_may_take_longer_than_stall_seconds(shards: Path, monk
         return tokenize(*given)
 
     monkeypatch.setattr(cache, "_encode", slow)
-    assert len(load(shards, "memory", stall_seconds=0.5)) == 6
+    assert len(load(shards, "memory", stall_seconds=0.5)) == 4
 
 
 def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def run_config(root: Path, name: str, cache: str, workers: int) -> RunConfig:
 
 def test_a_run_resumes_with_the_cache_and_device_augmentation_and_ends_with_equal_weights(tmp_path: Path) -> None:
     write_noise(tmp_path / "train", samples=21)
-    whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", 2)
+    whole, cut = run_config(tmp_path, "whole", "none", 0), run_config(tmp_path, "cut", "none", 1)
     trained(whole)
     cut.train.max_minutes = 1e-9  # stop after the first step
     for change in ({"cache": "memory"}, {"cache": "none", "augment": "device"}):

@@ -39,7 +39,7 @@ def test_a_killed_loader_process_ends_the_run_with_one_line(tmp_path: Path, monk
     killed = "clipx.data.loading.loader.start_worker"
     monkeypatch.setattr(killed, lambda worker: os.kill(os.getpid(), signal.SIGKILL))
     config = prepared(tmp_path, samples=32, epochs=1)
-    config.data.workers = 1
+    config.data.workers, config.model.image.name = 1, "small:conv"
     with pytest.raises(Fault, match=r"^DataLoader worker .*; if memory was short, use fewer data.workers$"):
         train.fit(config, RunFolder.create(config).path)
 

@@ -159,6 +159,7 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
     process.wait()
     assert all(leftover.name.startswith(".") for leftover in home.iterdir())
     use_small_sizes(monkeypatch)
+    use_threads(monkeypatch)
     root = scenes_folder.ensure_rendered(CONFIG, None)
     assert list(home.iterdir()) == [root]
     assert len(samples(*sorted((root / "train").glob("*.tar")))) == CONFIG.num_train

@@ -21,7 +21,7 @@ from clipx.data.scenes.samples import Sample, training_sample, validate
 from clipx.errors import UserError
 from tests.helpers.scenes import named, within_binomial, words
 
-N = 2_500
+N = 1_200
 ATTRIBUTES = ("count", "colour", "shape")
 
 

@@ -215,7 +215,7 @@ def test_an_optimum_that_float64_does_not_determine_is_refused() -> None:
 )
 def test_final_tau_is_that_of_the_checkpoint(tmp_path: Path, temperature: TemperatureConfig, expected: float) -> None:
     config = settings(tmp_path)
-    config.temperature = temperature
+    config.model.image.name, config.temperature = "small:conv", temperature
     run = RunFolder.create(config).path
     components = setup.build_components(config, torch.device("cpu"), 16, "16:x")  # 2 epochs of 2 steps
     components.state.step = 4
