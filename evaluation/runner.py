@@ -18,7 +18,7 @@ from evaluation.embedding.features import Loading, extract
 from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
-from evaluation.types import DEFAULTS, Device, Encoder, FeatureRequest, Features, Result, Settings, Task
+from evaluation.types import DEFAULTS, Device, Encoder, Features, Result, Settings, Task
 
 
 def evaluate(
@@ -51,7 +51,8 @@ def evaluate(
     for group in jobs:
         try:
             # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
-            requests = distributed.broadcast_object(_requests(group))
+            requests = [request for job in group if not job.rows for request in job.task.requests(job.dataset)]
+            requests = distributed.broadcast_object(requests)
             features = extract(encoder, by_name, requests, loading)
             for job in group if distributed.rank() == 0 else ():
                 if not job.rows:
@@ -112,10 +113,6 @@ def _jobs(
     for of_rank in distributed.gather_objects(unusable):  # all ranks must embed the same sets
         unusable |= of_rank
     return [group for name, group in groups.items() if name not in unusable]
-
-
-def _requests(jobs: list[_Job]) -> list[FeatureRequest]:
-    return [request for job in jobs if not job.rows for request in job.task.requests(job.dataset)]
 
 
 def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out: Path) -> list[Result]:

@@ -64,7 +64,9 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
     designs = find_designs(paths) if designs is None else designs
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
-        experiments.setdefault(run.config.recipe, {}).setdefault(_overrides(run), []).append(run)
+        # what follows RECIPE-ARM, or the whole name if the user chose it
+        overrides = run.name.removeprefix(default_name(run.config.recipe, run.config.arm))
+        experiments.setdefault(run.config.recipe, {}).setdefault(overrides, []).append(run)
     found: dict[str, dict[str, Seeds]] = {}
     others: dict[str, list[Run]] = {}
     left_out = list[str]()
@@ -168,11 +170,6 @@ def _quantity(row: Result) -> str:
 
 def _scoring(row: Result) -> str:
     return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}"
-
-
-def _overrides(run: Run) -> str:
-    """Return the part of the run's name after RECIPE-ARM, or the whole name if the user chose it."""
-    return run.name.removeprefix(default_name(run.config.recipe, run.config.arm))
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:
