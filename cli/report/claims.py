@@ -1,4 +1,4 @@
-"""`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: seeds and hours that they need."""
+"""`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: seeds and time that they need."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from rich.text import Text
 from cli.settings.arguments import NoOptions, parse_arguments
 from clipx.config.setting import AT_LEAST_1, setting
 from clipx.errors import UserError
-from clipx.utils.terminal import empty_table, stdout_console
+from clipx.utils.terminal import duration, empty_table, stdout_console
 from clipx.verdict import DECIDED, REFUTED
 from evaluation.claims.assess import describe_looks, looks_of, outcomes
 from evaluation.claims.evidence import Evidence, Seeds, collect_evidence
@@ -33,7 +33,7 @@ LEGEND = (
 )
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
-    "that many seeds. hours: of the missing runs up to that look, or up to the last look if there is none. "
+    "that many seeds. time: of the missing runs up to that look, or up to the last look if there is none. "
     "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
 Arm = tuple[str, str]  # recipe, arm
@@ -148,14 +148,14 @@ def power(arguments: list[str]) -> None:
 
 
 def _print_needs(found: list[Outcome], evidence: Evidence, jobs: int) -> None:
-    """Print a row per undecided part of a claim, the decided claims, and the total hours of all needed runs."""
+    """Print a row per undecided part of a claim, the decided claims, and the total time of all needed runs."""
     rows = _needs(found, evidence)
     console = stdout_console()
     if rows:
-        columns = ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "hours")
+        columns = ("claim", "part", "effect", "s", "spread", "seeds", "needed", "look", "time")
         table = empty_table(columns, ("claim", "part"), caption=CAPTION)
         for need in rows:
-            table.add_row(*_cells(need, hours(missing(need.seeds, evidence.runs), evidence.runs, jobs)))
+            table.add_row(*_cells(need, run_time(missing(need.seeds, evidence.runs), evidence.runs, jobs)))
         console.print(table)
     if decided := [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]:
         print(f"decided: {', '.join(decided)}")
@@ -167,8 +167,8 @@ def _print_needs(found: list[Outcome], evidence: Evidence, jobs: int) -> None:
         seeds |= {arm: max(target, seeds.get(arm, 0)) for arm, target in need.seeds.items()}
     left = missing(seeds, evidence.runs)
     if runs := sum(left.values()):
-        took = hours(left, evidence.runs, jobs)
-        print(f"all together: {runs} runs" + (f", about {_hours(took)} hours with jobs={jobs}" if took else ""))
+        took = run_time(left, evidence.runs, jobs)
+        print(f"all together: {runs} runs" + (f", about {duration(took)} with jobs={jobs}" if took else ""))
 
 
 def _needs(found: list[Outcome], evidence: Evidence) -> list[Need]:
@@ -198,15 +198,15 @@ def by_arm(runs: Iterable[Run]) -> Runs:
     return found
 
 
-def hours(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
-    """Return the wall-clock hours of `left` runs of each arm; None if one of their recipes has no finished run."""
+def run_time(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
+    """Return the wall-clock seconds of `left` runs of each arm; None if one of their recipes has no finished run."""
     total = 0.0
     for (recipe, arm), number in left.items():
         if number:
             took = mean_seconds(runs.get(recipe, {}), arm)
             if took is None:
                 return None
-            total += number * took / jobs / 3600
+            total += number * took / jobs
     return total
 
 
@@ -231,10 +231,6 @@ def _cells(need: Need, took: float | None) -> list[Text]:
         str(finding.seeds),
         finding.needed or "-",
         str(need.look) if need.look else later,
-        "-" if took is None else _hours(took),
+        duration(took),
     ]
     return [Text(cell) for cell in cells]
-
-
-def _hours(took: float) -> str:
-    return f"{took:.1f}" if took >= 0.1 else f"{took:.2f}"

@@ -31,7 +31,7 @@ from typing import NoReturn
 from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
-from cli.report.claims import by_arm, hours, print_verdicts
+from cli.report.claims import by_arm, print_verdicts, run_time
 from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
@@ -44,6 +44,7 @@ from clipx.utils.files import write_text
 from clipx.utils.interrupts import handled_signals
 from clipx.utils.lock import hold
 from clipx.utils.registry import one_of
+from clipx.utils.terminal import duration
 from evaluation.claims.design import Design, refuse_another, store
 from evaluation.claims.table import CLAIMS
 from evaluation.runs import reader
@@ -243,8 +244,8 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Except
             failures[folder] = error
             message = _failure(error)
         left[run.arm] -= 1
-        took = hours(left, by_arm(known), jobs) or 0.0
-        time_left = f", about {60 * took:.0f} min left" if took else ""
+        took = run_time(left, by_arm(known), jobs)
+        time_left = f", about {duration(took)} left" if took else ""
         print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     return failures
 

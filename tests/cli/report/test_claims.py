@@ -1,4 +1,4 @@
-"""`clipx report claims` and `clipx report power`: printed verdicts, evidence, seeds and hours needed."""
+"""`clipx report claims` and `clipx report power`: printed verdicts, evidence, seeds and time needed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cli.report.claims import by_arm, hours, mean_seconds, missing
+from cli.report.claims import by_arm, mean_seconds, missing, run_time
 from cli.report.command import report
 from clipx.errors import UserError
 from clipx.run.folder import TIMING
@@ -110,7 +110,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_the_row_has_effect_spread_seeds_look_and_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_row_has_effect_spread_seeds_look_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     effect, least, spread = 0.041, 0.005, 0.02
     write_effect(tmp_path, effect, STEPS)
     words, lines = printed(tmp_path, capsys, "jobs=2")
@@ -121,8 +121,8 @@ def test_the_row_has_effect_spread_seeds_look_and_hours(tmp_path: Path, capsys: 
     needed = n[np.argmax(power >= 0.8)]
     assert needed == 8
     # five more seeds of two arms, half an hour each, two runs at a time
-    assert words[-7:] == ["0.0410", "0.005", "0.0200", "3", "8", "8", "2.5"]
-    assert lines[-1] == "all together: 10 runs, about 2.5 hours with jobs=2"
+    assert words[-10:] == ["0.0410", "0.005", "0.0200", "3", "8", "8", "2", "h", "30", "min"]
+    assert lines[-1] == "all together: 10 runs, about 2 h 30 min with jobs=2"
 
 
 def test_a_decided_claim_is_listed_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,12 +146,12 @@ def test_a_claim_that_more_seeds_cannot_decide_is_listed_with_the_reason(
 @pytest.mark.parametrize(
     ("effect", "steps", "looks", "words"),
     [
-        (0.01, STEPS, "", [">", "20", "17.0"]),  # a need beyond the last look: 17 seeds of two arms
-        (0.01, STEPS[:2], "", ["-", "2", "-", "3", "1.0"]),  # before the first look: only this one
-        (0.041, STEPS, "[3, 30]", ["30", "27.0"]),
+        (0.01, STEPS, "", [">", "20", "17", "h", "0", "min"]),  # a need beyond the last look: 17 seeds of two arms
+        (0.01, STEPS[:2], "", ["-", "2", "-", "3", "1", "h", "0", "min"]),  # before the first look: only this one
+        (0.041, STEPS, "[3, 30]", ["30", "27", "h", "0", "min"]),
     ],
 )
-def test_the_row_ends_with_the_next_look_of_the_design_and_its_hours(
+def test_the_row_ends_with_the_next_look_of_the_design_and_its_time(
     effect: float, steps: list[float], looks: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_effect(tmp_path, effect, steps)
@@ -169,7 +169,7 @@ def test_runs_that_test_no_claim_are_refused(tmp_path: Path) -> None:
         report(["power", str(tmp_path)])
 
 
-def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) -> None:
+def test_the_time_counts_missing_seeds_with_training_and_evaluation(tmp_path: Path) -> None:
     folder = write(tmp_path, run("r", "a", 1, {}, log(1800)))
     (folder / TIMING).write_text('{"evaluation_seconds": 1800}')
     one = read(folder)
@@ -178,6 +178,6 @@ def test_hours_count_missing_seeds_with_training_and_evaluation(tmp_path: Path) 
     assert mean_seconds(runs["r"], "b") == pytest.approx(2700)
     left = missing({("r", "a"): 5, ("r", "b"): 5}, runs)
     assert left == {("r", "a"): 4, ("r", "b"): 5}  # seed 7 is beyond the fifth seed
-    assert hours(left, runs, jobs=3) == pytest.approx(9 * 0.75 / 3)
-    assert hours({("other", "a"): 5}, runs, jobs=1) is None
-    assert hours({("other", "a"): 0}, runs, jobs=1) == 0
+    assert run_time(left, runs, jobs=3) == pytest.approx(9 * 2700 / 3)
+    assert run_time({("other", "a"): 5}, runs, jobs=1) is None
+    assert run_time({("other", "a"): 0}, runs, jobs=1) == 0
