@@ -2,9 +2,6 @@
 
 Prints the script that completes commands, settings with their choices, recipes, arms and names of data and tasks.
 Add eval "$(clipx completion bash)" to ~/.bashrc, or eval "$(clipx completion zsh)" to ~/.zshrc.
-
-The shell calls `clipx --complete SHELL LINE` at every TAB. The command reads a cached table and imports no slow
-library. The first TAB after a change of the code writes the table, which takes some seconds.
 """
 
 import contextlib
@@ -64,7 +61,11 @@ def script(arguments: list[str]) -> None:
 
 
 def answer(arguments: list[str], commands: Iterable[str]) -> None:
-    """Run `clipx --complete SHELL LINE`: print one completion per line; print nothing after an error."""
+    """Run `clipx --complete SHELL LINE`: print one completion per line; print nothing after an error.
+
+    The shell calls it at every TAB. It reads a cached table and imports no slow library. The first TAB after a change
+    of the code writes the table, which takes some seconds.
+    """
     with contextlib.suppress(Exception):
         shell, line = arguments
         found = complete(line, list(commands), _read_table())

@@ -62,7 +62,8 @@ def group(device: torch.device, timeout: float = 1800.0) -> Iterator[None]:
     except (ValueError, RuntimeError, socket.gaierror) as error:  # RuntimeError: also torch's errors of the network
         given = " ".join(f"{name}={os.environ.get(name)}" for name in LAUNCHER)
         kind = UserError if isinstance(error, ValueError) else Fault
-        raise kind(f"the processes cannot connect ({given}): {one_line(error)}") from error
+        advice = "; unset WORLD_SIZE, and use train.processes=N" if "None" in given else ""
+        raise kind(f"the processes cannot connect ({given}): {one_line(error)}{advice}") from error
     yield
     dist.barrier()  # lets gloo's threads release the last tensors: doing so while the interpreter exits would abort
     dist.destroy_process_group()

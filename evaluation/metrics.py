@@ -8,6 +8,7 @@ Ties and NaN count against the model. A collapsed model, whose embeddings are al
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ MISS = torch.iinfo(torch.int64).max  # rank of a NaN, and of an image without a 
 CHUNK = 512  # texts whose similarities are held at once: with 5,000 images 20 MB in float64
 RESAMPLES = 1000
 DRAWS = 4_000_000  # bootstrap indices drawn at once
+KEPT_EXAMPLES = 10_000  # up to this number of examples, the bootstrap's draws are cached for other metrics (8 x 20 MB)
 
 
 @dataclass
@@ -241,11 +243,20 @@ def bootstrap_interval(values: Tensor, weights: Tensor | None = None) -> tuple[f
 
 
 def _resamples(n: int) -> Iterable[Tensor]:
+    return _kept_draws(n) if n <= KEPT_EXAMPLES else _draws(n)
+
+
+def _draws(n: int) -> Iterable[Tensor]:
     """Yield blocks of resamples, int16 [block, n]: how often each resample draws each of the n examples."""
     generator = torch.Generator().manual_seed(0)
     for block in _chunks(RESAMPLES, max(1, DRAWS // n)):
         chosen = torch.randint(n, (block.stop - block.start, n), generator=generator)
         yield torch.zeros(chosen.shape, dtype=torch.int16).scatter_add_(1, chosen, torch.ones_like(chosen).short())
+
+
+@lru_cache(maxsize=8)
+def _kept_draws(n: int) -> list[Tensor]:
+    return list(_draws(n))
 
 
 def percentile_interval(resampled: Tensor) -> tuple[float, float]:

@@ -110,7 +110,7 @@ def one_count(shared: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_composition(shared: Path) -> Iterator[None]:
-    """Let Hydra compose the same presets, recipes and choices once, in 0.2 s; `clipx train` calls it in another way."""
+    """Let Hydra compose the same presets, recipes and choices once, in 0.2 s; `clipx train` uses hydra.main instead."""
     compose, composed = hydra.compose, dict[str, DictConfig]()
 
     def once_composed(name: str, overrides: list[str]) -> DictConfig:

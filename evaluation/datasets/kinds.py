@@ -241,7 +241,7 @@ class Associations(_WithCaptions):
 class _Categorised(_WithCaptions):
     """Items with one category each; all have the same number of images, and the same number of captions.
 
-    Functions that open sets change the attributes of the subclasses.
+    A function that opens a set may change the attributes of the object that it returns.
     """
 
     def __init__(

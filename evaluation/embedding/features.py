@@ -64,7 +64,7 @@ def extract(
     """Return the requested embeddings, float32 [n, E] on the CPU, rows in the data set's order.
 
     All ranks must call this with the same requests; each embeds a part. The batches are those of a single process, so
-    that the embeddings are the same. Rank 0 returns all embeddings, the others at least those that were not cached.
+    that the embeddings are the same. Rank 0 returns all embeddings; the others too without a cache, else none.
 
     Keys of `dataset_by_name` are `Dataset.name`, as in the requests. `alone`: only this rank calls and embeds all rows.
 
@@ -72,7 +72,8 @@ def extract(
     """
     features: Features = {}
     rank, together, cache = distributed.rank(), distributed.world_size() > 1 and not alone, loading.cache_dir
-    _cache_limit()  # here, so that all ranks raise its error
+    if cache is not None:
+        _cache_limit()  # here, so that all ranks raise its error
     with ProgressBar(active=rank == 0 and cache is not None) as progress:
         for group in _by_view(requests):
             dataset, paths = dataset_by_name[group[0].dataset], dict[FeatureRequest, Path]()
@@ -90,7 +91,8 @@ def extract(
                     _check_finite(embedded, encoder, request)
                 if request in paths:
                     _write(paths[request], embedded)
-            features |= cached | new
+            if rank == 0 or cache is None:
+                features |= cached | new
     return features
 
 

@@ -31,7 +31,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 
 class Geometry(CaptionTask):
-    """Gap, uniformity, alignment of 512 random pairs, margins in batches of 64; one caption per image; fixed seed.
+    """Gap, uniformity and alignment of 512 random pairs, margins in batches of 64; one caption per image; fixed seed.
 
     Embeddings are always normalised, as in the geometry probe during training (clipx/training/geometry_probe.py).
     """

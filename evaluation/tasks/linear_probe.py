@@ -283,7 +283,7 @@ VALIDATION_SHARE = 10  # without an official validation split, one training row 
 
 
 class LinearProbe(Task):
-    """Linear probe, top-1 and mean per class: C is chosen on a validation split, the last fit uses all splits but test.
+    """Linear probe: logistic regression, C chosen on a validation split, the last fit on all splits but test.
 
     With a `variant` (a key of Encoder.image_variants), the probe takes these image features instead of the embeddings,
     and the names of task and metrics end in the variant's name.

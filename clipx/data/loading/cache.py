@@ -137,12 +137,12 @@ def _release() -> None:
     """Close all files, and remove those that no other process uses."""
     while _opened:
         _opened.popitem()[1][1].close()
-    with lock(f"pixels {pixels_home()}"):
+    with lock(f"pixels {platform.node()}"):
         _remove_unused(pixels_home())
 
 
 def _open(folder: Path, source: PairSource, transform: TrainTransform) -> tuple[PixelImages, Any]:
-    with lock(f"pixels {folder.parent}"):  # one process decodes, the others wait
+    with lock(f"pixels {platform.node()}"):  # one process of this machine decodes, the others wait
         _remove_unused(folder.parent)
         if not folder.is_dir():
             _write(folder, source, transform)

@@ -77,7 +77,7 @@ def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
         return UserError(f"{setting} is no model in open_clip's layout: the repository has no {files}")
     if isinstance(error, errors.RepositoryNotFoundError):
         token = "if it is private or gated, ask for access on its page, then run `hf auth login` or set HF_TOKEN"
-        return UserError(f"{setting}: no such repository; {token}")
+        return UserError(f"{setting}: no such repository, or no access; {token}")
     if isinstance(error, KeyError | TypeError | ValueError):
         return UserError(f"{setting} has no usable {files}: {one_line(error)}")
     return UserError(f"{setting}: {files} could not be downloaded ({one_line(error)})")

@@ -254,8 +254,11 @@ def test_the_second_ctrl_c_kills_workers_that_save(worker: str, tmp_path: Path) 
 def test_the_first_ctrl_c_kills_workers_that_save_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    started = []
+
     def start(command: list[str], workers: Path) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(["sleep", "60"])
+        started.append(process)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # blocked until `run_workers` handles it
         return process
 
@@ -263,6 +266,7 @@ def test_the_first_ctrl_c_kills_workers_that_save_nothing(
     with pytest.raises(KeyboardInterrupt):
         run_workers(1, "tiny_worker", [], "x", saves=False)
     assert capfd.readouterr().err == "\nclipx: stopped\n"
+    assert [process.wait() for process in started] == [-signal.SIGKILL]
 
 
 @pytest.mark.parametrize(
