@@ -121,7 +121,7 @@ def test_a_repository_without_a_usable_model_ends_in_one_line(
         assert part in evaluated(tmp_path, f"hf-hub:{name}")
     hub.private.add("me/none")
     monkeypatch.delenv("HF_TOKEN")
-    assert "no such repository, or no access; if it is private or gated, ask for access" in evaluated(tmp_path, "hf-hub:me/none")
+    assert "or no access; if it is private or gated, ask for access" in evaluated(tmp_path, "hf-hub:me/none")
 
 
 def test_weights_that_do_not_fit_end_in_one_line(tmp_path: Path, hub: Hub) -> None:
