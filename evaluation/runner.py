@@ -59,7 +59,7 @@ def evaluate(
                     job.rows = _score(encoder, job, features, loading.device, out)
                     results.add(out / RESULTS, job.rows)
                 rows += job.rows
-        except UserError as error:  # of all ranks alike, or of a score
+        except UserError as error:  # all ranks raise it, or rank 0 while it scores
             problems.append(str(error))
     if distributed.rank() > 0:
         return []

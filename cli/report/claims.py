@@ -1,4 +1,4 @@
-"""`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: seeds and time that they need."""
+"""`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: what undecided ones need."""
 
 import math
 from collections.abc import Iterable, Mapping

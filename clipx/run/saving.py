@@ -1,4 +1,8 @@
-"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files."""
+"""Save a run, resume it, and delete checkpoints that need not be kept; clipx/run/checkpoint.py lists their files.
+
+During training, rank 0 copies the state to CPU memory, and a thread writes the copy while training goes on. The last
+checkpoint, and that of a run that stops, are complete when `CheckpointManager.save` returns.
+"""
 
 import hashlib
 import json

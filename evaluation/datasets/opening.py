@@ -73,7 +73,7 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
 
 @lru_cache(maxsize=KEPT)
 def _open(spec: str, settings: Settings, files: object) -> AnyDataset:
-    """Open a set; `files` tells apart its contents at different times."""
+    """Open a set. `files` lists its files: when one changes, the set is opened again."""
     layout, _, place = spec.partition(":")
     return _layouts()[layout](spec, Path(place).expanduser(), settings)
 

@@ -167,7 +167,7 @@ def _embed(
     batches: Iterable[Tensor]
     preparation = None
     tower = frozen_tower(encoder, first)
-    if isinstance(dataset, types.VectorsOnly) and (tower is None or tower.versions):  # a known tower
+    if isinstance(dataset, types.VectorsOnly) and (tower is None or tower.versions):  # not embeddings:WIDTH
         raise UserError(f"datasets={dataset.name} has vectors only, and {encoder.name} takes images and texts")
     if tower is not None:
         take, size = _rows(encoder, dataset, first, loading), loading.batch_size
@@ -335,9 +335,9 @@ def _cache_limit() -> float:
 
 def _remove_oldest(cache_dir: Path) -> None:
     """Remove the least recently used files until at most `_cache_limit` bytes are left."""
-    used = 0
+    used, limit = 0, _cache_limit()
     with suppress(FileNotFoundError):  # another process removes files too
         for path in sorted(cache_dir.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
             used += path.stat().st_size
-            if used > _cache_limit():
+            if used > limit:
                 path.unlink()

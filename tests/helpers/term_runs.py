@@ -17,7 +17,7 @@ TERMS: dict[str, dict[str, object]] = {
 TERMS |= {name: {} for name in objectives.TERMS if name not in TERMS}
 FIRST = "clip+siglip+nuclr"
 _OTHERS = [name for name in TERMS if name not in FIRST.split("+")]
-# every term in one of few runs: 5% more of the gradient of one term show in the weights of each sum
+# each term is in one of these sums; a gradient of one term that is 5% too large is seen in the weights of its sum
 SUMS = [FIRST, *("+".join(_OTHERS[k::3]) for k in range(3))]
 OPTIMIZERS = {"adamw": 0.01, "sgd": 0.1}  # learning rates
 Result = dict[str, Tensor]  # name -> weight, column or loss, as `tiny.train` returns

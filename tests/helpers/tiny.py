@@ -124,7 +124,7 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def train_steps(run: TrainComponents, steps: int) -> dict[str, Tensor]:
-    """Train for `steps` steps; return the value of each term in each of them, in order of time."""
+    """Train for some steps; return the value of each term at each step, the first step first."""
     values: dict[str, Tensor] = {}
     for step, batch in enumerate(batches(run.config, steps)):
         numbers = train_step(run, on_device(batch, run.device), Progress(step, steps, 0, 1))

@@ -1,6 +1,6 @@
 """Small towers for images of about 32 px, `small:NAME`; a training step takes a tenth of the time of micro-48.
 
-CLIP's tokenizer has 49,408 token embeddings: at least 98% of the parameters of the towers that use it.
+Towers with CLIP's tokenizer embed 49,408 tokens; these embeddings are at least 98% of their parameters.
 """
 
 from collections.abc import Callable
