@@ -19,12 +19,12 @@ from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
 from clipx.train import build_sampler
+from clipx.training.cost import check_memory
 from clipx.training.forecast import (
     PER_MACHINE,
     USABLE,
     Forecast,
     changes_that_fit,
-    check_memory,
     forecast,
     timed_step,
 )

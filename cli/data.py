@@ -249,7 +249,8 @@ def embed(arguments: list[str]) -> None:
         )
     source, tokens = open_pair_source(config.data), towers["text"].inputs
     images = image_features(config.data, source, towers["image"])
-    captions = open_captions(config.data, tokens, source, build_tokenizer(tokens), False, towers["text"])
+    no_keywords = Keywords([], digits=False)
+    captions = open_captions(source, tokens, build_tokenizer(tokens), no_keywords, False, towers["text"])
     assert isinstance(captions.text, FeatureTexts)
     all_captions = np.arange(captions.starts[-1])
     sample = np.repeat(np.arange(len(source)), np.diff(captions.starts))  # of each caption

@@ -17,7 +17,7 @@ from clipx.errors import REQUEUE, RunDiverged, UserError
 from clipx.run.checkpoint import refuse_other_data
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
-from clipx.training.forecast import check_memory
+from clipx.training.cost import check_memory
 from clipx.utils.device import TRAIN_MEMORY_HINT, check_gpus, explain_out_of_memory, kind_of_device
 from evaluation.during_training import build_periodic_evaluator, check_evaluation
 
@@ -30,9 +30,10 @@ def train(config: RunConfig) -> None:
         RunDiverged: the run diverged, now or earlier. A run that diverged earlier is left unchanged.
     """
     started = time.monotonic()
-    check_rendezvous(config.launch)
     # on several machines, each machine runs this command, and `_fit` takes the lock on rank 0 only
     alone = config.launch.nodes == 1
+    if not alone:
+        check_rendezvous(config.launch)
     try:
         with RunFolder.of(config).hold() if alone else nullcontext():
             _open_moved_data(config)

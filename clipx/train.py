@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from clipx import distributed
+from clipx.config.presets import trained_part
 from clipx.config.schema import DataConfig, ModelConfig, RunConfig
 from clipx.data.loading.cache import embed_pairs
 from clipx.data.loading.faults import BadSampleFile, explain_ended_worker, listed_bad_samples
@@ -146,8 +147,11 @@ def _open_data(config: RunConfig, device: torch.device) -> tuple[PairSource | St
     """
     pairs = open_source(config.data)
     sampler = build_sampler(config, pairs)  # refuses a batch larger than the data, before anything is embedded
-    statistics = embed_pairs(config.data, pairs, frozen_towers(config), device)
-    return pairs, sampler, statistics | embed_pairs(config.data, pairs, whole_towers(config), device)
+    statistics: Statistics = {}
+    for towers in (frozen_towers(config), whole_towers(config)):
+        if towers:
+            statistics |= embed_pairs(config.data, pairs, towers, device)
+    return pairs, sampler, statistics
 
 
 @contextmanager
@@ -171,7 +175,7 @@ def _open_session(
         notes += objective.notes(sampler.total_epochs)
     notes += [
         *precision_notes(config.train.precision, device),
-        *teacher.notes(config, objective.needs),
+        *teacher.notes(config.model.teacher, objective.needs),
         *optimizer.notes(config.schedule, sampler.steps_per_epoch, sampler.total_steps),
         *source_notes(pairs, objective.columns),
         *tokenizer.notes(model.inputs, config.data.source),
@@ -204,8 +208,9 @@ def _towers(model: ModelConfig) -> str:
     """Return the towers with their start weights and what is trained, each if it is not the usual."""
     described = []
     for tower in (model.image, model.text):
-        weights = tower.pretrained or ("random weights" if tower.trained_part else "")
-        details = ", ".join(filter(None, ("" if model.init else weights, tower.trained_part)))
+        part = trained_part(tower)
+        weights = tower.pretrained or ("random weights" if part else "")
+        details = ", ".join(filter(None, ("" if model.init else weights, part)))
         described.append(f"{tower.name} ({details})" if details else tower.name)
     return " and ".join(dict.fromkeys(described)) + (f" from {model.init}" if model.init else "")
 

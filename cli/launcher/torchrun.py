@@ -117,9 +117,9 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def check_rendezvous(launch: LaunchConfig) -> None:
-    """Raise UserError if several machines have no valid launch.rendezvous."""
+    """Raise UserError if launch.rendezvous is no address at which several machines can meet."""
     host, _, port = (launch.rendezvous or "").rpartition(":")
-    if launch.nodes > 1 and not (host and port.isdigit()):
+    if not (host and port.isdigit()):
         raise UserError(
             f"launch.rendezvous={launch.rendezvous} must be HOST:PORT, one of the {launch.nodes} machines and a free "
             "port on it; all machines need the same value"

@@ -5,7 +5,7 @@ No import of torch, so the command line reports contradicting settings at once.
 
 from typing import Any
 
-from clipx.config.schema import RunConfig
+from clipx.config.schema import RunConfig, TowerConfig
 from clipx.errors import UserError
 
 SCENES = {
@@ -143,6 +143,15 @@ def num_pairs(config: RunConfig) -> int | None:
         return config.data.scenes.num_train
     published = CAPTIONS if config.data.captions == "each" else PAIRS
     return config.data.num_samples or published.get(config.data.name)
+
+
+def trained_part(tower: TowerConfig) -> str:
+    """Return the part that is trained, such as "adapters of rank 8", or "frozen"; "" if it is the whole tower."""
+    if tower.lora:
+        return f"adapters of rank {tower.lora}"
+    if tower.trainable_blocks:
+        return f"frozen but for the last {tower.trainable_blocks} blocks"
+    return "frozen" if tower.frozen else ""
 
 
 def check_combinations(config: RunConfig) -> None:

@@ -215,15 +215,6 @@ class TowerConfig:
         False, "features: subtract the training set's mean from each output, and divide by its standard deviation"
     )
 
-    @property
-    def trained_part(self) -> str:
-        """The part that is trained, such as "adapters of rank 8", or "frozen"; "" if the whole tower is trained."""
-        if self.lora:
-            return f"adapters of rank {self.lora}"
-        if self.trainable_blocks:
-            return f"frozen but for the last {self.trainable_blocks} blocks"
-        return "frozen" if self.frozen else ""
-
 
 @dataclass(kw_only=True)
 class ImageTowerConfig(TowerConfig):

@@ -24,15 +24,17 @@ from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flo
 
 from clipx import objectives
 from clipx.config.schema import RunConfig, TowerConfig
+from clipx.errors import UserError
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training.devices import CUDA_NAMES, DEVICES
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
-from clipx.utils.device import autocast
+from clipx.utils.device import autocast, free_memory
 
 FLOAT32_BYTES = 4  # bytes of a float32
 CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
+OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
 COUNTED = Path(__file__).with_name("counted.csv")
 
 
@@ -177,6 +179,27 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     values = sum(tensor.numel() for tensor in model.state_dict().values())
     count = sum(parameter.numel() for parameter in trained)
     return StepCost(tower_flops, in_objective, values, count, outputs[0].shape[-1], dict(live.at_peak))
+
+
+def check_memory(config: RunConfig, device: torch.device) -> str:
+    """Return a text with the memory that a step needs on this machine and the free memory.
+
+    Raises UserError if a step on the CPU needs more memory than is free: the kernel would kill the process without a
+    message. On a GPU, CUDA itself raises an error, at the exact limit.
+    """
+    processes = config.train.processes * config.launch.nodes
+    on_gpu, free = device.type == "cuda", free_memory(device)
+    of_one = count_step(config, processes, on_gpu).peak + OF_LIBRARIES
+    here = of_one * (1 if on_gpu else config.train.processes)  # of one GPU, or all processes on the CPU
+    need = f"about {here / 1e9:.1f} GB for a step"
+    if free is None:
+        return need
+    if not on_gpu and here > free:
+        raise UserError(
+            f"train.batch_size={config.train.batch_size} needs {need}, but {free / 1e9:.1f} GB are free; try a smaller "
+            "batch, train.accumulation=8 or train.grad_checkpointing=true"
+        )
+    return f"{need}, {free / 1e9:.1f} GB are free"
 
 
 def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on_gpu: bool) -> Callable[[], None]:

@@ -32,19 +32,17 @@ from clipx.training.devices import DEVICES, Device
 from clipx.training.setup import TrainComponents, build_components
 from clipx.training.step import train_step
 from clipx.types import Batch, Progress
-from clipx.utils.device import free_memory
 from clipx.utils.registry import lookup
 
 # Measured on one H200 (docs/scaling.md); `make bench-train` and `make bench-loss` measure yours:
 TOWER_SHARE = 0.2  # share of the peak that the towers reach
 OBJECTIVE_SHARE = 0.5  # share of the float32 peak that the objective reaches
-# Assumed, not measured here (except OF_LIBRARIES):
+# Assumed, not measured here:
 LINK_SHARE = 2 / 3  # share of a link's bandwidth that an all-reduce reaches
 NETWORK = 20e9  # bytes/s of an all-reduce between machines, per machine (network of 200 Gbit/s)
 PER_MACHINE = 8  # G
 USABLE = 0.93  # share of a GPU's memory that tensors can use; the rest: CUDA, libraries' workspaces, fragments
 UNKNOWN_SIZE = 1_000_000  # assumed number of pairs if it is unknown before the data are read
-OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
 
 
 @dataclass(frozen=True)
@@ -157,27 +155,6 @@ def _changes(config: RunConfig, processes: int) -> Iterator[list[dict[str, Any]]
     if not config.train.grad_checkpointing:
         yield [{"grad_checkpointing": True}]
     yield [{"batch_size": config.train.batch_size // k} for k in powers if pairs % (accumulation * k) == 0]
-
-
-def check_memory(config: RunConfig, device: torch.device) -> str:
-    """Return a text with the memory that a step needs on this machine and the free memory.
-
-    Raises UserError if a step on the CPU needs more memory than is free: the kernel would kill the process without a
-    message. On a GPU, CUDA itself raises an error, at the exact limit.
-    """
-    processes = config.train.processes * config.launch.nodes
-    on_gpu, free = device.type == "cuda", free_memory(device)
-    of_one = count_step(config, processes, on_gpu).peak + OF_LIBRARIES
-    here = of_one * (1 if on_gpu else config.train.processes)  # of one GPU, or all processes on the CPU
-    need = f"about {here / 1e9:.1f} GB for a step"
-    if free is None:
-        return need
-    if not on_gpu and here > free:
-        raise UserError(
-            f"train.batch_size={config.train.batch_size} needs {need}, but {free / 1e9:.1f} GB are free; try a smaller "
-            "batch, train.accumulation=8 or train.grad_checkpointing=true"
-        )
-    return f"{need}, {free / 1e9:.1f} GB are free"
 
 
 def generated_batch(components: TrainComponents) -> Batch:

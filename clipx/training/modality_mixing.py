@@ -16,7 +16,6 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from clipx.config.schema import MixingConfig
 from clipx.errors import UserError
 from clipx.types import Embeddings
 from clipx.utils import rng
@@ -40,20 +39,20 @@ def mixes(probability: float, generator: Generator) -> bool:
     return bool(torch.rand((), generator=generator) < probability)
 
 
-def build_mixing(config: MixingConfig, seed: int) -> Mixing:
+def build_mixing(kind: str, probability: float, seed: int) -> Mixing:
     """Build the mixing function; kind=none returns embeddings unchanged.
 
     Raises UserError for an unknown mixing.kind, or a kind with mixing.probability=0.
     """
-    mask = lookup(MASKS, config.kind, "mixing.kind")
+    mask = lookup(MASKS, kind, "mixing.kind")
     if mask is None:
         return lambda embeddings, step: embeddings
-    if not config.probability:
-        raise UserError(f"mixing.kind={config.kind} never mixes with mixing.probability=0; allowed: above 0, up to 1")
+    if not probability:
+        raise UserError(f"mixing.kind={kind} never mixes with mixing.probability=0; allowed: above 0, up to 1")
 
     def mix(embeddings: Embeddings, step: int) -> Embeddings:
         generator = rng.generator(seed, step, STREAM)
-        if not mixes(config.probability, generator):
+        if not mixes(probability, generator):
             return embeddings
         X, Y = embeddings.image, embeddings.text
         share = to_device(mask(X.shape[0], X.shape[1], generator).to(X.dtype), X.device)

@@ -65,7 +65,7 @@ def build_components(
     for need, given in (("teacher", config.model.teacher), ("bias", config.temperature.bias)):
         if need in objective.needs and given is None:
             raise UserError(f"objective={'+'.join(config.objective)} needs {NEEDS[need]}")
-    mix = modality_mixing.build_mixing(config.mixing, config.seed)
+    mix = modality_mixing.build_mixing(config.mixing.kind, config.mixing.probability, config.seed)
     steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)  # faster convolutions

@@ -58,11 +58,11 @@ def load_teacher(config: RunConfig, student: Inputs, device: torch.device) -> Te
     return teacher
 
 
-def notes(config: RunConfig, needs: Collection[str]) -> list[str]:
-    """Return a log line if no term of the objective needs the teacher."""
-    if config.model.teacher is None or "teacher" in needs:
+def notes(name: str | None, needs: Collection[str]) -> list[str]:
+    """Return a log line if no term of the objective needs the teacher; `name`: model.teacher."""
+    if name is None or "teacher" in needs:
         return []
-    return [f"{KEY}={config.model.teacher} is not loaded: no term of the objective needs a teacher"]
+    return [f"{KEY}={name} is not loaded: no term of the objective needs a teacher"]
 
 
 def _load_published(name: str, device: torch.device, normalise: bool) -> tuple[Teacher, Inputs]:

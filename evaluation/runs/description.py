@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
+from clipx.config.presets import trained_part
 from clipx.config.schema import TowerConfig
 from clipx.config.setting import settings_of
 from clipx.data.sampler import num_train, pairs_of
@@ -54,7 +55,7 @@ def describe(run: Run) -> dict[str, str]:
 
 def _tower(tower: TowerConfig) -> str:
     """Return a tower's name, with what is trained of it if that is not the whole tower."""
-    return ", ".join(filter(None, (tower.name, tower.trained_part)))
+    return ", ".join(filter(None, (tower.name, trained_part(tower))))
 
 
 def training_seconds(run: Run) -> float | None:

@@ -40,7 +40,7 @@ def test_every_arm_composes_builds_its_parts_and_is_another_run(name: str) -> No
         assert (config.recipe, config.arm, config.name) == (name, arm, f"{name}-{arm}" if arm else name)
         objectives.build(config.objective, num_samples=1000)
         temperature.build_temperature(config.temperature)
-        modality_mixing.build_mixing(config.mixing, seed=0)
+        modality_mixing.build_mixing(config.mixing.kind, config.mixing.probability, seed=0)
         optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch=10)
         run = repr(replace(config, name="", arm=""))
         assert run not in runs, f"{arm} is the same run as another arm"

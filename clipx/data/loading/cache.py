@@ -284,10 +284,10 @@ class CachedSamples(Dataset[HostBatch]):
 
 
 def open_captions(
-    config: DataConfig,
-    tokens: Tokens,
     source: PairSource,
+    tokens: Tokens,
     tokenizer: Tokenizer,
+    keywords: Keywords,
     negatives: bool,
     tower: Tower | None = None,
     device: torch.device = CPU,
@@ -296,28 +296,28 @@ def open_captions(
 
     They come from memory if this process has encoded them for an earlier run.
     """
-    settings = [tokens.tokenizer, tokens.context_length, tokens.clean, config.keywords, config.keyword_digits]
+    settings = [tokens.tokenizer, tokens.context_length, tokens.clean, keywords.words, keywords.digits]
     features = [] if tower is None else [tower.digest, tower.precision]
-    key = content_hash([source.fingerprint, config.captions, *settings, negatives, *features])
+    key = content_hash([source.fingerprint, source.draws_caption, *settings, negatives, *features])
     if key not in _captions:
         while len(_captions) >= KEPT:
             _captions.popitem(last=False)
         if isinstance(source, EmbeddingPairs):
-            _captions[key] = _given_captions(source, config, tower)
+            _captions[key] = _given_captions(source, keywords, tower)
         else:
             encode = tokenizer if tower is None else partial(text_features, tower, tokenizer, device=device)
-            _captions[key] = _encode(source, Keywords(config.keywords, config.keyword_digits), encode, negatives)
+            _captions[key] = _encode(source, keywords, encode, negatives)
     _captions.move_to_end(key)
     return _captions[key]
 
 
-def _given_captions(source: EmbeddingPairs, config: DataConfig, tower: Tower | None) -> CaptionCache:
+def _given_captions(source: EmbeddingPairs, keywords: Keywords, tower: Tower | None) -> CaptionCache:
     """Return the vectors of an embedding's texts; keywords are found in the captions of its metadata."""
     assert tower is not None, "checked by clipx.config.presets"
-    if config.keywords and not source.texts:
-        raise UserError(f"data.keywords={config.keywords} needs captions, which the metadata of data.root lacks")
-    keywords, n = Keywords(config.keywords, config.keyword_digits), len(source)
-    label = torch.tensor([keywords(text) for text in source.texts]) if config.keywords else torch.zeros(n).long()
+    if keywords.words and not source.texts:
+        raise UserError(f"data.keywords={keywords.words} needs captions, which the metadata of data.root lacks")
+    n = len(source)
+    label = torch.tensor([keywords(text) for text in source.texts]) if keywords.words else torch.zeros(n).long()
     return CaptionCache(np.arange(n + 1), given_texts(source, tower), label, {}, None)
 
 
@@ -328,8 +328,6 @@ def embed_pairs(
 
     Raises UserError: the source has no random access, or the features do not fit on the disk.
     """
-    if not towers:
-        return {}
     if source.streaming:
         raise UserError(f"data.features=true needs random access, which data.source={config.source} does not have")
     statistics = {}
@@ -339,7 +337,9 @@ def embed_pairs(
             statistics["image"] = images.features.statistics()
     if "text" in towers:
         tokens = towers["text"].inputs
-        captions = open_captions(config, tokens, source, build_tokenizer(tokens), False, towers["text"], device)
+        keywords = Keywords(config.keywords, config.keyword_digits)
+        tokenizer, tower = build_tokenizer(tokens), towers["text"]
+        captions = open_captions(source, tokens, tokenizer, keywords, False, tower, device)
         assert isinstance(captions.text, FeatureTexts)
         with prefixed("features of texts"):
             statistics["text"] = captions.text.features.statistics()

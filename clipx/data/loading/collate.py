@@ -7,13 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import Keywords
 from clipx.data.preprocess.images import BadSample, open_image
 from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer
 from clipx.data.preprocess.transforms import TrainTransform
-from clipx.types import Inputs
 
 
 def sample_generator(seed: int, epoch: int, sample_id: int) -> random.Random:
@@ -54,10 +52,8 @@ class HostBatch(NamedTuple):
 class SamplePreprocessor:
     """Decodes and augments an image, tokenizes its caption and finds the caption's keyword label."""
 
-    def __init__(self, config: DataConfig, inputs: Inputs, tokenizer: Tokenizer) -> None:
-        self.transform = TrainTransform(config, inputs)
-        self.tokenizer = tokenizer
-        self.keywords = Keywords(config.keywords, config.keyword_digits)
+    def __init__(self, transform: TrainTransform, tokenizer: Tokenizer, keywords: Keywords) -> None:
+        self.transform, self.tokenizer, self.keywords = transform, tokenizer, keywords
 
     def __call__(
         self,

@@ -25,10 +25,11 @@ from clipx.data.loading.faults import (
     with_timeout,
 )
 from clipx.data.loading.features import image_features
+from clipx.data.preprocess.captions import Keywords
 from clipx.data.preprocess.images import BadSample
 from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer
-from clipx.data.preprocess.transforms import Normalise
+from clipx.data.preprocess.transforms import Normalise, TrainTransform
 from clipx.data.sampler import SampleKey, Sampler
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.streams import Stream
@@ -91,7 +92,9 @@ class BatchLoader(ABC):
     towers: Mapping[str, Any] = field(default_factory=dict)  # "image", "text" -> frozen tower whose features to take
 
     def __post_init__(self) -> None:
-        self.preprocess = SamplePreprocessor(self.config, self.inputs, self.tokenizer)
+        transform = TrainTransform(self.config, self.inputs)
+        keywords = Keywords(self.config.keywords, self.config.keyword_digits)
+        self.preprocess = SamplePreprocessor(transform, self.tokenizer, keywords)
         self.activity = WorkerActivity(loader_processes(self.config.workers))
         limit, count, problems = self.config.max_bad_rate, len(self.source), self.source.problems
         self.bad = BadSampleCounter(limit, min_seen=min(1000, count))
@@ -220,7 +223,8 @@ class Loader(BatchLoader):
             )
         else:
             images = open_pixels(source, transform)
-        captions = open_captions(config, self.inputs, source, self.tokenizer, self.negatives, self.towers.get("text"))
+        keywords, tower = self.preprocess.keywords, self.towers.get("text")
+        captions = open_captions(source, self.inputs, self.tokenizer, keywords, self.negatives, tower)
         return CachedSamples(source, images, captions, self.sampler.seed)
 
     def _replace_empty(self, sample: GetSample, batches: Iterator[HostBatch], start: int) -> Iterator[HostBatch]:

@@ -95,6 +95,7 @@ class Keywords:
         Raises UserError for an empty or a repeated keyword.
         """
         expanded = [word for name in keywords for word in PRESETS.get(name, (name,))]
+        self.digits = digits
         self.words = [" ".join(word.casefold().split()) for word in expanded]
         if "" in self.words or len(set(self.words)) < len(self.words):
             raise UserError(f"data.keywords={keywords} holds an empty word, or the same word twice")

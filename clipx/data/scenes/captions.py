@@ -1,5 +1,6 @@
 """Captions of scenes in many wordings, such as "three small red circles on the left", and faults of captions."""
 
+import math
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from itertools import accumulate, permutations
 from clipx.config.schema import ScenesConfig
 from clipx.data.preprocess.captions import CARDINALS
 from clipx.data.scenes.content import COLOURS, ORIENTED, SHAPES, WORLDS, Content, ObjectGroup
+from clipx.errors import UserError
 
 # Wordings are chosen at random from these lists; a repeated entry is chosen more often.
 ONE = ("a", "a", "one", "a single")  # for a count of one
@@ -215,6 +217,22 @@ def named_shares(config: ScenesConfig) -> dict[str, float]:
     """Return attribute -> share of training captions that name it, for the attributes whose share is set."""
     shares = {"count": config.count_share, "colour": config.colour_share, "shape": config.shape_share}
     return {name: share for name, share in shares.items() if share is not None}
+
+
+def check_faults(config: ScenesConfig) -> None:
+    """Raise UserError if the settings of faults contradict each other or those of named attributes."""
+    rates = fault_rates(config)
+    total = math.fsum(rates.values())  # exact: the sum of 0.2, 0.4, 0.3 and 0.1 would be above 1
+    if total > 1:
+        raise UserError(
+            f"data.scenes.{' + data.scenes.'.join(rates)}={total:g} is out of range; "
+            "allowed: at most 1, as a caption has at most one fault"
+        )
+    if config.omit and named_shares(config):
+        keys = ", ".join(f"data.scenes.{name}_share" for name in named_shares(config))
+        raise UserError(
+            f"data.scenes.omit={config.omit:g} and {keys} both set what captions leave out; set data.scenes.omit=0"
+        )
 
 
 def training_captions(content: Content, config: ScenesConfig, rng: random.Random) -> list[Caption]:

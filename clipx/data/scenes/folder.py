@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from clipx.config.schema import ScenesConfig
+from clipx.config.setting import check
+from clipx.data.scenes.captions import check_faults
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
-from clipx.data.scenes.samples import Sample, training_sample, validate
+from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import Fault, UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
 from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
@@ -38,7 +40,8 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
     out of range, or if `root` contains anything else.
     """
     root = root or cache_home() / "scenes" / content_hash(_identity(config))
-    validate(config)
+    check(config, "data.scenes.")
+    check_faults(config)
     if not _is_finished(root, config):
         render_folder(root, config)
     return root

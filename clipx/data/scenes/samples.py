@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from clipx.config.schema import ScenesConfig
-from clipx.config.setting import check
-from clipx.data.scenes.captions import Description, fault_rates, named_shares, training_captions
+from clipx.data.scenes.captions import Description, training_captions
 from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribution, content_set, popularity
 from clipx.data.scenes.render import Scene, render, sample_scene
-from clipx.errors import UserError
 
 TWO_GROUPS = 0.2  # probability of two groups in a training scene
 RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that they often recur within a batch
@@ -105,20 +102,3 @@ def _concept_shares(config: ScenesConfig) -> dict[Concept, float]:
 def _distribution(config: ScenesConfig) -> ContentDistribution:
     concepts = WORLDS[config.world].concepts
     return ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew, concepts)
-
-
-def validate(config: ScenesConfig) -> None:
-    """Raise UserError if a setting is out of range, or if settings contradict each other."""
-    check(config, "data.scenes.")
-    rates = fault_rates(config)
-    total = math.fsum(rates.values())  # exact: the sum of 0.2, 0.4, 0.3 and 0.1 would be above 1
-    if total > 1:
-        raise UserError(
-            f"data.scenes.{' + data.scenes.'.join(rates)}={total:g} is out of range; "
-            "allowed: at most 1, as a caption has at most one fault"
-        )
-    if config.omit and named_shares(config):
-        keys = ", ".join(f"data.scenes.{name}_share" for name in named_shares(config))
-        raise UserError(
-            f"data.scenes.omit={config.omit:g} and {keys} both set what captions leave out; set data.scenes.omit=0"
-        )

@@ -7,7 +7,6 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from clipx.config.schema import TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.types import Pixels, Tokens
 
@@ -76,22 +75,6 @@ class MlpHead(nn.Module):
         """[b, width] -> [b, E]."""
         embedded: Tensor = self.output(self.hidden(x))
         return embedded if self.linear is None else embedded + self.linear(x)
-
-
-def set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
-    """Give a tower the head and the standardisation of its settings, in place. `embed_dim`: model.embed_dim."""
-    if config.head == "tower" and not config.standardise:
-        return
-    tower.tau = None  # the published one suits the published projection
-    if not isinstance(tower.module, Projected):  # a tower that has its own projection
-        tower.body, tower.embed_dim, width = tower.module, embed_dim or tower.embed_dim, tower.embed_dim
-        tower.module = Projected(tower.body, width, tower.embed_dim)
-    projection = tower.module.projection
-    assert isinstance(projection, nn.Linear)
-    width, E = projection.in_features, projection.out_features
-    if config.head == "mlp":
-        projection = MlpHead(width, config.head_width, E, config.head_dropout, config.head_linear)
-    tower.module.projection = nn.Sequential(Standardise(width), projection) if config.standardise else projection
 
 
 def split_kind(name: str, kinds: Iterable[str], key: str) -> tuple[str, str]:

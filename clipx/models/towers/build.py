@@ -4,11 +4,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig, TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
-from clipx.models.towers.base import ImageTower, TextTower, set_head, split_kind
+from clipx.models.towers.base import (
+    ImageTower,
+    InputsT,
+    MlpHead,
+    Projected,
+    Standardise,
+    TextTower,
+    Tower,
+    split_kind,
+)
 from clipx.models.towers.hub_weights import is_on_hub
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 from clipx.utils import plugins
@@ -62,8 +72,8 @@ def build_towers(
         _check_image_size(model.image, image)
     image = image or build_image_tower(model, load)
     text = text or build_text_tower(model, load)
-    set_head(image, model.image, model.embed_dim)
-    set_head(text, model.text, model.embed_dim)
+    _set_head(image, model.image, model.embed_dim)
+    _set_head(text, model.text, model.embed_dim)
     _check_widths(model, image, text)
     has_projection = model.points.kernel != "none" or any(t.module is not t.body for t in (image, text))
     if model.projection_lr_factor != 1 and not has_projection:
@@ -73,6 +83,22 @@ def build_towers(
             f"not {model.image.name} and {model.text.name}"
         )
     return image, text
+
+
+def _set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None) -> None:
+    """Give a tower the head and the standardisation of its settings, in place. `embed_dim`: model.embed_dim."""
+    if config.head == "tower" and not config.standardise:
+        return
+    tower.tau = None  # the published one suits the published projection
+    if not isinstance(tower.module, Projected):  # a tower that has its own projection
+        tower.body, tower.embed_dim, width = tower.module, embed_dim or tower.embed_dim, tower.embed_dim
+        tower.module = Projected(tower.body, width, tower.embed_dim)
+    projection = tower.module.projection
+    assert isinstance(projection, nn.Linear)
+    width, E = projection.in_features, projection.out_features
+    if config.head == "mlp":
+        projection = MlpHead(width, config.head_width, E, config.head_dropout, config.head_linear)
+    tower.module.projection = nn.Sequential(Standardise(width), projection) if config.standardise else projection
 
 
 def build_image_tower(model: ModelConfig, load: bool) -> ImageTower:

@@ -11,7 +11,7 @@ import torch
 
 from cli.settings.compose import compose_run
 from clipx.errors import UserError
-from clipx.training import forecast as forecasts
+from clipx.training import cost
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, changes_that_fit, forecast
 from clipx.utils.device import free_memory
@@ -63,10 +63,10 @@ def test_a_batch_that_does_not_fit_is_refused_before_it_is_allocated(
 ) -> None:
     config = settings(tmp_path)
     config.model.image.name, config.train.batch_size = "small:conv", 4096
-    monkeypatch.setattr(forecasts, "free_memory", lambda device: 5 * 10**8)
+    monkeypatch.setattr(cost, "free_memory", lambda device: 5 * 10**8)
     message = r"^train.batch_size=4096 needs about 0\.6 GB for a step, but 0\.5 GB are free; try"
     with pytest.raises(UserError, match=message):
-        forecasts.check_memory(config, CPU)
+        cost.check_memory(config, CPU)
 
 
 def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_that_fit(

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from clipx.config.schema import MixingConfig
 from clipx.errors import UserError
 from clipx.training import modality_mixing
 from clipx.types import Embeddings
@@ -20,7 +19,7 @@ def embeddings() -> Embeddings:
 
 def mixed(kind: str, probability: float, step: int = 3, seed: int = 0) -> tuple[Embeddings, Embeddings]:
     given = embeddings()
-    return given, modality_mixing.build_mixing(MixingConfig(kind=kind, probability=probability), seed)(given, step)
+    return given, modality_mixing.build_mixing(kind, probability, seed)(given, step)
 
 
 @pytest.mark.parametrize("kind", ["hard", "hard_rows", "soft"])
@@ -57,7 +56,7 @@ def test_soft_draws_its_share_uniformly_for_each_entry() -> None:
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
 def test_the_share_of_steps_that_mix_is_p(probability: float) -> None:
-    mix, given = modality_mixing.build_mixing(MixingConfig(kind="soft", probability=probability), 0), embeddings()
+    mix, given = modality_mixing.build_mixing("soft", probability, 0), embeddings()
     share = sum(mix(given, step) is not given for step in range(1000)) / 1000
     assert abs(share - probability) <= 5 * (probability * (1 - probability) / 1000) ** 0.5
 
@@ -80,4 +79,4 @@ def test_the_gradient_of_an_entry_flows_to_the_modality_it_came_from() -> None:
 
 def test_a_kind_without_a_probability_is_refused() -> None:
     with pytest.raises(UserError, match=r"mixing.kind=hard never mixes with mixing.probability=0"):
-        modality_mixing.build_mixing(MixingConfig(kind="hard"), 0)
+        modality_mixing.build_mixing("hard", 0.0, 0)

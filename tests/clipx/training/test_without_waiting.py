@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clipx.config.schema import MixingConfig, PointsConfig, TemperatureConfig
+from clipx.config.schema import PointsConfig, TemperatureConfig
 from clipx.data.preprocess.on_device import Operations
 from clipx.models.clip import ClipModel
 from clipx.models.heads import KernelHead, SinglePointHead
@@ -88,7 +88,7 @@ def of_kernel(device: torch.device) -> None:
 
 def of_mixing(device: torch.device) -> None:
     image, text = torch.empty(2, 4, tiny.E, device=device)
-    mix = build_mixing(MixingConfig(kind="soft", probability=1.0), seed=0)
+    mix = build_mixing("soft", 1.0, seed=0)
     with patch("clipx.training.modality_mixing.mixes", return_value=True):  # fake numbers cannot be compared
         mix(Embeddings(image, text, torch.empty((), device=device)), 0)
 

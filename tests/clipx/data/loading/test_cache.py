@@ -17,6 +17,7 @@ from PIL import Image
 
 from clipx.config.schema import DataConfig, RunConfig, TrainConfig
 from clipx.data.loading import cache
+from clipx.data.preprocess.captions import Keywords
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.opening import open_pair_source
@@ -226,8 +227,7 @@ def test_captions_in_memory_are_kept_apart_by_the_settings_that_choose_them() ->
     source.negative.return_value = "four"
     for captions, negatives in (("first", False), ("random", False), ("random", True)):
         source.draws_caption = captions == "random"
-        config = DataConfig(name="t", source="hf", captions=captions)
-        kept = cache.open_captions(config, loading.inputs(), source, loading.tokenize, negatives)
+        kept = cache.open_captions(source, loading.inputs(), loading.tokenize, Keywords([], False), negatives)
         found.append((len(kept.label), kept.negative is not None))
     assert found == [(1, False), (3, False), (3, True)]
 

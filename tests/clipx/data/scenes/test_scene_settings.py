@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import Description, fits
+from clipx.data.scenes.captions import Description, check_faults, fits
 from clipx.data.scenes.content import WORLDS, Content, ObjectGroup, popularity
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.render import render
-from clipx.data.scenes.samples import Sample, training_sample, validate
+from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import UserError
 from tests.helpers.scenes import named, within_binomial, words
 
@@ -28,7 +28,7 @@ ATTRIBUTES = ("count", "colour", "shape")
 def first_samples(n: int = N, /, **settings: Any) -> list[Sample]:
     """Return training samples 0..n-1 with these settings, by default without omissions."""
     config = ScenesConfig(**{"omit": 0.0, **settings})
-    validate(config)
+    check_faults(config)
     return [training_sample(config, i) for i in range(n)]
 
 
@@ -68,16 +68,16 @@ def test_omit_and_a_share_together_are_refused() -> None:
     with pytest.raises(
         UserError, match=r"data\.scenes\.omit=0\.3 and data\.scenes\.count_share both .*omit=0$"
     ) as error:
-        validate(ScenesConfig(count_share=0.1))
+        check_faults(ScenesConfig(count_share=0.1))
     assert "\n" not in str(error.value)
 
 
 def test_rates_of_faults_that_sum_to_1_are_accepted_whatever_their_rounding() -> None:
     """Added one by one as floats, 0.2, 0.4, 0.3 and 0.1 are 1.0000000000000002."""
     rates: dict[str, Any] = {"omit": 0.2, "mislabelled": 0.4, "irrelevant_numbers": 0.3}
-    validate(ScenesConfig(**rates, noise=0.1))
+    check_faults(ScenesConfig(**rates, noise=0.1))
     with pytest.raises(UserError, match=r"=1\.01 is out of range; allowed: at most 1"):
-        validate(ScenesConfig(**rates, noise=0.11))
+        check_faults(ScenesConfig(**rates, noise=0.11))
 
 
 def test_the_number_of_contents_is_the_setting_and_the_concepts_keep_zipfs_popularity() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
+from clipx.data.scenes.captions import check_faults
 from clipx.data.scenes.render import render
-from clipx.data.scenes.samples import RECURRING, training_sample, validate
+from clipx.data.scenes.samples import RECURRING, training_sample
 from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial
 
@@ -45,4 +46,4 @@ def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None
 
 def test_fault_rates_that_sum_to_more_than_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"omit \+ data\.scenes\.mislabelled .*=1.1 .*at most 1"):
-        validate(ScenesConfig(omit=0.6, mislabelled=0.5))
+        check_faults(ScenesConfig(omit=0.6, mislabelled=0.5))
