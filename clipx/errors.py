@@ -10,7 +10,10 @@ REQUEUE = 75  # exit code EX_TEMPFAIL: stopped early and saved; the same command
 
 
 class UserError(ValueError):
-    """Wrong input. The message names the key, the value, and the allowed values or what to type. Exit code 2."""
+    """Wrong input, or what else the user must put right. Exit code 2.
+
+    The message names the key, the value, and the allowed values or what to type.
+    """
 
     code = 2
 
@@ -39,7 +42,9 @@ def prefixed(prefix: str) -> Iterator[None]:
         reason = f"cannot use {error.filename}: {error.strerror}" if error.filename else one_line(error)
         raise UserError(f"{prefix}: {reason}") from error
     except UserError as error:
-        raise error if prefix in str(error) else UserError(f"{prefix}: {error}") from error
+        if prefix in str(error):
+            raise
+        raise UserError(f"{prefix}: {error}") from error
 
 
 def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:

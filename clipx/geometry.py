@@ -30,8 +30,8 @@ def distribution_gap(image: Tensor, text: Tensor) -> float:
 
         2 E|x_i - y_j| - E|x_i - x_j| - E|y_i - y_j|   over i != j
 
-    The modality gap measures the distance of the means; this, how the distributions differ without their means. If they
-    do not, it is below 0, by about the mean distance divided by n, because each side loses the mean of its own sample:
+    The modality gap measures the distance of the means; this, how the distributions differ without their means. For
+    equal distributions it is about minus the mean distance / n, because each side loses the mean of its own sample:
     compare values of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not
     read their formula, and use the energy distance. 0 for one pair.
     """
@@ -48,8 +48,8 @@ def uniformity(image: Tensor, text: Tensor) -> float:
 
         W2^2 = ||mu||^2 + 1 + tr(Sigma) - (2 / sqrt(m)) tr(Sigma^(1/2))
 
-    mu and Sigma are the mean and the covariance of all features of both modalities (divided by their number), and m is
-    their dimension. Larger is more uniform; the largest value is 0. NaN if a feature is not finite.
+    mu and Sigma are the mean and the biased covariance of the features of both modalities together, and m is their
+    dimension. Larger is more uniform; the largest value is 0. NaN if a feature is not finite.
     """
     check_sides(image, text, paired=False)
     features = torch.cat([image, text]).double()

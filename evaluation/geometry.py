@@ -1,4 +1,4 @@
-"""Geometry metrics for evaluation: the functions that the geometry probe uses during training."""
+"""Geometry metrics for evaluation; the geometry probe uses some of them during training."""
 
 from clipx.geometry import alignment, alpha_hat, distribution_gap, margins, min_margin, modality_gap, uniformity
 

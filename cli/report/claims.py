@@ -26,10 +26,10 @@ from evaluation.runs.reader import Run
 
 COLOURS = dict.fromkeys(REFUTED, "red") | dict.fromkeys(("undecided", "depends"), "yellow")
 COLOURS |= {"holds": "green", "not run": "dim"}
-INDENT = (0, 0, 0, 5)  # of a line below a claim; expand=False, because a padded line in a pipe has 1,000 characters
+INDENT = (0, 0, 0, 5)  # of a line below a claim
 LEGEND = (
     "A larger effect supports the claim; s is the smallest effect of interest. All looks of a claim together give a "
-    "false verdict with at most 2.5% probability in each direction; an interval belongs to its look's share of it."
+    "false verdict with at most 2.5% probability in each direction; each interval has its look's part of these."
 )
 CAPTION = (
     "needed: seeds that decide with 80% power at this effect and spread. look: the first look with at least "
@@ -37,7 +37,7 @@ CAPTION = (
     "-: unknown, or not defined (before the first look, and for claims that are not about means)."
 )
 Arm = tuple[str, str]  # recipe, arm
-Runs = Mapping[str, Mapping[str, Seeds]]  # recipe -> arm -> seed -> run, so far
+Runs = Mapping[str, Mapping[str, Seeds]]  # recipe -> arm -> seed -> run
 
 
 def claims(arguments: list[str]) -> None:
@@ -199,7 +199,7 @@ def by_arm(runs: Iterable[Run]) -> Runs:
 
 
 def run_time(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
-    """Return the wall-clock seconds of `left` runs of each arm; None if one of their recipes has no finished run."""
+    """Return the wall-clock seconds of `left` runs of each arm; None if a recipe has no run with a known time."""
     total = 0.0
     for (recipe, arm), number in left.items():
         if number:
@@ -211,7 +211,7 @@ def run_time(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:
 
 
 def mean_seconds(arms: Mapping[str, Seeds], arm: str) -> float | None:
-    """Return the mean seconds of training and evaluation of an arm's runs, or of all runs if this arm has none."""
+    """Return the mean seconds of training and evaluation of an arm's runs, or of all runs if this arm has no time."""
     for chosen in (arms.get(arm, {}), {(name, s): run for name, of in arms.items() for s, run in of.items()}):
         known = [took + run.evaluation_seconds for run in chosen.values() if (took := training_seconds(run))]
         if known:

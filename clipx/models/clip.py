@@ -44,12 +44,12 @@ class ClipModel(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.tensor(bias))
         self.inputs = inputs
         self.head = head
-        # names of the modules that are not trained; train.sync_batchnorm replaces some modules
+        # names, not modules, because train.sync_batchnorm replaces some
         self.frozen = tuple(name for name, module in self.named_modules() if module in frozen)
         # side -> tower that is not part of the model: this side takes the tower's features instead of pixels or tokens
         self.frozen_towers = dict(frozen_towers or {})
         self.published_tau: float | None = None  # at which the published weights of both towers were trained
-        self.train()  # the mode of a step; evaluations restore it
+        self.train()  # puts the frozen modules in evaluation mode
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode as in torch, but keep frozen modules in evaluation mode: no dropout, fixed batch statistics."""

@@ -2,9 +2,9 @@
 
     L = -1/B sum_i log( e^{s_i} / (e^{s_i} + e^{n_i}) ),   s_i = <x_i, y_i>,  n_i = <x_i, y'_i>
 
-with the images x_i, their captions y_i, and y' = Embeddings.negative_text, the same captions with another number, or
-here also with another word. The authors fine-tune with CLIP's loss and this one, with weight lambda = 1:
-`objective=clip_counterfactual`. Only some of their images have a counterfactual; here each has one.
+with the images x_i, their captions y_i, and y' = Embeddings.negative_text: the captions with another number in the
+paper, here any false captions of the source. The authors fine-tune with CLIP's loss and this one, with weight
+lambda = 1: `objective=clip_counterfactual`. Only some of their images have a counterfactual; here each has one.
 
 The form is that of a public reproduction (SforAiDl/CountCLIP), which has no temperature; we could not read the paper's
 own text or code. On unit vectors the loss then stays between log(1 + e^-2) and log(1 + e^2), and its gradient is small

@@ -50,7 +50,7 @@ from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
 
 MetricsByStep = Mapping[int, Mapping[str, float]]  # step of a checkpoint -> metrics measured there
-DTYPES = {  # names of safetensors
+DTYPES = {  # names of types in safetensors
     torch.bool: "BOOL", torch.uint8: "U8", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
     torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -157,7 +157,7 @@ class Snapshot:
             raise UserError(_write_error(path, cause)) from error
 
     def _write_files(self, path: Path) -> None:
-        # torch.save asks only for write and flush
+        # torch.save needs no file but a HashedFile: it calls only write and flush
         writers: dict[str, Callable[[Any], None]] = {TRAINING: partial(torch.save, self.training)}
         for name, tensors in self.tensors.items():
             writers[name] = partial(write_tensors, tensors=tensors)
@@ -171,7 +171,7 @@ class Snapshot:
 
 
 class HostCopies:
-    """Copies tensors to buffers in CPU memory; each checkpoint uses the buffers of the one before it again."""
+    """Copies tensors to buffers in CPU memory; each checkpoint reuses the buffers of the one before."""
 
     def __init__(self) -> None:
         self._buffers: list[Tensor] = []
@@ -220,7 +220,7 @@ class CheckpointManager:
         if not self.best_metric or step % self.measure_every:
             return False
         best = False
-        if distributed.rank() == 0:  # on other machines, a checkpoint that is just being deleted raises ESTALE
+        if distributed.rank() == 0:  # only this rank reads: elsewhere, a folder that is being deleted raises ESTALE
             failed = self._writing is not None and self._writing.done() and self._writing.exception() is not None
             found = {**self._metrics(step), **({} if failed else self._latest), step: metrics}
             best = self._best_step(found) == step
@@ -231,7 +231,7 @@ class CheckpointManager:
 
         `finished`: this is the last step, so no later step needs the optimizer's state. `background`: return after the
         state is copied, while the thread writes. A checkpoint that is still being written is completed first; if that
-        fails, this one is written at once, because the disk may have room again.
+        fails, this call waits for its own, because the disk may have room again.
 
         Raises UserError: this checkpoint could not be written.
         """
@@ -305,7 +305,7 @@ class CheckpointManager:
         return self.train.keep_every is not None and step % self.train.keep_every == 0
 
     def _metrics(self, last: int) -> dict[int, dict[str, float]]:
-        """Return the metrics of the checkpoints up to the step `last`; later ones are corrupt, but not yet removed."""
+        """Return the metrics of the checkpoints up to the step `last`; later ones are corrupt and not yet removed."""
         return {at: read_metrics(path) for path in checkpoints(self.run) if (at := step_of(path)) <= last}
 
 
@@ -343,9 +343,9 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def _align_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Store the moments in memory like their weights: those of 0.1's train.parallel=fsdp have another order.
+    """Give the moments the memory order of their weights, in which a fused optimizer pairs the values.
 
-    A fused optimizer pairs the values as they lie in memory.
+    It differs in checkpoints of clipx 0.1 with train.parallel=fsdp.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -358,8 +358,8 @@ def _write_error(path: Path, error: OSError) -> str:
     earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     return (
-        f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room, then run "
-        "the same command to resume"
+        f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room; a run "
+        "that has ended resumes with the same command"
     )
 
 
@@ -393,5 +393,5 @@ def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
     header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     header += b" " * (-len(header) % 8)
     file.write(len(header).to_bytes(8, "little") + header)
-    for _, tensor in ordered:  # contiguous copies, of weights in channels_last, exist one at a time
+    for _, tensor in ordered:  # one at a time: a weight in channels_last is copied here
         file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -45,7 +45,7 @@ class PmiSettings:
     sigma: float = setting(0.75, "width of the Gaussian kernel", POSITIVE)
     starts: int = setting(3, "starts of a fit; the smallest loss counts", AT_LEAST_1)
     iterations: int = setting(500, "L-BFGS iterations per start", AT_LEAST_1)
-    seed: int = setting(0, "of the distribution and the starts", AT_LEAST_0)
+    seed: int = setting(0, "seed of the distribution and the starts", AT_LEAST_0)
 
 
 @dataclass(frozen=True)
@@ -331,6 +331,6 @@ def figure(result: PmiResult) -> list[Panel]:
     above = "loss above the bound $-I(X;Y)$ (nats)"
     return [
         Panel("d or M", above, by_size, title, log="xy"),
-        Panel("parameters per instance", above, by_parameters, f"at least {floor:g} is drawn", log="xy"),
+        Panel("parameters per instance", above, by_parameters, f"lowest value drawn: {floor:g}", log="xy"),
         Panel("PMI (nats)", "similarity (nats)", [*fitted, Curve("equal", values, values, "--", GREY)]),
     ]

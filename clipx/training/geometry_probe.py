@@ -24,11 +24,14 @@ from clipx.types import Progress
 from clipx.utils.device import autocast
 
 MARGIN_BATCH = 64  # paper 1 computes margins within batches of 64
-Paused = Callable[[], AbstractContextManager[None]]  # context of what is no training
+Paused = Callable[[], AbstractContextManager[None]]  # context whose time does not count as training
 
 
 class GeometryProbe:
-    """Fixed pairs, read once without augmentation (data.views: the first view), and their geometry under the model."""
+    """Fixed pairs, read once, and their geometry under the model.
+
+    Images are as in evaluation; with data.views, the first view.
+    """
 
     def __init__(self, config: RunConfig, pairs: PairSource | Stream, tokenizer: Tokenizer, model: ClipModel) -> None:
         """Read the pairs on rank 0, unless log.geometry_every is 0.
@@ -46,10 +49,10 @@ class GeometryProbe:
         if distributed.rank() > 0:
             return
         self.model, self.precision = model, config.train.precision
-        # that of a step on this process, which fits in memory
+        # that of a micro-batch on this process, which fits in memory
         self.batch_size = config.train.batch_size // (distributed.world_size() * config.train.accumulation)
-        # the image of a sample id, or its stored features
         tower, transform = model.frozen_towers.get("image"), evaluation_transform(model.inputs)
+        # the pixels of a sample id, or its stored features
         read = (
             image_features(config.data, pairs, tower).sample if tower else lambda i: transform(decode(pairs.image(i)))
         )

@@ -17,9 +17,9 @@ class StepTimer:
     """Seconds of a step's phases: forward (towers), loss (gather, objective and its gradient), backward, optimizer.
 
     With train.accumulation > 1 a step passes twice over its micro-batches. Then forward is the first pass, without
-    gradients, and backward the second, which repeats the towers' forward. On CUDA, each phase ends with a
-    stream event, which does not delay the step; only `read` synchronises. Times are device times on CUDA, host times
-    on the CPU.
+    gradients, and backward the second, which repeats the towers' forward. On CUDA, each phase ends with a stream event,
+    which does not delay the step; only `read` and `wait` synchronise. Times are device times on CUDA, host times on the
+    CPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -87,7 +87,7 @@ class ThroughputMeter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the time spent in the block from the rates, but not the steps that a GPU has still to do before."""
+        """Exclude the block from the rates, but not the time in which a GPU finishes earlier steps."""
         self.timer.wait()
         before = time.perf_counter()
         yield
@@ -95,7 +95,7 @@ class ThroughputMeter:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Count the block, in which the host waits for the GPU, as computing although the next batch is asked for."""
+        """Do not count the block as waiting for data: in it, the host waits for the GPU."""
         before = time.perf_counter()
         yield
         self.waited -= time.perf_counter() - before

@@ -66,7 +66,7 @@ def printed(text: str) -> float | None:
 
 MEAN = Column("mean", None)
 THIRTEEN = "ImageNet CIFAR-10 CIFAR-100 STL-10 Food-101 Caltech-101 Cars Aircraft Flowers EuroSAT DTD Pets SUN397"
-COLUMNS: dict[str, tuple[Column, ...]] = {
+COLUMNS: dict[str, tuple[Column, ...]] = {  # by the names that published.toml gives in `columns`
     "zeroshot_reg": (*metric_columns("zeroshot", "CIFAR-10 CIFAR-100 STL-10 Food-101 ImageNetV2 DTD"), MEAN),
     "probe_reg": (*metric_columns("linear_probe", "CIFAR-10 CIFAR-100 STL-10 Food-101 DTD Flowers Pets"), MEAN),
     "recall_flickr30k": (*recall_columns("Flickr30k"), MEAN),

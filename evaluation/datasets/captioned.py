@@ -134,7 +134,7 @@ def open_multi30k(spec: str, place: Path, settings: Settings) -> Captioned:
 
 
 def _line_by_line(names: Path, paths: list[Path], whose: str) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the images and the captions of each; a line of each of `paths` belongs to a line of `names`.
+    """Return the names of the images and the captions of each; line k of each of `paths` is for image k.
 
     Raises UserError: a file is missing or empty, the numbers of captions and images differ, or an image has no caption.
     """
@@ -216,7 +216,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
 def held_out_pairs(
     spec: str, data: DataConfig, settings: Settings = DEFAULTS, trained_on: str | None = None
 ) -> Captioned:
-    """Open the held-out pairs of a run with these data. Pairs that cannot be decoded are left out, as in training.
+    """Open the held-out pairs of a run with these data. Unusable pairs are left out, as in training.
 
     `trained_on`: fingerprint of the data when the run was trained.
 
@@ -281,7 +281,7 @@ def _download(name: str) -> Path:
     except Exception as error:  # the hub's client raises a dozen types
         raise UserError(
             "the hub cannot be reached or has no such data set, and it is not cached here; run "
-            f"`hf download {name} --repo-type dataset` where there is a network, or give wds:FOLDER"
+            f"`hf download {name} --repo-type dataset` where there is a network, or give hf:FOLDER"
         ) from error
 
 
@@ -304,7 +304,7 @@ def _first_split(spec: str, place: Path) -> str:
 
 
 def _usable(source: PairSource, ids: list[int]) -> list[int]:
-    """Return the samples that can be decoded. This reads every image, so a file in the cache stores the list."""
+    """Return the samples with a readable image and a caption; a file in the cache stores the list."""
     key = [LIST_VERSION, source.fingerprint, source.image_sizes(), source.draws_caption, ids]
     cache = cache_home() / HELD_OUT / f"{content_hash(key)}.json"
     if cache.is_file():

@@ -25,7 +25,7 @@ from evaluation.types import Result, csv_text
 
 NAMES = [field.name for field in fields(Result)]
 LOCK = "results.lock"
-INTERMEDIATE = "intermediate"  # in a run directory: one folder per evaluated checkpoint except the best (or last)
+INTERMEDIATE = "intermediate"  # in a run directory: a folder per evaluated checkpoint that is not the run's result
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
 
@@ -33,7 +33,7 @@ LIMIT = "limit"  # key in the hashes of a row that scores only some examples (li
 def read(path: Path) -> list[Result]:
     """Return the rows of a results file, [] if it does not exist.
 
-    Raises UserError: a line is not a result; the message names the line.
+    An incomplete last line, left by a kill, is dropped. Raises UserError for any other line that is not a result.
     """
     if not path.is_file():
         return []
@@ -42,11 +42,12 @@ def read(path: Path) -> list[Result]:
     for number, line in enumerate(lines, 1):
         try:
             content = load_json(line)
-            if not isinstance(content, dict) or not set(NAMES) - {"hashes"} <= content.keys():
-                raise UserError(f"a JSON object with {', '.join(NAMES)}")
+            required = [name for name in NAMES if name != "hashes"]
+            if not isinstance(content, dict) or not content.keys() >= set(required):
+                raise UserError(f"a JSON object with {', '.join(required)}")
             rows.append(from_values(Result, content))
         except ValueError as error:
-            if number == len(lines):  # after the last line break: usually empty
+            if number == len(lines):  # text after the last line break: empty, or an incomplete row
                 break
             raise UserError(f"{path}:{number} is not a result row ({one_line(error)}): remove that line") from None
     return rows
@@ -150,7 +151,7 @@ def to_wandb(rows: list[Result], model: str, mode: str, project: str, out: Path)
 def show(rows: list[Result]) -> None:
     """Print a table of values, 95% intervals and chance levels; shares in per cent.
 
-    Its title is the model, with its step, `ema` and `alpha`.
+    Its title is the model and its step, with `ema` or the `alpha` of an interpolation if used.
     """
     title = ", ".join(dict.fromkeys(row.model for row in rows))
     columns = ("metric", "value", "interval", "chance", "n")

@@ -6,8 +6,8 @@ retrieval almost unchanged. Groups are classes, or images with their captions:
     clustering           each image, and for each image a text of its class (the prompts of a class in turn)
     caption_clustering   each image, and all captions; an image and its captions form a group
 
-k is the number of groups. Their code clusters one caption per image of those COCO images that have a single category
-(10 clusters), and of CIFAR-10 the class names as texts.
+k is the number of groups. Their code clusters the COCO images of a single category with one caption each (10 clusters),
+and CIFAR-10 with the class names as texts.
 """
 
 import warnings
@@ -24,17 +24,17 @@ from evaluation.types import Device, FeatureRequest, Features, Kind, Result, Sco
 
 TEST = "test"
 SEEDS = 5  # starts of k-means
-STEPS = 100  # most passes of one start
+STEPS = 100  # largest number of passes of one start
 
 
 class Clustering(Task):
     """V-measure of k-means on images and texts together; interval over five starts.
 
-    Chance is the value if the images, and the texts, are assigned to the groups at random. It is not 0: with many small
-    groups it is near 1.
+    Chance permutes the groups of the images, and those of the texts (copies of a text stay together). It is not 0: with
+    many small groups it is near 1.
     """
 
-    version = 2  # 1: another random start of k-means
+    version = 2  # version 1 started k-means from other random points
     on_request = True
 
     def __init__(self, kind: Kind) -> None:
@@ -93,7 +93,7 @@ def k_means(points: Tensor, k: int, seed: int) -> NDArray[np.int32]:
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer places than clusters
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than clusters
         fitted = KMeans(k, n_init=1, max_iter=STEPS, tol=0, random_state=seed).fit(points.double().numpy())
     found: NDArray[np.int32] = fitted.labels_
     return found

@@ -50,7 +50,7 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
     """
     body.requires_grad_(False)
     found = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
-    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]  # `merged` reads the first one only
+    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]  # `merged` finds only a first one
     if not layers:
         allowed = "0, or a tower that is a transformer"
         raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: {allowed}")
@@ -71,7 +71,7 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         W, A, B = found.pop(name), found.pop(f"{stem}0.A", None), found.pop(f"{stem}0.B", None)
         fit = A is not None and B is not None and (len(B), *A.shape[1:]) == W.shape and A.shape[:1] == B.shape[1:]
         if A is None or B is None or not fit or not A.dtype == B.dtype == W.dtype:
-            raise UserError(f"the weight {name} has an adapter of another shape or type")
+            raise UserError(f"the weight {name} has an adapter that is incomplete, or of another shape or type")
         found[merged_name(name)] = W + SCALING * B @ A
     return found
 
