@@ -39,7 +39,7 @@ from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import ProgressBar
 
 PRINTED = 20  # number of problems printed; verify.txt lists all
-UNREADABLE = -1  # label of a caption that cannot be read; 0: no label
+UNREADABLE = -1  # counted for a caption that cannot be read; 0: for one without a keyword
 
 
 def index(arguments: list[str]) -> None:
@@ -136,7 +136,7 @@ def verify(arguments: list[str]) -> None:
     for line in lines[:PRINTED]:
         print(f"  {line}")
     print(f"report: {out / 'verify.json'}, {out / 'verify.txt'}")
-    check_bad_rate(options.max_bad_rate, len(lines), samples + len(shards.problems), lines)
+    check_bad_rate(options.max_bad_rate, len(lines), samples + len(shards.problems), lines, "max_bad_rate")
 
 
 def text_column(index: Index) -> str:

@@ -1,7 +1,7 @@
 """clipx theory [NAME | all] [key=value ...] [out=DIR]
 
 Solves a toy problem of the papers, prints measured and expected numbers and the verdicts on its claims, and writes
-claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them.
+claims.json and figures into DIR (default runs/theory/NAME). Without a name it solves all of them, into DIR/NAME.
 clipx ls theory lists the names.
 """
 

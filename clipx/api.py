@@ -60,7 +60,7 @@ class Runs(_Shown):
     def table(self) -> DataFrame:
         """One row per run: its name, seed, last step and loss, and its mean scores in per cent.
 
-        Scores on held-out pairs stand apart: one may choose settings by them.
+        Held-out pairs have their own columns: settings may be chosen by them.
         """
         from evaluation.claims.measures import CANONICAL_HELD_OUT
         from evaluation.compare.methods import SCORES
@@ -79,7 +79,7 @@ class Runs(_Shown):
 
     @property
     def log(self) -> DataFrame:
-        """One row per logged step, with the fields of log.jsonl; those of terms are called `terms.NAME`."""
+        """One row per line of log.jsonl; nested fields are called `terms.NAME` or `evaluation.NAME`."""
         import pandas
 
         from evaluation.runs import reader
@@ -136,7 +136,7 @@ class Comparison(_Shown):
         from evaluation.report.comparison import with_unit
 
         if not 0 <= number < len(self.found) or not self.found[number].ranked:
-            raise UserError(f"number={number} is no comparison with scores; there are {len(self.found)}, from 0 on")
+            raise UserError(f"number={number} is no comparison with scores; they are 0 to {len(self.found) - 1}")
         one = self.found[number]
         unit, reference = one.unit, one.reference
         with rc_context(STYLE):

@@ -97,7 +97,7 @@ class Dataset(Protocol):
     def fingerprint(self, split: str, view: View) -> str: ...  # changes with the content
 
 
-PLAIN = ("geometry", "popularity", "train")  # tasks whose values are distances, correlations or losses
+NOT_SHARES = ("geometry", "popularity", "train")  # tasks whose values are distances, correlations or losses
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Result:
     @property
     def is_share(self) -> bool:
         """True for accuracies, recalls and other shares, shown in per cent; False for distances and correlations."""
-        return self.task not in PLAIN and max(self.value, self.chance or 0.0) <= 1
+        return self.task not in NOT_SHARES and max(self.value, self.chance or 0.0) <= 1
 
 
 @dataclass
@@ -169,7 +169,7 @@ class Task(Protocol):
         """Return, for each group of result rows, its hashes beyond those of model, data and task.
 
         Retrieval has one group for all images and one per pool. Default: one group without further hashes. The runner
-        adds the hashes of the first group to all rows and items.
+        adds the hashes of the first group to all rows and items, so all groups must contain them.
         """
         return [{}]
 
@@ -205,5 +205,5 @@ def csv_text(table: Sequence[Sequence[object]]) -> str:
 
 
 def first_names(names: Sequence[str], shown: int = 4) -> str:
-    """Return "A, B, C and 4 more": the first `shown` names and the number of the others."""
+    """Return "A, B, C, D and 4 more": the first `shown` names and the number of the others."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

@@ -32,7 +32,7 @@ class RunLog:
         self.command = config.log.notify
         self.bar = ProgressBar(self.active, transient=False)
         self.bar.start("step", total_steps, step)
-        # the last step that the run does not repeat; -1: it starts again, because it has no checkpoint
+        # the last step whose lines stay; -1: the run starts again, because it has no checkpoint
         last = step if step or RunFolder(run).checkpoints else -1
         diverged = self.active and RunFolder(run).divergence() is not None  # it repeats no steps
         if self.active and not diverged:
@@ -63,7 +63,7 @@ class RunLog:
         """
         if not self.active or self.command is None:
             return
-        if not is_permitted("programs", self.command):  # config.yaml of somebody else
+        if not is_permitted("programs", self.command):  # it comes from config.yaml
             self.info(f"log.notify={self.command} is not run, because it is not on the command line")
             return
         try:

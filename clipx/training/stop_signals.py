@@ -47,7 +47,8 @@ class StopMonitor:
         if distributed.world_size() > 1:
             if step < self._next_exchange:
                 return ""
-            last_time, last_step = self._last_exchange or (now - EXCHANGE_SECONDS, step - 1)  # repeat the first soon
+            # the second exchange is a step after the first
+            last_time, last_step = self._last_exchange or (now - EXCHANGE_SECONDS, step - 1)
             code, of_a_step = distributed.max_over_ranks(code, (now - last_time) / (step - last_step))
             self._last_exchange = now, step
             self._next_exchange = step + max(1, int(EXCHANGE_SECONDS / of_a_step))
@@ -64,5 +65,5 @@ class StopMonitor:
                 raise KeyboardInterrupt
             if distributed.rank() == 0:  # os.write, because the signal may have interrupted a print
                 os.write(2, b"\nclipx: saving and ending after this step; press Ctrl-C again to end at once\n")
-        if self.received != signal.SIGINT:  # another signal must not make the next Ctrl-C the first one again
+        if self.received != signal.SIGINT:  # Ctrl-C, another signal, Ctrl-C: the last still counts as the second
             self.received = signal.Signals(number)

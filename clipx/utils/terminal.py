@@ -87,7 +87,7 @@ class ProgressBar:
         If stderr is not a terminal, print both at the first call, at the end, and every 5 s between them.
         """
         now, is_first = time.monotonic(), not self._shown
-        if is_first:  # the first items took the time of the start too
+        if is_first:  # not in the rate, because their time includes the start
             self._first, self._started, self._shown = done, now, True
         self._bar.update(self.task, completed=done, status=status)
         is_last = done == self._bar.tasks[-1].total
@@ -96,7 +96,7 @@ class ProgressBar:
             self.print(f"{self._line()}  {status}")
 
     def seconds_left(self, done: int) -> float | None:
-        """Estimate the seconds of the items after the first `done`, at the rate so far; None if it is unknown."""
+        """Estimate the seconds left after `done` items, at the rate so far; None if it is unknown."""
         total = int(self._bar.tasks[-1].total or 0)
         if done in (self._first, total):
             return 0.0 if done == total else None

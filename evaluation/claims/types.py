@@ -16,7 +16,7 @@ from evaluation.runs.reader import Run
 from evaluation.statistics import spearman
 
 Values = list[tuple[float, ...]]  # [arm][measure]: values of one seed, or means over seeds
-MOST_SEEDS = 1_000  # that are worth a number
+MOST_SEEDS = 1_000  # larger numbers are shown as `more than 1,000`
 ANY = "*"  # as a comparison's only arm: every run of the recipe
 
 
@@ -43,7 +43,7 @@ class Comparison:
         share: the share of seeds with an effect above 0 is judged.
         rank: the effect is a rank correlation over arms, computed from the arms' means. It is shown, but not judged:
             the arms come in a few families with one knob each, whose trends are not independent (`families`).
-        spread: the effect is log(spread of the second arm / spread of the first arm)^2, spreads over seeds.
+        spread: the effect is 2 log(spread of the second arm / spread of the first arm), spreads over seeds.
     """
 
     label: str
@@ -56,7 +56,7 @@ class Comparison:
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
-    at_bound: str = ""  # a recipe in which our effect lies at `least`: while undecided, it gets no more seeds there
+    at_bound: str = ""  # a recipe whose effect is close to `least`: while undecided, it gets no more seeds there
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Finding:
 
     @property
     def needed(self) -> str:
-        """The seeds needed, as text; "" if they are unknown, or if the part is decided."""
+        """The seeds needed, as text; "" if they are unknown, or if the comparison is decided."""
         if self.seeds_needed is None:
             return ""
         return str(self.seeds_needed) if math.isfinite(self.seeds_needed) else f"more than {MOST_SEEDS:,}"
@@ -184,7 +184,7 @@ class Outcome:
     findings: list[Finding]
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
-    replication: tuple[str, ...] = ()  # of each part: the effect on seeds of their own, and whether it agrees
+    replication: tuple[str, ...] = ()  # of comparisons: the effect on other seeds, and whether it agrees
     checked_by: tuple[ControlCheck, ...] = ()  # one for each control with runs
 
     @property
@@ -264,7 +264,7 @@ def often(arm: str, measure: Measure, share: float, label: str) -> Comparison:
 def rises_over_arms(
     families: tuple[tuple[str, ...], ...], x: Measure, y: Measure, label: str, sign: int = 1
 ) -> Comparison:
-    """Effect: rank correlation of `sign` * x with y over the means of the arms; must exceed 0. It is not judged."""
+    """Effect: rank correlation of `sign` * x with y over the means of the arms, shown beside 0 and not judged."""
     label, arms = f"rank correlation of {label}", tuple(arm for family in families for arm in family)
     return Comparison(label, arms, (x, y), lambda v: sign * _rank_correlation(v), 0.0, kind="rank", families=families)
 
@@ -272,13 +272,13 @@ def rises_over_arms(
 def unrelated_over_arms(
     families: tuple[tuple[str, ...], ...], x: Measure, y: Measure, most: float, label: str
 ) -> Comparison:
-    """Effect: minus the absolute rank correlation over the arms; must exceed -`most`. It is not judged."""
+    """Effect: minus the absolute rank correlation over the arms, shown beside -`most` and not judged."""
     label, arms = f"−|rank correlation| of {label}", tuple(arm for family in families for arm in family)
     return Comparison(label, arms, (x, y), lambda v: -abs(_rank_correlation(v)), -most, kind="rank", families=families)
 
 
 def less_variable(stable: str, other: str, measure: Measure, label: str, least: float = 0.0) -> Comparison:
-    """Effect: log(spread of `other` / spread of `stable`)^2, both over the seeds; must exceed `least`."""
+    """Effect: 2 log(spread of `other` / spread of `stable`), both over the seeds; must exceed `least`."""
     label = f"log squared ratio of spreads {other} / {stable}, {label}"
     return Comparison(label, (stable, other), (measure,), lambda v: v[0][0], least, "spread")
 

@@ -115,7 +115,7 @@ class Method:
     runs: list[Run]
 
     def has_all(self, name: str) -> bool:
-        """Return True if every run with a score of TASK has a value on the data set `name`, "TASK DATASET"."""
+        """Return True if every run that has a score of TASK has one on DATASET; `name`: "TASK DATASET"."""
         return self.sets[name].keys() == self.values.get(name.partition(" ")[0], {}).keys()
 
     @property
@@ -162,13 +162,13 @@ class MethodComparison:
     def shared_seeds(self, method: Method) -> frozenset[int]:
         """Return the seeds of the ranking score that the method shares with the reference; its own if there are none.
 
-        Means over these seeds differ from those of the reference over the same seeds by the paired difference.
+        The mean over these seeds minus that of the reference over them is the paired difference.
         """
         own = frozenset(method.values.get(self.by, {}))
         return own and (own.intersection(self.reference.values[self.by]) or own)
 
     def mean(self, method: Method, values: BySeed) -> SeedMean | None:
-        """Return the mean of the method's `values` over its shared seeds, or all if they have none; None if empty."""
+        """Return the mean of `values` over the shared seeds; over all if it has none of them; None if it is empty."""
         shared = self.shared_seeds(method)
         return seed_mean({seed: value for seed, value in values.items() if seed in shared} or values)
 
@@ -295,7 +295,7 @@ def compare(
 
 
 def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
-    """Drop runs without settings or all training steps, merge groups with equal settings, keep one run per seed."""
+    """Drop runs without settings or not trained to the end, merge groups with equal settings, keep one run per seed."""
     left_out: dict[str, list[str]] = defaultdict(list)  # reason -> runs
     merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
@@ -361,7 +361,7 @@ def _comparison(conditions: dict[str, str], groups: list[RunGroup], by: str, on:
     for at, group in enumerate(groups):
         values = {name: by_group[at] for name, by_group in measured.items() if by_group[at]}
         seeds = set.intersection(*(set(values[task]) for task in tasks)) if tasks and at in scored else set()
-        if seeds:  # else its tasks were scored on different seeds
+        if seeds:  # none if no task is scored, or its tasks were scored on different seeds
             values[MEAN] = {seed: fmean(values[task][seed] for task in tasks) for seed in sorted(seeds)}
         sets: dict[str, BySeed] = {}
         for run in group.runs:
@@ -397,7 +397,7 @@ def _chance(measures: list[MetricReader], groups: list[RunGroup]) -> float | Non
 def _best_first(methods: list[Method], by: str) -> list[Method]:
     """Sort by the mean difference to the other methods, paired by seed where they share seeds.
 
-    With the same seeds for all, this is the order of the means. With other seeds, the means also differ by their seeds.
+    With the same seeds for all, this is the order of the means. With different seeds, the means differ by seed, too.
     """
 
     def lead(a: Method, b: Method) -> float:

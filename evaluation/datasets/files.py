@@ -29,7 +29,7 @@ from clipx.utils.trust import load_json
 
 SPLIT_NAMES = ("train", "val", "dev", "test")
 MANY = 20_000
-SETTLED = 2 * 10**9  # nanoseconds after which a further change of a folder has another modification time, on any drive
+SETTLED = 2 * 10**9  # nanoseconds; no drive has coarser modification times
 File = tuple[str, int, int]  # path or name, bytes, modification time in nanoseconds
 Paths = Sequence[Path | str]
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
@@ -220,7 +220,7 @@ class FileImages(Images):
             files: path relative to `root`, size and time of each image, if they are known.
             anywhere: the images need not be below `root`, because the user has written the paths.
 
-        Raises UserError: a file is missing, or is not below `root`, as a downloaded list could have it.
+        Raises UserError: a file is missing, or (as a downloaded list may have it) outside `root`.
         """
         self.paths = paths
         self.boxes = boxes

@@ -158,7 +158,7 @@ ARCHIVES = {  # folder of ILSVRC 2012 -> archive of image-net.org
 
 
 def prepare_imagenet(root: Path) -> dict[str, int]:
-    """Unpack the archives of ILSVRC 2012 in `root/imagenet`, but for what is unpacked; return the images of each split.
+    """Unpack the archives of ILSVRC 2012 in `root/imagenet` that are not yet; return the number of images per split.
 
     The archive of training images, which only the linear probe needs, may be missing.
 
@@ -166,22 +166,22 @@ def prepare_imagenet(root: Path) -> dict[str, int]:
     """
     folder = root / "imagenet"
     for part, name in ARCHIVES.items():
-        archive, partial = folder / name, folder / f".{part}"
+        archive, unpacked = folder / name, folder / f".{part}"
         if (folder / part).exists() or (part == "train" and not archive.is_file()):
             continue
         if not archive.is_file():
             raise UserError(f"no {folder / part}, and no {archive} to unpack; it comes from image-net.org")
-        shutil.rmtree(partial, ignore_errors=True)
-        _unpack(archive, partial)
-        inner = partial / part  # the devkit is in a folder of its name
-        (inner if inner.is_dir() else partial).rename(folder / part)  # only when it is complete
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
+        _unpack(archive, unpacked)
+        inner = unpacked / part  # the devkit is in a folder of its name
+        (inner if inner.is_dir() else unpacked).rename(folder / part)  # only when it is complete
+        shutil.rmtree(unpacked, ignore_errors=True)
     splits = [part for part in ("val", "train") if (folder / part).exists()]
     return {part: len(imagenet("imagenet", root, part, 1000).label) for part in splits}
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar file; an archive in it, n01440764.tar, into a folder of its name."""
+    """Unpack a tar file, and each archive in it (n01440764.tar) into a folder (n01440764)."""
     try:
         with tarfile.open(archive) as members:
             for member in members:
@@ -258,7 +258,7 @@ def _class_folders(folder: Path, classes: int) -> list[Path]:
 
 
 def of_folders(root: Path, folders: dict[int, Path], equal: bool = False) -> Split:
-    """Return the images of label -> folder.
+    """Return the images in the folder of each label.
 
     Raises UserError: a folder has no images; with `equal`, folders have different numbers of images.
     """

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clipx.data.shards.index import is_shard
+from clipx.data.shards.index import is_shard, key_of
 from clipx.data.shards.reader import Shards
 from clipx.data.shards.tar import scan
 from clipx.data.sources import flickr
 from clipx.data.sources.files import read_text
-from clipx.errors import UserError
+from clipx.errors import UserError, printable_line
 from evaluation.datasets import prompts
 from evaluation.datasets.files import (
     SPLIT_NAMES,
@@ -65,9 +65,9 @@ def open_wds(spec: str, folder: Path, settings: Settings, metric: str = "") -> L
 
 
 def open_captions(spec: str, folder: Path, settings: Settings) -> Captioned:
-    """Open a folder of webdataset shards of images with captions; ROOT/SPLIT of Flickr8k or Flickr30k as distributed.
+    """Open shards of images with captions, or ROOT/SPLIT of Flickr8k or Flickr30k as distributed.
 
-    Raises UserError: no folder, no caption, or "captions" is not a list of texts.
+    Raises UserError: no folder, no image has a caption, or "captions" is not a list of texts.
     """
     if not folder.is_dir() and flickr.is_published(folder.parent):
         place, captions_of = flickr.read_split(folder.parent, folder.name)
@@ -122,19 +122,22 @@ def _split(folder: Path, classes: int, grouped: bool) -> Split:
 
 def _groups(shards: Shards) -> Tensor:
     """Return the first number of each sample's .npy, int64 [n]. The index of the shards does not list these members."""
-    first: dict[str, int] = {}
-    for path in sorted(shards.folder.glob("*.tar")):
-        with path.open("rb") as file:
-            for member in scan(path)[0]:
-                key, _, extension = member.name.rpartition("/")[2].partition(".")
-                if extension == "npy":
-                    file.seek(member.offset)
-                    with suppress(ValueError, IndexError, EOFError):
-                        first[key] = int(np.load(io.BytesIO(file.read(member.size)), allow_pickle=False).flat[0])
-    for i in range(len(shards)):
-        if first.get(shards.key(i), -1) < 0:
+    first: dict[str, int] = {}  # place of a sample -> number
+    for shard in shards.index.shards:
+        with (shards.folder / shard.name).open("rb") as file:
+            for member in scan(shards.folder / shard.name)[0]:
+                key = key_of(member.name)
+                if member.name != f"{key}.npy":
+                    continue
+                file.seek(member.offset)
+                with suppress(ValueError, IndexError, EOFError):
+                    array = np.load(io.BytesIO(file.read(member.size)), allow_pickle=False)
+                    first[printable_line(f"{shard.name}:{key}")] = int(array.flat[0])
+    places = [shards.where(i) for i in range(len(shards))]
+    for i, place in enumerate(places):
+        if first.get(place, -1) < 0:
             refuse(shards, i, "needs a .npy whose first number is its group, 0 or larger")
-    return torch.tensor([first[shards.key(i)] for i in range(len(shards))])
+    return torch.tensor([first[place] for place in places])
 
 
 def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Settings) -> Captioned:
@@ -179,7 +182,7 @@ def _split_of(folder: Path) -> str:
 def _lines(path: Path, content: str) -> list[str]:
     """Return the lines of a file. A blank line is an error: it would shift the labels of all later lines.
 
-    Only CLIP-benchmark's names of CLEVR's distances have one: the fourth class has an empty name.
+    It is allowed in CLIP-benchmark's names of CLEVR's distances only, whose fourth name is empty.
     """
     lines = [line.strip() for line in read_text(path, content).rstrip().splitlines()]
     if not (lines and all(lines)) and lines != prompts.classnames("clevr_closest_object_distance"):
@@ -193,7 +196,7 @@ def _check_shard_names(folder: Path) -> None:
     text = read_text(folder / "nshards.txt", "the number of shards").strip()
     found = {path.name for path in folder.iterdir() if is_shard(path.name)}
     if not text.isdecimal() or len(text) > 9 or int(text) > 2 * len(found) + 10:
-        raise UserError(f"{folder / 'nshards.txt'} holds {text[:20]!r}, expected the number of its {len(found)} shards")
+        raise UserError(f"{folder / 'nshards.txt'} holds {text[:20]!r}, but the folder has {len(found)} shards")
     expected = {f"{k}.tar" for k in range(int(text))}
     if expected != found:
         names = sorted(expected - found) or sorted(found - expected)

@@ -37,7 +37,7 @@ from evaluation.types import Result, csv_text, first_names
 
 MAX_DETAILED = 12  # methods with confusions and retrieval examples: the page must stay below 15 MB
 MAX_RESULTS = 2_000  # rows in the page; 10,000 have 6 MB, with their hashes
-MAX_NAMES = 3  # methods or recipes named in the title; with more methods, a report that tests claims starts with them
+MAX_NAMES = 3  # methods or recipes named in the title; with more methods, tested claims come first
 FOOTER = (
     "Accuracies, recalls and other shares are in per cent; distances and correlations are numbers. ▲ or ▼: the whole "
     "95% interval lies above or below chance. With three or more seeds this must hold for two intervals: Student's t "

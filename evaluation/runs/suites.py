@@ -39,7 +39,7 @@ METRIC = dict.fromkeys(("caltech101", "aircraft", "flowers102", "pets"), "mean_p
     "aro_relation": "mean_per_category",
     "aro_attribution": "mean_per_category",
 }
-# the first task with rows counts; a set's score is the mean of its headline metrics
+# a set's score: the mean headline metric of the first of these tasks that has rows
 TASKS = ("zeroshot", "retrieval", "choices", "pairs", "associations")
 
 

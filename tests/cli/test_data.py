@@ -107,7 +107,7 @@ def test_every_kind_of_damage_is_named_and_too_much_is_an_error(
     printed = capsys.readouterr().out
     assert "98 samples of 8 shards read with 2 processes" in printed
     assert "8 corrupt, 3 left out by the index" in printed
-    with pytest.raises(UserError, match=r"11 of 101 samples are bad, more than data.max_bad_rate=0.05: "):
+    with pytest.raises(UserError, match=r"11 of 101 samples are bad, more than max_bad_rate=0.05: "):
         data(["verify", str(folder), "workers=1", f"out={tmp_path}/report"])
     assert report(tmp_path / "report")[0]["corrupt"] == 8
 

@@ -84,13 +84,13 @@ class BadSampleCounter:
             check_bad_rate(self.limit, self.bad, self.seen, self.names)
 
 
-def check_bad_rate(limit: float, bad: int, total: int, names: Iterable[str]) -> None:
+def check_bad_rate(limit: float, bad: int, total: int, names: Iterable[str], key: str = "data.max_bad_rate") -> None:
     """Raise TooManyBadSamples if `bad` of `total` samples exceed the share `limit`; the message has the first names."""
     if bad > limit * total:
         listed = list(names)
         more = f"; and {len(listed) - 5} more" if len(listed) > 5 else ""
         raise TooManyBadSamples(
-            f"{bad} of {total} samples are bad, more than data.max_bad_rate={limit}: {'; '.join(listed[:5])}{more}",
+            f"{bad} of {total} samples are bad, more than {key}={limit}: {'; '.join(listed[:5])}{more}",
             listed,
         )
 

@@ -40,7 +40,7 @@ INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 3  # to be increased when the saved files change, so that older ones are not read
 COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
-UNKNOWN_EXTENSION = "its extension is {}, because a name ends at its first dot"
+UNKNOWN_EXTENSION = "its extension is {}: it begins at the first dot"
 MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -114,7 +114,7 @@ class Index:
 def open_index(folder: Path, extensions: Extensions = ()) -> Index:
     """Return the index of the shards of a folder. If none is up to date, build one and save it in the cache.
 
-    `extensions`: extensions and their columns, such as ("caption", "txt"), which are then read from no other extension.
+    `extensions`: pairs (extension, column), such as ("caption", "txt"); such a column has no other extension.
 
     Raises UserError if there is no folder, no shard in it, or a compressed one.
     """
@@ -134,7 +134,7 @@ def open_index(folder: Path, extensions: Extensions = ()) -> Index:
 
 
 def _saved(folder: Path, cache: Path, extensions: Extensions) -> list[Index]:
-    """Return the published index, which has the usual extensions, and the one in the cache, if they exist."""
+    """Return the index beside the shards, unless `extensions` are given, and the one in the cache, if they exist."""
     paths = [cache] if extensions else [folder / INDEX_FOLDER, cache]
     return [index for path in paths if (index := load(path)) is not None]
 
@@ -177,6 +177,7 @@ def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
         return []
     gone = ~np.isin(base.arrays_of(number)["key_hash"], arrays["key_hash"])
     keys = [base.key(int(base.starts[number]) + row) for row in np.flatnonzero(gone).tolist()]
+    # the line about the cut names one of them already
     return [f"{shard.name}: {key} is lost, because the shard is cut" for key in keys if f" {key}." not in cut]
 
 
@@ -222,8 +223,8 @@ def _shard_paths(folder: Path) -> list[Path]:
             raise UserError(f"{entry.path} is no file")
         if COMPRESSED.search(entry.name) or (is_shard(entry.name) and _is_compressed(Path(entry.path))):
             raise UserError(
-                f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it "
-                f"(zcat {entry.name} > NEW.tar, or zstd -d), or move it to another folder"
+                f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it, or "
+                "move it to another folder"
             )
     names = [entry.name for entry in entries if is_shard(entry.name)]
     folders = [entry for entry in entries if entry.is_dir() and entry.name not in HIDDEN]
@@ -267,14 +268,16 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
     for member in members:
         if not member.name.rpartition("/")[2].startswith("."):  # macOS writes a hidden ._NAME beside each NAME
-            groups.setdefault(_key_of(member.name), []).append(member)
+            groups.setdefault(key_of(member.name), []).append(member)
     twice = [key for key, group in groups.items() if len({m.name for m in group}) < len(group)]
     if twice:
-        line = f"{shard.name}: {len(twice)} samples are stored more than once, such as {twice[0]}; one is used"
+        line = f"{shard.name}: {len(twice)} samples are stored more than once, such as {twice[0]}; the first is used"
         damage.append(("", line))
     for key, group in groups.items():
-        first_of_name = list({m.name: m for m in reversed(group)}.values())[::-1]
-        by_column = _by_column(first_of_name, column_of, shard.name, others, damage)
+        first_of_name: dict[str, Member] = {}
+        for member in group:
+            first_of_name.setdefault(member.name, member)
+        by_column = _by_column([*first_of_name.values()], column_of, shard.name, others, damage)
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
@@ -289,15 +292,15 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     arrays["key_end"] = np.cumsum([len(k) for k in keys], dtype=np.uint32)
     arrays["key_hash"] = np.frombuffer(b"".join(hashlib.blake2b(k, digest_size=8).digest() for k in keys), np.uint64)
     key_bytes = sum(map(len, keys))
-    named = sorted({_key_of(name) for name, _ in damage} & groups.keys())
+    named = sorted({key_of(name) for name, _ in damage} & groups.keys())
     # the sample in which the shard is cut does not count as whole
-    whole = len(keys) - sum(_encoded(_key_of(name)) in keys for name, line in damage if CUT[0] in line)
+    whole = len(keys) - sum(_encoded(key_of(name)) in keys for name, line in damage if CUT[0] in line)
     lines = [f"{line} after {whole} samples" if any(mark in line for mark in CUT) else line for _, line in damage]
     unused = dict(sorted(others.items()))
     return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=unused), arrays
 
 
-def _key_of(name: str) -> str:
+def key_of(name: str) -> str:
     """Return a member's name up to the first dot after the last slash."""
     folder, slash, base = name.rpartition("/")
     return folder + slash + base.partition(".")[0]

@@ -63,9 +63,9 @@ class EmbeddingPairs(PairSource):
     """Pairs of vectors; captions come from the metadata, if there are any."""
 
     def __init__(self, root: Path, names: tuple[str, str], sides: list[Vectors]) -> None:
-        """`names`: folders or arrays of the image and the text vectors, whose parts are `sides`.
+        """`names`: of the folders or arrays of the image and text vectors, `sides`.
 
-        Raises UserError: there are no pairs or not as many texts as images, or a vector is not finite.
+        Raises UserError: there are no pairs or not as many texts as images, or a sampled vector is not finite.
         """
         image, text = sides
         for number, (part, other) in enumerate(zip(image.parts, text.parts, strict=False)):
@@ -119,7 +119,7 @@ class EmbeddingPairs(PairSource):
 def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
     """Open the embeddings below `root`; `names`: data.image_column and data.caption_column.
 
-    Raises UserError: files are missing, have other numbers on the other side, or are not such an embedding.
+    Raises UserError: files are missing, a part has one side only, or a file is no such embedding.
     """
     if not root.is_dir():
         raise UserError(f"data.root={root}: no such folder")
@@ -136,7 +136,7 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
             )
         sides.append(Vectors(files, [_mapped(file) for file in files]))
     pairs = EmbeddingPairs(root, names, sides)
-    # without the name, which may hold other numbers on each side (clip14, e5)
+    # without the folder's name, which may hold digits (clip14, e5)
     numbers = [
         {_numbers(file.stem.removeprefix(name)) for file in side.files} for name, side in zip(names, sides, strict=True)
     ]

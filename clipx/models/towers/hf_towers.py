@@ -58,9 +58,9 @@ class PooledText(nn.Module):
         self.pooling = pooling
 
     def forward(self, text: Tensor) -> Tensor:
-        """int64 [b, L] -> [b, width]; of the last blocks only (blocks.py): their input [b, L, width] -> [b, width]."""
+        """int64 [b, L] -> [b, width]; if cut to the last blocks (blocks.py), from their input [b, L, width]."""
         if text.is_floating_point():
-            mask = text.any(dim=-1)
+            mask = text.any(dim=-1)  # padding is zeros
             output = self.encoder(inputs_embeds=text, attention_mask=mask.long())
         else:
             mask = text != self.padding
@@ -68,7 +68,7 @@ class PooledText(nn.Module):
         return POOLINGS[self.pooling](output.last_hidden_state, mask)
 
     def extra_repr(self) -> str:
-        """Show the pooling, which no weight shows."""
+        """State the pooling in `repr`, whose hash identifies a frozen tower: no weight shows it."""
         return f"pooling={self.pooling}"
 
 
@@ -96,20 +96,20 @@ def build_hf_tower(config: TextTowerConfig, embed_dim: int | None, load: bool) -
     source = config.name.partition(":")[2]
     if embed_dim is None:
         raise UserError(f"model.embed_dim= is needed for {KEY}.name={config.name}: the width of the projection")
-    shape = _load_config(source)
+    hf_config = _load_config(source)
     if config.pretrained is None or not load:
-        encoder = _from_config(shape, source)
+        encoder = _from_config(hf_config, source)
     else:
-        encoder = _load_pretrained(config.pretrained, source, shape)
-    longest = _longest(encoder, shape)
+        encoder = _load_pretrained(config.pretrained, source, hf_config)
+    longest = _longest(encoder, hf_config)
     length = min(CONTEXT_LENGTH, longest) if config.context_length is None else config.context_length
     if length > longest:
         raise UserError(f"{KEY}.context_length={length} is more than the {longest} tokens of {config.name}")
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # unused, since the projection replaces it; DDP fails on unused weights
-    body = PooledText(encoder, shape.pad_token_id, config.pooling or _pooling_of(source))
+    body = PooledText(encoder, hf_config.pad_token_id, config.pooling or _pooling_of(source))
     tokens = Tokens(tokenizer=config.name, context_length=length)
-    return TextTower(Projected(body, shape.hidden_size, embed_dim), body, embed_dim, tokens)
+    return TextTower(Projected(body, hf_config.hidden_size, embed_dim), body, embed_dim, tokens)
 
 
 def _longest(encoder: Any, shape: Any) -> int:

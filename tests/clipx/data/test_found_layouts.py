@@ -74,6 +74,12 @@ def test_each_pair_is_read_once_and_other_members_are_named(
     assert source.pair(3, random.Random(0)) == (jpeg("red"), "a red picture")
 
 
+def test_the_first_of_two_images_is_used_also_if_it_is_stored_twice(tmp_path: Path) -> None:
+    source = shard(tmp_path, ["0.jpg", "0.png", "0.jpg", "0.txt"])
+    assert any("0.png is ignored, 0.jpg is used" in problem for problem in source.problems)
+    assert source.image(0) == jpeg("red")
+
+
 def test_the_extensions_found_are_named_and_a_setting_reads_them(tmp_path: Path) -> None:
     names = [name.replace(".txt", ".caption").replace(".jpg", ".left.jpg") for name in pairs()]
     with pytest.raises(UserError, match=r"other extensions: caption \(6\), left\.jpg \(6\); data\.image_column"):

@@ -259,6 +259,19 @@ def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:
     assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)]
 
 
+def test_groups_belong_to_the_sample_of_their_folder_and_shard(tmp_path: Path) -> None:
+    folder = tmp_path / SHARDS["fmow"]
+    fakes.labelled(folder)
+    for group in range(2):
+        members = {"cls": b"0", "png": fakes.picture(group), "npy": fakes.array([group])}
+        with tarfile.open(folder / "test" / f"{group}.tar", "w") as tar:
+            for extension, content in members.items():
+                add(tar, f"./s0.{extension}", content)
+    (folder / "test" / "nshards.txt").write_text("2\n")
+    group_of = labelled("fmow", tmp_path).groups("test")
+    assert group_of is not None and group_of.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("wrong", [b"", b"no array", fakes.array([]), fakes.array([-1])])
 def test_a_sample_without_a_group_is_named(tmp_path: Path, wrong: bytes) -> None:
     fakes.labelled(tmp_path / SHARDS["geode"])

@@ -77,8 +77,8 @@ def test_the_error_for_a_wrong_specification_shows_a_right_one(spec: str, part: 
         ("zeroshot_classification_templates.txt", "a photo of a {}.\n", "lacks {c}"),
         ("test/nshards.txt", "2\n", "1.tar is missing"),
         ("test/nshards.txt", "0\n", "0.tar is not expected"),
-        ("test/nshards.txt", "one\n", "'one', expected the number of its"),
-        ("test/nshards.txt", "9" * 5000, "expected the number of its 1 shards"),
+        ("test/nshards.txt", "one\n", "'one', but the folder has"),
+        ("test/nshards.txt", "9" * 5000, "but the folder has 1 shards"),
         ("test/0.tar", "", "sample"),
     ],
 )
