@@ -42,7 +42,7 @@ class Part:
     rows: slice = slice(None)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum a tensor over the processes. Backward does not sum: every process computes the same loss."""
+        """Sum a tensor over the processes. Backward passes the gradient on: every process computes the same loss."""
         return values
 
     def logsumexp(self, values: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class Part:
     def reduce_scatter_(self, values: Tensor, *totals: Tensor) -> tuple[Tensor, ...]:
         """Sum [B, ...] over the processes in place. Afterwards only this process's rows are defined.
 
-        Returns the sums of `totals`, tensors of any shape and of the dtype of `values`, whole on every process.
+        Returns the sums of `totals` (any shape, dtype of `values`), complete on every process.
         """
         return totals
 

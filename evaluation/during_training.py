@@ -31,9 +31,8 @@ CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during t
 def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
     """Return `LAYOUT:FOLDER` of each evaluation set of the run.
 
-    Sets with names are in the folder `sets`, if it is given; all others are below data.root.
-
-    `held_out` means the held-out pairs of the run, whose folder is `run` (default: that of the config).
+    Named sets are in config.sets, if it is given; `held_out` means the held-out pairs of the run in the folder `run`
+    (default: that of the config). All others are below data.root.
 
     Raises UserError: data.evaluation has held_out, but the run holds out no pairs.
     """
@@ -128,7 +127,7 @@ class PeriodicEvaluator:
 
 @torch.no_grad()
 def _take_buffers_of_rank0(model: ClipModel) -> None:
-    """Copy rank 0's batch-norm statistics, which checkpoints store; DDP would do so only in its next forward pass."""
+    """Copy rank 0's buffers (batch-norm statistics), which checkpoints store; DDP would do it a step later."""
     of_rank0 = distributed.broadcast_object([buffer.cpu() for buffer in model.buffers()])
     for buffer, value in zip(model.buffers(), of_rank0, strict=True):
         buffer.copy_(value)

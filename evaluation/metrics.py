@@ -35,8 +35,8 @@ class Ranks:
 def similarity(a: Tensor, b: Tensor) -> Tensor:
     """Return the dot products float32 [n, m] of the rows of `a` [n, E] and `b` [m, E].
 
-    Sum in double precision and round to single: then equal rows tie on every machine and with every chunk size, which
-    sums in single precision do not guarantee.
+    Sum in double precision and round to single: then equal rows tie in practice, whatever the machine and the chunk
+    size; after sums in single precision they often do not.
     """
     return (a.double() @ b.double().T).float()
 
@@ -77,7 +77,7 @@ def retrieval_ranks(image: Tensor, text: Tensor, image_of_text: Tensor) -> Ranks
     images = image.double()  # once instead of in every chunk
     for rows in chunks:
         scores = similarity(text[rows], images)
-        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # the two sums may differ in the last digit
+        scores.scatter_(1, image_of_text[rows, None], own[rows, None])  # rarely, the two sums differ in the last digit
         text_to_image.append(rank_of(scores, own[rows]))
         ahead = ~(scores < best)
         ahead.scatter_(1, image_of_text[rows, None], False)  # an image's own captions are not wrong answers
@@ -154,7 +154,7 @@ def label_ranks(scores: Tensor, label: Tensor) -> Tensor:
 def predicted_class(scores: Tensor, label: Tensor) -> Tensor:
     """Return the predicted class int64 [n] of the scores [n, classes]: the true class only where its rank is 1.
 
-    Elsewhere it is the highest of the other classes, also for ties and NaN, which argmax may count as hits.
+    Elsewhere it is the highest other class: argmax alone may count ties and NaN as hits.
     """
     others = scores.scatter(1, label[:, None], float("-inf"))
     return torch.where(label_ranks(scores, label) == 1, label, others.argmax(dim=1))

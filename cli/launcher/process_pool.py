@@ -126,14 +126,14 @@ def gpus_of_each_job(jobs: int | None, processes: int) -> list[str]:
         jobs: runs at the same time; None: as many as the GPUs allow, one without GPUs.
         processes: the largest number of processes of a run on GPUs; 0 if all runs are on the CPU.
 
-    Raises UserError: more GPUs are needed than this machine has.
+    Raises UserError: `jobs` of 2 or more need more GPUs than this machine has.
     """
     import torch  # slow, and needed only once runs start
 
     gpus = torch.cuda.device_count() if processes else 0
     most = max(1, gpus // max(1, processes))
     if gpus and jobs is not None and jobs > most:
-        each = f" and {processes} for each run" if processes > 1 else ""
+        each = f", and each run needs {processes}" if processes > 1 else ""
         raise UserError(f"jobs={jobs}, but this machine has {gpus} GPU{'s' * (gpus > 1)}{each}; allowed: 1..{most}")
     jobs = jobs or most
     if jobs == 1 or not gpus:

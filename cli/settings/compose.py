@@ -63,10 +63,10 @@ from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
 from clipx.utils.trust import is_permitted, permit, refuse_new_root, starts_program
 
-_stored: dict[str, Recipe | str] = {}  # what Hydra's store has held: recipe name -> recipe; "" -> the presets
-UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys without a `key_value` part
+_stored: dict[str, Recipe | str] = {}  # last put into Hydra's store: recipe name -> recipe; "" -> the presets
+UNNAMED = re.compile(r"^(recipe|name|seed|hydra[./].*)$")  # keys that a run's name leaves out
 REMOVED = re.compile(r"^~objective\.\w+$")  # removes a term from the objective
-CHOICES = ("arm", "data", "objective")  # only their values are in the name, not their keys
+CHOICES = ("arm", "data", "objective")  # a run's name has their values without the keys
 LONGEST_NAME = 255  # bytes that all common file systems allow in a folder name
 SHORT = 60  # characters of settings in the name of a run
 
@@ -78,8 +78,8 @@ def run_command(
 
     `check` is called for every job of a sweep before the first one starts, and raises UserError for a wrong config.
 
-    Raises UserError: invalid arguments; in a sweep, before the first job. After a sweep, raises UserError or Fault if
-    any job failed.
+    Raises UserError: invalid arguments; in a sweep, before the first job. Afterwards raises the error of the run, in a
+    sweep a UserError or Fault with the errors of all its runs.
     """
     given, options = _split_options(arguments)
     overrides, from_arm = _expand(_quoted(given))
@@ -102,7 +102,7 @@ def run_command(
     def job(config: DictConfig) -> None:
         # collect the exceptions: after an exception, Hydra would print extra lines and end the sweep
         where = ""
-        sys.argv = command  # the process of another launcher has none, and recipes() reads --config-dir there
+        sys.argv = command  # in another launcher's process; recipes() looks for --config-dir there
         try:
             of_run = _to_run_config(config.copy(), HydraConfig.get().overrides.task, from_arm)
             if is_sweep:
@@ -117,9 +117,8 @@ def run_command(
     logging.getLogger("hydra").setLevel(logging.WARNING)  # not "Launching 2 jobs locally"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
-    for _, error in failures:
-        if isinstance(error, OSError):
-            raise error
+    if failures and not is_sweep:
+        raise failures[0][1]
     if failures:
         raise most_severe([error for _, error in failures])(_of_all_runs(failures))
 
@@ -166,7 +165,7 @@ def compose_run(overrides: list[str]) -> RunConfig:
 
 
 def _typed(overrides: list[str], from_arm: set[str]) -> RunConfig:
-    """Compose the config of one run from checked overrides; `from_arm`: as `_expand`."""
+    """Compose the config of one run from checked overrides; `from_arm`: keys that arm=NAME set."""
 
     def composed() -> DictConfig:
         groups, terms, values = _split_overrides(overrides)
@@ -180,7 +179,7 @@ def _typed(overrides: list[str], from_arm: set[str]) -> RunConfig:
 
 
 def _split_overrides(overrides: list[str]) -> tuple[list[str], Any, list[str]]:
-    """Split overrides into few that Hydra, which is slow, must compose, terms of an objective, and single settings."""
+    """Split overrides into those that Hydra composes (few: it is slow), the objective's terms, and single settings."""
     groups = [o for o in overrides if key_of(o) in GROUPS or key_of(o).startswith("hydra")]
     values = [o for o in overrides if o not in groups]
     chosen = _choices(groups)
@@ -193,7 +192,7 @@ def _split_overrides(overrides: list[str]) -> tuple[list[str], Any, list[str]]:
 
 
 def _choices(overrides: list[str]) -> dict[str, Any]:
-    """Return the chosen recipe, data and objective, without quotes; in a sweep, a choice is no string."""
+    """Return the chosen recipe, data and objective, without quotes; several values are an object of Hydra."""
     return {str(o.key_or_group): o.value() for o in _parse([o for o in overrides if key_of(o) in GROUPS])}
 
 
@@ -204,7 +203,7 @@ def _compose_groups(groups: tuple[str, ...]) -> DictConfig:
 
 
 def compose_evals(arguments: list[str]) -> tuple[EvalConfig, list[str]]:
-    """Return the config of `clipx eval` without checkpoint=, and the runs; "" is left out: it would name this folder.
+    """Return the config of `clipx eval`, and its runs. An empty name is left out: it would be this folder.
 
     The runs are the arguments without a key, then the values of checkpoint=. Raises UserError: invalid overrides.
     """
@@ -245,9 +244,10 @@ def compose_eval(overrides: list[str]) -> EvalConfig:
 
 
 def _register(overrides: list[str]) -> None:
-    """Store schema, presets and the chosen recipes where Hydra finds them. Hydra copies the store at each composition.
+    """Store schema, presets and the chosen recipes where Hydra finds them.
 
-    Storing is slow, so only changed ones are stored.
+    Hydra copies the whole store at each composition, so other recipes leave it. Storing is slow, so what has not
+    changed is not stored again.
     """
     store = ConfigStore.instance()
     data, known = data_sets(), objectives(chosen_objectives(overrides))
@@ -302,7 +302,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
 
 
 def _quoted(overrides: list[str]) -> list[str]:
-    """Quote values that Hydra's grammar has no words for, such as paths with ü, spaces or brackets."""
+    """Quote values that Hydra cannot parse, such as paths with ü, spaces or brackets."""
     return [_quoted_one(override) for override in overrides]
 
 
@@ -343,7 +343,7 @@ def _parse_one(override: str) -> list[Any]:
 
 
 def _check_overrides(overrides: list[str]) -> None:
-    """Check every key and group choice, with or without +, before Hydra reads it."""
+    """Check all keys (also those with +) and choices of groups before Hydra does."""
     refuse_duplicates(overrides)
     groups, parsed = by_group(chosen_objectives(overrides)), _parse(overrides)
     for override in parsed:
@@ -365,7 +365,7 @@ def _check_overrides(overrides: list[str]) -> None:
 
 
 def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[str]) -> RunConfig:
-    """Fill in recipe and name, check the values, and return the typed config; `from_arm`: as `_expand`."""
+    """Fill in recipe and name, check the values, and return the typed config; `from_arm`: keys that arm=NAME set."""
     with_names.recipe = chosen = _choices(overrides)["recipe"]
     typed = [o for o in overrides if key_of(o) not in from_arm]
     if OmegaConf.is_missing(with_names, "name"):
@@ -391,7 +391,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
         if name and name.startswith(ARM_PREFIX):
             if not (known := recipe(config.recipe).arms):
                 raise UserError(f"model.{key}={name}: recipe={config.recipe} has no arms; give the path of a run")
-            lookup(known, name.removeprefix(ARM_PREFIX), f"model.{key}={ARM_PREFIX}NAME: NAME")
+            lookup({f"{ARM_PREFIX}{arm}": arm for arm in known}, name, f"model.{key}")
     return config
 
 
@@ -418,9 +418,9 @@ def _line_of(error: BaseException) -> str:
 
 
 def _run_name(recipe: str, overrides: list[str], config: DictConfig) -> str:
-    """Return RECIPE-ARM-SETTINGS; more than SHORT characters of settings are cut, and a hash of all settings added.
+    """Return RECIPE-ARM-SETTINGS; settings longer than SHORT are cut and get a hash.
 
-    `config`: of the run. If its folder of runs has a run with the uncut name, of an earlier version, return this name.
+    `config`: of the run. A run of an earlier version keeps its uncut name.
     """
     parts = _parts_of_name(overrides, config.objective)
     arm = parts[:1] if any(key_of(override) == "arm" for override in overrides) else []
@@ -472,7 +472,10 @@ def _check_jobs(
             continue
         other = swept_of.setdefault((config.name, config.seed), swept)
         if other != swept:
-            problems.append(f"{other} and {swept} would share the folder {config.name}/s{config.seed}: leave name= out")
+            problems.append(
+                f"{other} and {swept} would share the folder {config.name}/s{config.seed}: a run's name "
+                "tells only settings apart that change its result, and name= must be left out"
+            )
     if not problems:
         for swept, config in configs.items():
             try:

@@ -27,7 +27,7 @@ DATA: dict[str, dict[str, Any]] = {  # data.name is the preset's name
             "image_size": 32,
             "num_train": 10_000,
             "omit": 0.0,
-            # with 1.0, zero-shot prompts with one attribute fail
+            # with 1.0, a model fails on zero-shot prompts that name one attribute
             "count_share": 0.9,
             "colour_share": 0.9,
             "shape_share": 0.9,
@@ -102,7 +102,7 @@ PAIRS = {  # pairs in published data sets; how many can be downloaded changes fr
     "datacomp_small": 12_800_000,  # samples of DataComp's small pool
     "datacomp_medium": 128_000_000,  # of its medium pool
 }
-CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # captions of these images, the pairs with data.captions=each
+CAPTIONS = {"mscoco": 414_113, "flickr30k": 145_000}  # number of captions, each a pair with data.captions=each
 
 CYCLIC = {"cyclic_inmodal": {"weight": 0.25}, "cyclic_crossmodal": {"weight": 0.25}}
 TEACHER_TERMS = ("align_clip", "clip_refine", "distill", "drrho", "feature_distill")  # terms that need model.teacher
@@ -122,7 +122,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "clip_rank": {"clip": {}, "rank": {"ramp": True}},  # RankCLIP
     # AlignCLIP with alpha = 1 and beta = 0.5; its code sums both directions of clip
     "clip_align": {"clip": {"average": False}, "align_clip": {"weight": 0.5}},
-    # Grassucci et al. 2026: clip, the pairs' mean squared distance, 2 + 2 x positive, and their centroids' uniformity
+    # Grassucci et al. 2026: clip + mean squared distance of the pairs (2 + 2 x positive) + uniformity of centroids
     "clip_centroid": {"clip": {}, "positive": {"weight": 2.0}, "centroid_uniformity": {}},
     "clip_counterfactual": {"clip": {}, "counterfactual": {}},  # Paiss et al. 2023: weight lambda = 1
     # terms of 2023 to 2026 with the authors' settings as defaults; clip_refine and drrho need model.teacher
@@ -146,7 +146,7 @@ def num_pairs(config: RunConfig) -> int | None:
 
 
 def trained_part(tower: TowerConfig) -> str:
-    """Return the part that is trained, such as "adapters of rank 8", or "frozen"; "" if it is the whole tower."""
+    """Describe what is trained: "adapters of rank 8", "frozen", ...; "" for the whole tower."""
     if tower.lora:
         return f"adapters of rank {tower.lora}"
     if tower.trainable_blocks:
@@ -190,7 +190,9 @@ def _check_frozen(config: RunConfig) -> None:
         if tower.trainable_blocks and not tower.frozen:
             raise UserError(f"{blocks} needs model.{key}.frozen=true: the other blocks are frozen")
         if tower.trainable_blocks and config.data.features and not divisible:
-            raise UserError(f"{blocks} with data.features=true needs a tower, and model.points.kernel=none")
+            raise UserError(
+                f"{blocks} with data.features=true needs model.points.kernel=none, and not data.source=embeddings"
+            )
         if tower.lora and tower.frozen:
             raise UserError(f"{adapters} trains adapters, so the tower is not frozen: set model.{key}.frozen=false")
 

@@ -7,7 +7,8 @@ A learned 1/tau is a function of the parameter nu; every parameterisation starts
     softplus     1/tau = log(1 + exp(nu))    paper 4, section 4.1 "TR"
     identity     1/tau = nu                  paper 4, appendix C
 
-nu is clamped after each step to keep 1/tau within its bounds. A clamp of 1/tau would give no gradient beyond them.
+nu is clamped after each step to keep 1/tau within its bounds. Clamping 1/tau in the forward pass would
+give no gradient outside them.
 """
 
 import math
@@ -22,7 +23,7 @@ from clipx.errors import UserError
 from clipx.types import Progress
 from clipx.utils.registry import lookup
 
-TEMPERATURE_PREFIX = "temperature."  # of the names of its weights in a model
+TEMPERATURE_PREFIX = "temperature."  # begins the names of its weights in a model
 # 1/tau as a function of nu and s, and the inverse: nu as a function of 1/tau and s
 PARAMETERISATIONS: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[float, float], float]]] = {
     "exp": (lambda nu, s: nu.exp(), lambda scale, s: math.log(scale)),
@@ -125,7 +126,7 @@ def build_temperature(config: TemperatureConfig) -> Temperature:
 
 
 def same_nu(a: TemperatureConfig, b: TemperatureConfig) -> bool:
-    """Return True if both learn the temperature, and equal nu means equal tau."""
+    """Return True if both learn nu with the same parameterisation, so that equal nu means equal tau."""
     uses_s = a.parameterisation == "scaled_exp"
     same = a.parameterisation == b.parameterisation and (a.s == b.s or not uses_s)
     return a.kind == b.kind == "learned" and same

@@ -15,10 +15,11 @@ gradient vanishes, in the second the weights of its negatives still sum to about
     d_i = u_i + exp(0)/(n-1)   with own_pair, else u_i
     gradient = (1/B) sum_i 1/d_i 1/(B-1) sum_{j != i} exp(D_ij / tau) grad D_ij
 
-This is NUCLR with zeta = 0. NUCLR's xi term is then the pair itself: with own_pair xi is 0, else there is no xi term.
+This is NUCLR with zeta = 0, whose d_i = u_i + exp(-xi_i/tau)/(n-1): with own_pair xi_i = 0, else this term is left
+out.
 
-`Contrast` and `MovingAverageTerm` are shared by NUCLR and FastCLIP, whose d_i is u_i plus another number. `Contrast`
-subtracts NUCLR's zeta_j from D_ij; SogCLR and FastCLIP have zeta = 0.
+NUCLR, FastCLIP and other terms share `Contrast` and `MovingAverageTerm`. `Contrast` subtracts NUCLR's zeta_j from D_ij;
+the others have zeta = 0.
 
 At tau = 0.01, exp((D_ij - zeta_j)/tau) overflows float32 from D_ij - zeta_j = 0.89 on. Therefore log u is stored and
 never exponentiated. Subtracting a running maximum would also work, but u would need rescaling when the maximum changes.
@@ -31,7 +32,7 @@ Algorithm 1 (paper 3) are:
     sum_{i != j} exp((D_ij - zeta_j)/tau) / d_i                     =  (B-1) sum_i g_i/d_i P_ij
 
 The first line is a log-sum-exp, and P its derivative. One pass over tiles gives log g, a second pass the gradient and
-the sums over i; both passes need four matrix products together, as in `clip`. g_i/d_i is at most 1/gamma.
+the sums over i; the two passes need four matrix products in total, as in `clip`. g_i/d_i is at most 1/gamma.
 """
 
 import math
@@ -54,8 +55,8 @@ SIDES = (("image", "text"), ("text", "image"))  # (side of the anchors i, contra
 class Kept(NamedTuple):
     """The negatives of the anchors of one side, if some are left out (GloFND)."""
 
-    largest: Tensor  # [B], largest logit of a negative
-    number: Tensor  # [B], how many negatives of the batch are kept; g_i is their mean
+    largest: Tensor  # [B], pairs with a larger logit are left out
+    number: Tensor  # [B], number of negatives kept; g_i is the mean of their exp
 
 
 class Contrast:
@@ -106,10 +107,10 @@ class Contrast:
         The gradient of `value`, if any, is added to the estimator.
 
         Args:
-            log_d: side of the anchors -> log d [B], the denominators of the gradient.
-            log_d_zeta: side of the anchors -> log d [B], the denominators of the sums over i.
-            of_scale: factor on the estimator for the scale 1/tau, tau/B sum_i 1/d_i dg_i/d(1/tau). NUCLR needs 0: the
-                part of the gradient from zeta_j/tau is missing.
+            log_d: side of the anchors -> log d [B], of the d_i in the gradient.
+            log_d_zeta: side of the anchors -> log d [B], of the d_i in the returned sums; None: no sums.
+            of_scale: factor on the gradient of the scale 1/tau, tau/B sum_i 1/d_i dg_i/d(1/tau). NUCLR needs 0,
+                because this leaves out the part from zeta_j/tau.
 
         Returns:
             The scalar, and contrasted side -> sum over i != j of exp((D_ij - zeta_j)/tau) / d_i, [B]; empty without
@@ -198,7 +199,7 @@ def check_batch(term: str, B: int) -> None:
 
 
 def moments(m: Tensor, v: Tensor, G: Tensor, betas: tuple[float, float], epoch: int) -> tuple[Tensor, ...]:
-    """Return the moving averages of G and G^2, and both divided by 1 - beta^(epoch + 1); all [B]."""
+    """Return m, v, and both divided by 1 - beta^(epoch + 1): Adam's moments of G; all [B]."""
     beta1, beta2 = betas
     m, v = beta1 * m + (1 - beta1) * G, beta2 * v + (1 - beta2) * G.square()
     return m, v, m / (1 - beta1 ** (epoch + 1)), v / (1 - beta2 ** (epoch + 1))

@@ -50,7 +50,7 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def dot_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b.T [n, m] of a [n, E] and b [m, E]; differentiable once, with the same precision in backward."""
+    """Return a @ b.T [n, m] of a [n, E] and b [m, E]; differentiable once; backward uses the precision of its time."""
     return _DotProducts.apply(a, b)  # type: ignore[no-any-return]
 
 
@@ -75,5 +75,5 @@ def _new_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Round a float32 tensor to bfloat16 and back if the precision is bf16; return other tensors unchanged."""
+    """With bf16, round a float32 tensor to bfloat16 and back; else return the tensor unchanged."""
     return x.bfloat16().float() if _precision == "bf16" and x.dtype == torch.float32 else x

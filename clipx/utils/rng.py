@@ -17,12 +17,12 @@ def derive_seed(*key: int) -> int:
 
 
 def generator(*key: int, device: torch.device | str = "cpu") -> Generator:
-    """Return a generator of the device's numbers, seeded with `derive_seed(*key)`."""
+    """Return a generator on `device`, seeded with `derive_seed(*key)`."""
     return torch.Generator(device).manual_seed(derive_seed(*key))
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the CPU and the device. Unlike torch.manual_seed, store no deferred calls for unused devices."""
+    """Seed the CPU and the device. torch.manual_seed would also queue a call for a GPU that is not used."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

@@ -34,7 +34,7 @@ from evaluation.types import Result
 
 READERS = (ZEROSHOT, RECALL_1, PAIR_ACCURACY)
 INTERPOLATED = "interpolated"  # folder in a run directory, with one results folder per alpha
-ALPHA = r"\d+(\.\d+)?(e-\d+)?"  # its name: 0.5, 1, 1e-05
+ALPHA = r"\d+(\.\d+)?(e-\d+)?"  # name of such a results folder: 0.5, 1, 1e-05
 Scores = dict[str, float]  # "TASK DATASET" -> score, or change of the score
 Sides = tuple[Scores, Scores]  # on the new and on the kept sets
 
@@ -153,7 +153,7 @@ def _curve(run: Run, start: Sides, new: list[str], kept: list[str]) -> dict[floa
     """Return alpha -> change on the sets `new` and `kept`, in ascending order of alpha."""
     scores = {0.0: start, 1.0: scores_of(run)}
     for folder in (run.path / INTERPOLATED).glob("*"):
-        if not re.fullmatch(ALPHA, folder.name):  # a user's copy
+        if not re.fullmatch(ALPHA, folder.name):  # a folder that clipx did not make
             continue
         rows = [row for row in results.read(folder / RESULTS) if results.LIMIT not in row.hashes]
         found = scores_of(replace(run, results=rows))

@@ -1,6 +1,6 @@
 """Class names and prompt templates; {c} stands for the class name.
 
-They come from clip-benchmark's tables, those of ImageNet from open_clip. Result rows record hashes of them, because
+ImageNet's come from open_clip, all others from clip-benchmark's tables. Result rows record hashes of them, because
 scores with different prompts cannot be compared.
 """
 

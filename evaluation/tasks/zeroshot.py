@@ -40,7 +40,7 @@ def classifier(prompts: Tensor, classes: int, cosine: bool = True) -> Tensor:
 
 
 def class_scores(images: Tensor, prompts: Tensor, classnames: list[str], cosine: bool = True) -> Tensor:
-    """Return scores [n, classes]. Of classes with equal names, which have equal prompts, the first one is credited.
+    """Return scores [n, classes]. Of classes with equal names, and so equal prompts, the first ranks higher.
 
     ImageNet's list has missile and sunglasses twice. Published numbers take the first of equal scores.
     """
@@ -66,8 +66,8 @@ class ZeroShot(Task):
     Top-1, top-5 (with more than five classes) and mean per-class accuracy on the test split.
 
     Some sets have one more metric, which DataComp's evaluation (Gadre et al. 2023) reports. `macro_f1` is over the
-    classes that occur. `worst_group_top1` is the lowest accuracy of a group of images, for example a region; its
-    interval is that of this group.
+    classes that occur. `worst_group_top1` and `worst_group_top5` are the lowest accuracy of a group of images, for
+    example a region, with its interval.
     """
 
     name = "zeroshot"

@@ -138,7 +138,7 @@ def test_texts_that_utf_8_cannot_hold_are_written_with_question_marks(tmp_path: 
     [
         ("data.root=nowhere", "data.root=nowhere"),
         ("data.image_column=clip", "data.image_column=clip names the folder"),
-        ('model.image.name="embeddings:9"', "the image vectors of data.root have width 6: embeddings:6"),
+        ('model.image.name="embeddings:9"', "the image vectors of data.root have width 6; allowed: embeddings:6"),
         ('model.image.name="embeddings:x"', "expected embeddings:WIDTH"),
         ("model.image.frozen=false", "both towers frozen and named embeddings:WIDTH"),
         ("model.points.kernel=imq", "one vector a sample"),

@@ -1,4 +1,4 @@
-"""Features of the training pairs: which items a run needs, and the rows of a batch (data.features=true)."""
+"""Features of the training pairs: embed those that are missing, and take those of a batch (data.features=true)."""
 
 import random
 from collections.abc import Sequence
@@ -76,7 +76,10 @@ class FeatureTexts:
 
 
 def image_features(config: DataConfig, source: PairSource, tower: Tower, device: torch.device = CPU) -> FeatureImages:
-    """Return the features of all images of a source; embed those that are missing. Raises UserError: another width."""
+    """Return the features of all images of a source; embed those that are missing.
+
+    Raises UserError: given vectors have another width than the tower's name says.
+    """
     if isinstance(source, EmbeddingPairs):
         return FeatureImages(_given(source, "image", tower), np.arange(len(source))[:, None], None, {})
     image_of, views = source.image_of(), config.views or 1
@@ -91,7 +94,7 @@ def image_features(config: DataConfig, source: PairSource, tower: Tower, device:
     train = TrainTransform(config, tower.inputs) if config.views else None
 
     def pixels(number: int) -> Tensor | None:
-        """Preprocess a view: as in evaluation, or a crop and a flip that depend on image and view alone."""
+        """Preprocess a view: as in evaluation, or augmented at random, alike in every run with this image and view."""
         image, view = divmod(int(first[number]), views)
         try:
             data = source.image(int(samples[image]))
@@ -127,7 +130,7 @@ def text_features(tower: Tower, tokenizer: Tokenizer, texts: list[str], device: 
         parts = [range(k, min(k + BLOCK, len(hashes))) for k in range(0, len(hashes), BLOCK)]
         return np.concatenate([text_lengths(tokens(part), tower.padding or 0).numpy() for part in parts])
 
-    # as points of a set, texts have different numbers of tokens
+    # a tower with a vector for each token gives texts different numbers of rows
     of_tokens = lengths if len(tower.shape) == 2 and tower.padding is not None else None
     items = Items(f"{len(hashes):,} texts", hashes, lambda numbers: list(tokens(numbers)), of_tokens)
     return FeatureTexts(open_features(tower, items, device), row_of)
@@ -142,7 +145,9 @@ def _given(source: EmbeddingPairs, side: str, tower: Tower) -> Features:
     features = source.features[side]
     if features.shape != tower.shape:
         width = features.shape[0]
-        raise UserError(f"{tower.name}, but the {side} vectors of data.root have width {width}: embeddings:{width}")
+        raise UserError(
+            f"{tower.name}, but the {side} vectors of data.root have width {width}; allowed: embeddings:{width}"
+        )
     return features
 
 
@@ -174,9 +179,9 @@ def _of_views(contents: Array, views: int) -> Array:
 
 
 def _distinct(hashes: Array, lengths: Array | None = None) -> tuple[Array, Array, Array]:
-    """Return the distinct hashes, where each occurs first, and the place of each among them.
+    """Return the distinct hashes, where each occurs first, and for each input its place among the distinct ones.
 
-    They are in order of their lengths, if these are given, and of their occurrence.
+    These are in the order of `lengths`, if given, then of their first occurrence.
     """
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first) if lengths is None else np.lexsort((first, lengths[first]))

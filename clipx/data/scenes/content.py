@@ -1,7 +1,6 @@
 """The content of a scene: groups of equal objects on a 3 x 3 grid.
 
-All random numbers come from `random.Random`, passed as an argument or seeded by the config; its sequences do not
-depend on the platform.
+All random numbers come from `random.Random`, whose sequences are the same on every platform.
 """
 
 import random

@@ -157,7 +157,7 @@ def render(scene: Scene) -> NDArray[np.uint8]:
 
 
 def _spread(objects: list[Object], image_size: int, rng: random.Random) -> None:
-    """Move the objects to random places with their centres in their cells, at least one pixel apart, in place.
+    """Move the objects, in place, to random positions at least one pixel apart, each centre in its cell.
 
     Each object in turn moves to a random place unless another object is there. With nine large objects, random places
     for all of them at once would almost always overlap.

@@ -46,7 +46,7 @@ class Projected(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x - mean) / deviation, with the statistics of the training set. Tokens of zeros are padding and stay zero."""
+    """(x - mean) / deviation, of the training set. Of the vectors of tokens, zeros are padding and stay zero."""
 
     mean: Tensor  # [width]
     deviation: Tensor  # [width]
@@ -89,7 +89,7 @@ def split_kind(name: str, kinds: Iterable[str], key: str) -> tuple[str, str]:
 
 
 def download_error(setting: str, command: str, alternative: str, error: Exception) -> UserError:
-    """Return the error for weights that could not be downloaded, with a command to run and an alternative."""
+    """Return the error for weights that could not be downloaded; `command` downloads them elsewhere."""
     return UserError(
         f"{setting}: the weights are not on this machine and could not be downloaded; run {command} where there is a "
         f"network, or give {alternative} ({one_line(error).partition('. ')[0]})"
