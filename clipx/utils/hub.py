@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import cache
 from http.client import HTTPException
 
+from clipx.errors import UserError, one_line
+
 
 @cache
 def reachable() -> bool:
@@ -41,3 +43,11 @@ def quiet_hub(fetching: bool) -> Iterator[None]:
     finally:
         constants.HF_HUB_OFFLINE = offline
         logging.disable(disabled)
+
+
+def download_error(what: str, command: str, alternative: str, error: Exception) -> UserError:
+    """Return the error for what could not be downloaded, with a command to run and an alternative."""
+    return UserError(
+        f"{what} is not on this machine and could not be downloaded; run {command} where there is a network, or "
+        f"{alternative} ({one_line(error).partition('. ')[0]})"
+    )

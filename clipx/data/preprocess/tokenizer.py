@@ -12,7 +12,7 @@ from torch import Tensor
 from clipx.config import scene_words
 from clipx.errors import UserError, one_line
 from clipx.types import Tokens
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
@@ -112,10 +112,8 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
     except Exception as error:  # the hub's client raises many types
         if folder.is_dir():
             raise UserError(f"the tokenizer of model.text.name=hf:{source} is corrupt ({one_line(error)})") from error
-        raise UserError(
-            f"the tokenizer of model.text.name=hf:{source} is not on this machine and could not be fetched; run "
-            f"`hf download {source}` on a machine with a network, or give a local folder, hf:FOLDER ({one_line(error)})"
-        ) from error
+        what = f"the tokenizer of model.text.name=hf:{source}"
+        raise download_error(what, f"`hf download {source}`", "give a local folder, hf:FOLDER", error) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(
             f"the tokenizer of model.text.name=hf:{source} has no class token or no padding token; BERT's has both"

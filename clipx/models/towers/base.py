@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from clipx.errors import UserError, one_line
+from clipx.errors import UserError
 from clipx.types import Pixels, Tokens
 
 InputsT = TypeVar("InputsT", Pixels, Tokens)
@@ -27,7 +27,7 @@ class Tower(Generic[InputsT]):
 ImageTower = Tower[Pixels]
 TextTower = Tower[Tokens]
 
-LOCAL_OR_RANDOM = "a local file or folder, or null for random weights"  # alternative to a download
+LOCAL_OR_RANDOM = "give a local file or folder, or null for random weights"  # alternative to a download
 
 
 class Projected(nn.Module):
@@ -86,11 +86,3 @@ def split_kind(name: str, kinds: Iterable[str], key: str) -> tuple[str, str]:
         allowed = " or ".join(f"{k}:NAME" for k in kinds)
         raise UserError(f"{key}={name}: unknown kind {kind!r}; allowed: {allowed}")
     return kind, model
-
-
-def download_error(setting: str, command: str, alternative: str, error: Exception) -> UserError:
-    """Return the error for weights that could not be downloaded; `command` downloads them elsewhere."""
-    return UserError(
-        f"{setting}: the weights are not on this machine and could not be downloaded; run {command} where there is a "
-        f"network, or give {alternative} ({one_line(error).partition('. ')[0]})"
-    )

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from clipx.config.schema import TextTowerConfig
 from clipx.errors import UserError, one_line
-from clipx.models.towers.base import LOCAL_OR_RANDOM, Projected, TextTower, download_error
+from clipx.models.towers.base import LOCAL_OR_RANDOM, Projected, TextTower
 from clipx.types import Tokens
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.trust import load_json
 
 KEY = "model.text"
@@ -146,15 +146,11 @@ def _pooling_file(source: str) -> Path | None:
     try:
         with quiet_hub(fetching=True):
             return Path(hf_hub_download(source, POOLING_FILE))
-    except errors.LocalEntryNotFoundError as error:
-        raise UserError(
-            f"{KEY}.name=hf:{source}: {POOLING_FILE} is not on this machine and the hub cannot be reached; set "
-            f"{KEY}.pooling to class, mean or last, or run `hf download {source}` where there is a network"
-        ) from error
-    except errors.EntryNotFoundError:
-        return None
     except Exception as error:  # the hub client raises many types
-        raise download_error(f"{KEY}.name=hf:{source}", f"`hf download {source}`", LOCAL_OR_RANDOM, error) from error
+        if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+            return None
+        what, otherwise = f"{KEY}.name=hf:{source}: {POOLING_FILE}", f"set {KEY}.pooling to class, mean or last"
+        raise download_error(what, f"`hf download {source}`", otherwise, error) from error
 
 
 def _known_config(source: str) -> Path:
@@ -177,10 +173,8 @@ def _load_config(source: str) -> Any:
     except Exception as error:  # the hub client raises many types
         if is_folder:
             raise UserError(f"{KEY}.name=hf:{source} has no usable config.json: {one_line(error)}") from error
-        raise UserError(
-            f"{KEY}.name=hf:{source} is not a folder with a config.json and could not be downloaded; run "
-            f"`hf download {source}` where there is a network, or give a local folder, hf:FOLDER ({one_line(error)})"
-        ) from error
+        alternative = "give a local folder with a config.json, hf:FOLDER"
+        raise download_error(f"{KEY}.name=hf:{source}", f"`hf download {source}`", alternative, error) from error
     needed = ("hidden_size", "max_position_embeddings", "pad_token_id")
     if shape.is_encoder_decoder or any(getattr(shape, key, None) is None for key in needed):
         raise UserError(

@@ -12,7 +12,7 @@ from huggingface_hub import errors, hf_hub_download
 from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
 from clipx.errors import UserError, one_line
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 
 PREFIX = "hf-hub:"
 FORM = f"{PREFIX}USER/NAME"
@@ -68,19 +68,14 @@ def fetch_weights(weights: str, key: str) -> Path:
 
 def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
     repository = setting.partition(PREFIX)[2]
-    if isinstance(error, errors.LocalEntryNotFoundError):
-        return UserError(
-            f"{setting}: {files} is not on this machine and the hub cannot be reached; run `hf download {repository}` "
-            "where there is a network"
-        )
-    if isinstance(error, errors.EntryNotFoundError):
-        return UserError(f"{setting} is no model in open_clip's layout: the repository has no {files}")
     if isinstance(error, errors.RepositoryNotFoundError):
         token = "if it is private or gated, ask for access on its page, then run `hf auth login` or set HF_TOKEN"
         return UserError(f"{setting}: no such repository, or no access; {token}")
     if isinstance(error, KeyError | TypeError | ValueError):
         return UserError(f"{setting} has no usable {files}: {one_line(error)}")
-    return UserError(f"{setting}: {files} could not be downloaded ({one_line(error)})")
+    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return UserError(f"{setting} is no model in open_clip's layout: the repository has no {files}")
+    return download_error(f"{setting}: {files}", f"`hf download {repository}`", "give a local file", error)
 
 
 def create_model(name: str, key: str) -> Any:

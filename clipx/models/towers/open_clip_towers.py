@@ -18,10 +18,10 @@ from clipx.models.towers import (
     hub_weights,
     small_cnn,  # noqa: F401  (registers image towers of configs/ in timm)
 )
-from clipx.models.towers.base import ImageTower, TextTower, download_error, split_kind
+from clipx.models.towers.base import ImageTower, TextTower, split_kind
 from clipx.models.towers.positions import fit_positions
 from clipx.types import Inputs, Pixels, Tokens
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import did_you_mean
 
 LONGEST = 200  # characters of a reason in a message
@@ -204,7 +204,7 @@ def _load_error(setting: str, model: str, tag: dict[str, Any], error: Exception)
         return UserError(f"{setting} does not hold weights of {model}: {textwrap.shorten(reason, LONGEST)}")
     repository = str(tag.get("hf_hub", "")).rstrip("/")
     command = f"`hf download {repository}`" if repository else f"a download of {tag.get('url')}"
-    return download_error(setting, command, "a local file instead of the tag", error)
+    return download_error(setting, command, "give a local file instead of the tag", error)
 
 
 def build_open_clip_towers(

@@ -14,9 +14,9 @@ from timm.models import get_pretrained_cfg_value, load_state_dict, split_model_n
 
 from clipx.config.schema import ImageTowerConfig
 from clipx.errors import UserError, one_line
-from clipx.models.towers.base import LOCAL_OR_RANDOM, ImageTower, Projected, download_error
+from clipx.models.towers.base import LOCAL_OR_RANDOM, ImageTower, Projected
 from clipx.types import Pixels
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import did_you_mean
 
 KEY = "model.image"
