@@ -18,15 +18,6 @@ from clipx.utils.registry import lookup
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
 Cleaner = Callable[[str], str]
 WORD = re.compile(r"\w+")
-# A Hugging Face tokenizer folder has one of these files. Without one, transformers would create an empty tokenizer.
-VOCAB_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
 
 
 def lower_no_punctuation(text: str) -> str:
@@ -100,19 +91,17 @@ def _hugging_face(source: str, context_length: int) -> Tokenizer:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # loader processes already run in parallel
     folder = Path(source)
-    if folder.is_dir() and not any((folder / file).is_file() for file in VOCAB_FILES):
-        raise UserError(
-            f"model.text.name=hf:{source} has no tokenizer: the folder needs the tokenizer's files too: "
-            "tokenizer.json and tokenizer_config.json, or vocab.txt"
-        )
     try:
         with quiet_hub(fetching=not folder.is_dir()):
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         tokenizer("a")  # a vocabulary without an unknown token only fails here
+        if len(tokenizer) <= len({*tokenizer.all_special_ids}):  # of a folder without the tokenizer's files
+            raise ValueError("it has no words")
     except Exception as error:  # the hub's client raises many types
-        if folder.is_dir():
-            raise UserError(f"the tokenizer of model.text.name=hf:{source} is corrupt ({one_line(error)})") from error
         what = f"the tokenizer of model.text.name=hf:{source}"
+        if folder.is_dir():
+            needed = "tokenizer.json and tokenizer_config.json, or vocab.txt"
+            raise UserError(f"{what} is missing or corrupt; it needs {needed} ({one_line(error)})") from error
         raise download_error(what, f"`hf download {source}`", "give a local folder, hf:FOLDER", error) from error
     if tokenizer.cls_token_id is None or tokenizer.pad_token_id is None:
         raise UserError(
