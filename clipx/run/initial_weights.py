@@ -19,7 +19,7 @@ from clipx.models import clip
 from clipx.models.frozen import set_statistics
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
 from clipx.models.towers import lora
-from clipx.models.towers.positions import fit_positions, has_text_positions
+from clipx.models.towers.positions import fit_positions
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder, other_checkpoint
 from clipx.types import Inputs
@@ -119,7 +119,6 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     if not (same or config.model.force_inputs):
         kept = replace(start.inputs, context_length=model.inputs.context_length, clean=model.inputs.clean)
         check_same_inputs(f"{KEY}={name}", kept, model.inputs, f"set {FORCE}")
-    _check_context_length(start, model, name)
     weights = _replace_temperature_and_bias(checkpoint.read_weights(path), model, config, other)
     weights = fit_positions(weights, model.state_dict())
     checkpoint.check_towers(model, path)
@@ -160,13 +159,3 @@ def _tower_settings(model: ModelConfig) -> list[object]:
 def _without_weights(config: RunConfig) -> clip.ClipModel:
     with torch.random.fork_rng(devices=[]):  # the run's random draws stay as they are
         return clip.build_model(config, pretrained=False)
-
-
-def _check_context_length(start: clip.ClipModel, model: clip.ClipModel, name: str) -> None:
-    """Raise UserError if the context is longer than that of the start weights and there is nothing to stretch."""
-    length, own = model.inputs.context_length, start.inputs.context_length
-    if length > own and not has_text_positions(start.state_dict()):
-        raise UserError(
-            f"model.text.context_length={length}: the text tower of {KEY}={name} has no position embedding to "
-            f"stretch; allowed: up to {own}"
-        )

@@ -34,11 +34,6 @@ def fit_positions(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> d
     return fitted
 
 
-def has_text_positions(weights: Mapping[str, Tensor]) -> bool:
-    """Return True if the text tower adds an embedding of the position to each token."""
-    return any(key.startswith(TEXT) and "position" in key for key in weights)
-
-
 def stretch(positions: Tensor, length: int) -> Tensor:
     """Return the embeddings [length, width] of the positions of a text, from [n, width].
 

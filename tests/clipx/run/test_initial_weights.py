@@ -222,18 +222,17 @@ def test_text_positions_of_another_run_are_stretched_or_cut(tmp_path: Path) -> N
         assert torch.equal(model.state_dict()["text.positional_embedding"], stretch(start, length))
 
 
-def test_a_text_tower_without_positions_is_not_stretched(tmp_path: Path) -> None:
+def test_a_text_tower_without_positions_takes_any_context(tmp_path: Path) -> None:
     def bag(name: str, length: int) -> RunConfig:
         config = settings(tmp_path)
         config.name, config.model.text.context_length = name, length
         return config
 
     checkpoint = saved(bag("first", 20))
-    for length, allowed in ((12, True), (30, False)):
+    start = load_file(checkpoint / WEIGHTS)
+    for length in (12, 30):
         config = bag("second", length)
         config.model.init = str(checkpoint)
-        if allowed:
-            build_initial_model(config)
-        else:
-            with pytest.raises(UserError, match=r"context_length=30: .* no position embedding .*allowed: up to 20"):
-                build_initial_model(config)
+        model = build_initial_model(config)
+        assert model.inputs.context_length == length
+        assert all(torch.equal(value, start[name]) for name, value in model.text.state_dict(prefix="text.").items())
