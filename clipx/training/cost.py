@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from clipx import objectives
-from clipx.config.schema import RunConfig, TowerConfig
+from clipx.config.presets import trained_part
+from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training.devices import CUDA_NAMES, DEVICES
@@ -104,20 +105,13 @@ def step_key(config: RunConfig) -> str:
     heads = [f"mlp {side.head_width} {side.head_linear}" for side in (image, text) if side.head == "mlp"]
     return "; ".join(
         [
-            f"{image.name} {image.pretrained if image.size is None else image.size}{_frozen(image)}",
-            f"{text.name} {text.context_length}{_frozen(text)}",
+            f"{image.name} {image.pretrained if image.size is None else image.size} {trained_part(image)}".rstrip(),
+            f"{text.name} {text.context_length} {trained_part(text)}".rstrip(),
             ", ".join([f"E {model.embed_dim}, points {points.kernel} {points.features_train}", *heads]),
             f"{'+'.join(config.objective)}, batch {train.batch_size}",
             f"{min(2, train.accumulation)} passes{' checkpointing' * train.grad_checkpointing}",
         ]
     )
-
-
-def _frozen(tower: TowerConfig) -> str:
-    if tower.lora:
-        return f" lora {tower.lora}"
-    blocks = f" but {tower.trainable_blocks}" if tower.trainable_blocks else ""
-    return f" frozen{blocks}" if tower.frozen else ""
 
 
 @cache
