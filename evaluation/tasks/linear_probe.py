@@ -1,21 +1,20 @@
 """Linear probe: logistic regression on frozen image embeddings (Radford et al. 2021; paper 5).
 
-Multinomial logistic regression by L-BFGS, and the search for its C:
+Multinomial logistic regression by scipy's L-BFGS-B, and the search for its C:
 
     minimise  C sum_i -log softmax(W x_i + b)[y_i] + ||W||^2 / 2        (the bias b is not regularised)
 
 This is scikit-learn's convention for C. Features are not standardised. E is the width of the features x_i.
 
-scikit-learn itself is not used, because it fits one C at a time, on the CPU. Here one matrix product with the features
-serves all values of C, on the features' device.
+scikit-learn itself is not used, because it works on the CPU only. Here the products are on the features' device.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
@@ -27,8 +26,9 @@ GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # e
 STRIDES = (16, 8, 4, 2, 1)
 MAX_ITERATIONS = 1000
 NEGLIGIBLE = 1e-20  # probabilities below it count as 0: CPUs multiply denormal numbers many times slower
-TOLERANCE = 2e-6  # bound on the largest gradient entry of objective / (C n); scikit-learn's default is 1e-4
-# scores (rows x values of C x classes) per chunk: they fit a CPU's cache; on a GPU, large chunks hide launch overhead
+# relative decrease in an iteration below which the minimiser ends; rounding in single precision allows no smaller one
+TOLERANCE = 1e-7
+# scores (rows x classes) per chunk: they fit a CPU's cache; on a GPU, large chunks hide launch overhead
 CELLS = {"cpu": 2**19, "cuda": 2**27}
 
 
@@ -45,11 +45,11 @@ class Linear:
 
 
 class Regression:
-    """Logistic regression on one set of features, on their device; `fit_all` solves it for several C at once.
+    """Logistic regression on one set of features, on their device.
 
-    The minimiser works on centred features along their principal axes. The rotation and the shift (which the bias
-    absorbs) do not change the minimum. They make the Hessian nearly diagonal, because embeddings have a large common
-    mean and vary mostly along a few axes.
+    The minimiser works on centred features, in units in which all weights have about the same curvature at zero. The
+    shift (which the bias absorbs) and the units do not change the minimum. They save most of the iterations, because
+    embeddings have a large common mean and vary mostly along a few axes.
     """
 
     def __init__(self, features: Tensor, label: Tensor, classes: int) -> None:
@@ -57,80 +57,53 @@ class Regression:
         self.label, self.classes = label.to(features.device), classes
         self.mean = features.mean(dim=0)
         centred = features - self.mean
-        _, self.axes = torch.linalg.eigh((centred.T @ centred).double())  # float64 [E, E]
-        along_axes = centred @ self.axes.to(features.dtype)
-        self.inputs = torch.cat([along_axes, torch.ones_like(along_axes[:, :1])], dim=1)  # [n, E + 1], last: bias
+        self.inputs = torch.cat([centred, torch.ones_like(centred[:, :1])], dim=1)  # [n, E + 1], last: bias
+        # [E + 1], of the objective / C along each input if all weights are 0, but for a factor of 1 - 1 / classes
+        self.curvature = self.inputs.norm(dim=0).double().cpu().square() / classes
 
     def fit(self, C: float, start: Linear | None = None) -> Linear:
         """Return the minimiser; a good `start` (default: zeros) saves time."""
-        return self.fit_all([C], [start])[0]
+        from scipy import optimize  # slow import
 
-    def fit_all(self, Cs: Sequence[float], starts: Sequence[Linear | None]) -> list[Linear]:
-        """Return the minimiser for each C, starting from `starts` (None: zeros)."""
-        like, shape = self.inputs, (self.classes, self.inputs.shape[1])
-        C = torch.tensor(Cs, dtype=torch.float64, device=like.device)
-        decay = like.new_zeros(len(Cs), *shape)  # weight decay in the objective / (C n)
-        decay[:, :, :-1] = (1 / (C * len(like))).to(like.dtype)[:, None, None]
+        decay = torch.full_like(self.curvature, 1 / C)  # weight decay in the objective / C
+        decay[-1] = 0
+        unit = (self.curvature + decay).rsqrt()
 
-        def objective(x: Tensor, problem: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-            weight, shrink = x.view(-1, *shape), decay[problem]
-            loss, gradient, curvature = self._cross_entropy(weight, diagonal)
-            value = loss + 0.5 * (shrink * weight.square()).flatten(1).sum(dim=1, dtype=torch.float64)
-            tiny = torch.finfo(x.dtype).tiny  # lower bound: the bias of a class that never occurs has no curvature
-            hessian = None if curvature is None else (curvature + shrink).clamp(min=tiny).flatten(1)
-            return value, (gradient + shrink * weight).flatten(1), hessian
+        def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            weight = torch.from_numpy(x).view(self.classes, -1) * unit
+            loss, gradient = self._cross_entropy(weight)
+            value = loss + 0.5 * float((decay * weight.square()).sum())
+            return value, ((gradient + decay * weight) * unit).flatten().numpy()
 
-        start = torch.stack([self._to_axes(start) for start in starts]).flatten(1)
-        found = minimise(objective, start, TOLERANCE, MAX_ITERATIONS)
-        return [self._from_axes(weight) for weight in found.view(-1, *shape)]
+        first = torch.zeros(self.classes, len(unit), dtype=torch.float64)
+        if start is not None:
+            bias = start.bias.double() + self.mean.double() @ start.weight.double()
+            first = torch.cat([start.weight.double(), bias[None]]).T.cpu() / unit
+        options = {"ftol": TOLERANCE, "gtol": 0.0, "maxiter": MAX_ITERATIONS}
+        found = optimize.minimize(objective, first.flatten().numpy(), jac=True, method="L-BFGS-B", options=options).x
+        weight = (torch.from_numpy(found).view(self.classes, -1) * unit).to(self.inputs.device).T
+        bias = weight[-1] - self.mean.double() @ weight[:-1]
+        return Linear(weight[:-1].to(self.inputs.dtype), bias.to(self.inputs.dtype))
 
-    def _cross_entropy(self, weight: Tensor, diagonal: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return mean loss float64 [b], gradient and, if `diagonal`, the Hessian's diagonal for b values of C.
+    def _cross_entropy(self, weight: Tensor) -> tuple[float, Tensor]:
+        """Return the sum of the losses and its gradient, float64 on the CPU.
 
-        `weight`, gradient and diagonal are [b, classes, E + 1]: CPUs multiply this layout up to 8 times as fast as its
-        transpose. Products and softmax have the features' precision. The losses are summed in double precision:
-        otherwise rounding errors would hide the decrease in the last steps.
+        `weight`, gradient: [classes, E + 1]: CPUs multiply this layout up to 8 times as fast as its transpose. Products
+        and softmax have the features' precision. The losses are summed in double precision: otherwise rounding errors
+        would hide the decrease in the last steps.
         """
-        problems = len(weight)
-        stacked = weight.flatten(0, 1)
-        loss = weight.new_zeros(problems, dtype=torch.float64)
-        gradient = torch.zeros_like(stacked)
-        curvature = torch.zeros_like(stacked) if diagonal else None
-        rows = max(1, CELLS[weight.device.type] // len(stacked))
+        weight = weight.to(self.inputs)
+        loss, gradient = weight.new_zeros((), dtype=torch.float64), torch.zeros_like(weight)
+        rows = max(1, CELLS[weight.device.type] // self.classes)
         for first in range(0, len(self.label), rows):
             inputs, label = self.inputs[first : first + rows], self.label[first : first + rows]
-            scores = (stacked @ inputs.T).view(problems, self.classes, -1)
-            own = label.expand(problems, 1, -1)
-            scores -= scores.amax(dim=1, keepdim=True)
-            own_score = scores.gather(1, own)
-            p = scores.exp_()
-            total = p.sum(dim=1, keepdim=True)
-            p /= total
-            torch.threshold_(p, NEGLIGIBLE, 0.0)
-            loss += (total.log() - own_score).sum(dim=(1, 2), dtype=torch.float64)
-            if curvature is not None:
-                curvature.addmm_((p * (1 - p)).flatten(0, 1), inputs.square())
-            p.scatter_add_(1, own, torch.full_like(own_score, -1.0))
-            gradient.addmm_(p.flatten(0, 1), inputs)
-        n = len(self.label)
-        return (
-            loss / n,
-            gradient.view_as(weight) / n,
-            None if curvature is None else curvature.view_as(weight) / n,
-        )
-
-    def _to_axes(self, linear: Linear | None) -> Tensor:
-        """Return weights along the principal axes, then the bias, [classes, E + 1]."""
-        if linear is None:
-            return self.inputs.new_zeros(self.classes, self.inputs.shape[1])
-        weight = linear.weight.double().T @ self.axes
-        bias = linear.bias.double() + self.mean.double() @ linear.weight.double()
-        return torch.cat([weight, bias[:, None]], dim=1).to(self.inputs.dtype)
-
-    def _from_axes(self, found: Tensor) -> Linear:
-        weight = self.axes @ found[:, :-1].double().T
-        bias = found[:, -1].double() - self.mean.double() @ weight
-        return Linear(weight.to(found.dtype), bias.to(found.dtype))
+            log_p = (weight @ inputs.T).log_softmax(dim=0)
+            own = log_p.gather(0, label[None])
+            loss -= own.sum(dtype=torch.float64)
+            p = torch.threshold_(log_p.exp_(), NEGLIGIBLE, 0.0)
+            p.scatter_add_(0, label[None], torch.full_like(own, -1.0))
+            gradient.addmm_(p, inputs)
+        return float(loss), gradient.double().cpu()
 
 
 def search(train: Regression, features: Tensor, label: Tensor) -> tuple[dict[int, tuple[float, float]], int]:
@@ -147,11 +120,11 @@ def search(train: Regression, features: Tensor, label: Tensor) -> tuple[dict[int
     for stride in STRIDES:
         first = stride == STRIDES[0]
         around = range(0, len(GRID), stride) if first else (best - stride, best + stride)
-        indices = [index for index in around if index in range(len(GRID))]
-        starts = [_nearest(solved, index) for index in indices]
-        for index, linear in zip(indices, train.fit_all([GRID[i] for i in indices], starts), strict=True):
-            solved[index] = linear
-            scores = linear(features)
+        for index in around:
+            if index not in range(len(GRID)):
+                continue
+            solved[index] = train.fit(GRID[index], _nearest(solved, index))
+            scores = solved[index](features)
             accuracy = float((scores.argmax(dim=1) == label).double().mean())
             found[index] = accuracy, float(F.cross_entropy(scores.double(), label))
         best = min(found, key=lambda index: (-found[index][0], found[index][1]))
@@ -161,121 +134,6 @@ def search(train: Regression, features: Tensor, label: Tensor) -> tuple[dict[int
 def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
     near = min(solved, key=lambda known: abs(known - index), default=None)
     return None if near is None else solved[near]
-
-
-# L-BFGS for several smooth convex problems at once (Nocedal and Wright 2006, algorithms 7.4 and 7.5). Not from a
-# library: `torch.optim.LBFGS` and `scipy.optimize` solve one problem at a time. The probe fits many values of C on the
-# same features, and one matrix product per round serves all of them. Each round evaluates the objectives of all
-# unfinished problems once. Shapes: B problems, b of them unfinished, P parameters per problem.
-# The two-loop recursion starts from the inverse of the Hessian's diagonal at a recent point. The usual start, a
-# multiple of the identity, needs several times as many rounds if the diagonal entries differ much.
-MEMORY = 10  # stored pairs of steps and gradient changes
-REFRESH = 10  # rounds between updates of the Hessian's diagonal
-DECREASE = 1e-4  # share of the predicted decrease that a step must reach (Armijo)
-ROUNDING = 1e-7  # relative error of a value in single precision
-GAP = 1e-3  # largest predicted decrease of a converged problem, as a share of the value
-SHORTEST = 1e-6  # a problem ends if its step falls below this share of the direction: only rounding is left
-
-
-# The objectives: points [b, P], indices of the unfinished problems int64 [b], and whether to return the diagonals
-# -> values float64 [b], gradients [b, P], diagonals of the Hessians [b, P] > 0 or None
-Problem = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor, Tensor | None]]
-
-
-@dataclass
-class _State:
-    """Unfinished problems, one per row; s, y and rho as in Nocedal and Wright."""
-
-    problem: Tensor  # int64 [b], index of the problem
-    x: Tensor  # [b, P]
-    value: Tensor  # float64 [b]
-    gradient: Tensor  # [b, P]
-    diagonal: Tensor  # [b, P]
-    direction: Tensor  # [b, P]
-    step: Tensor  # [b], share of the direction to try next
-    moves: list[Tensor] = field(default_factory=list)  # s of the last rounds (changes of x), [b, P] each
-    changes: list[Tensor] = field(default_factory=list)  # y of the last rounds (changes of the gradient), [b, P] each
-    rho: list[Tensor] = field(default_factory=list)  # 1 / s.y of the last rounds, [b] each; 0 if rejected or s.y <= 0
-
-    def keep(self, rows: Tensor) -> "_State":
-        """Return the state of these rows (bool [b])."""
-        kept: dict[str, Any] = {
-            name: [tensor[rows] for tensor in value] if isinstance(value, list) else value[rows]
-            for name, value in vars(self).items()
-        }
-        return _State(**kept)
-
-
-def minimise(objective: Problem, start: Tensor, tolerance: float, rounds: int) -> Tensor:
-    """Return the minimisers [B, P] found from `start` [B, P].
-
-    A problem has converged if the largest entry of its gradient is at most `tolerance` and the quadratic model predicts
-    a small decrease, see GAP. The gradient alone does not suffice: a loss near 0 has a small gradient far from its
-    minimum. A problem also ends if its step is shorter than SHORTEST, or after `rounds` rounds.
-    """
-    found = start.clone()
-    problem = torch.arange(len(start), device=start.device)
-    value, gradient, diagonal = objective(start, problem, True)
-    assert diagonal is not None
-    state = _State(problem, start, value, gradient, diagonal, -gradient / diagonal, torch.ones_like(start[:, 0]))
-    for number in range(1, rounds + 1):
-        flat = state.gradient.abs().amax(dim=1) <= tolerance
-        low = -0.5 * _dot(state.gradient, state.direction) <= GAP * state.value
-        done = (flat & low) | (state.step < SHORTEST)
-        found[state.problem[done]] = state.x[done]
-        if bool(done.all()):
-            return found
-        if bool(done.any()):
-            state = state.keep(~done)
-        _advance(state, objective, refresh=number % REFRESH == 0)
-    found[state.problem] = state.x
-    return found
-
-
-def _advance(state: _State, objective: Problem, refresh: bool) -> None:
-    """Try each problem's step. Take the step if the value decreases enough, otherwise shorten it for the next round."""
-    slope = _dot(state.gradient, state.direction)
-    x = state.x + state.step[:, None] * state.direction
-    value, gradient, diagonal = objective(x, state.problem, refresh)
-    allowed = state.value + (DECREASE * state.step * slope).double() + ROUNDING * state.value.abs()
-    taken = value <= allowed
-    move, change = x - state.x, gradient - state.gradient
-    curvature = _dot(move, change)
-    state.moves.append(move)
-    state.changes.append(change)
-    state.rho.append(torch.where(taken & (curvature > 0), 1 / curvature, 0.0))
-    if len(state.moves) > MEMORY:
-        for history in (state.moves, state.changes, state.rho):
-            history.pop(0)
-    # A rejected step on a convex function went past a point with slope zero. The secant through the slopes at the
-    # step's two ends estimates this point.
-    shorter = state.step * (slope / (slope - _dot(gradient, state.direction))).clamp(0.1, 0.7)
-    rows = taken[:, None]
-    state.x = torch.where(rows, x, state.x)
-    state.value = torch.where(taken, value, state.value)
-    state.gradient = torch.where(rows, gradient, state.gradient)
-    if diagonal is not None:
-        state.diagonal = torch.where(rows, diagonal, state.diagonal)
-    state.direction = torch.where(rows, _direction(state), state.direction)
-    state.step = torch.where(taken, 1.0, shorter)
-
-
-def _direction(state: _State) -> Tensor:
-    """Return minus the estimated inverse Hessian times the gradient [b, P], by the two-loop recursion."""
-    q = -state.gradient
-    alphas = []
-    history = list(zip(state.moves, state.changes, state.rho, strict=True))
-    for s, y, rho in reversed(history):
-        alphas.append(rho * _dot(s, q))
-        q = q - alphas[-1][:, None] * y
-    q = q / state.diagonal
-    for (s, y, rho), alpha in zip(history, reversed(alphas), strict=True):
-        q = q + (alpha - rho * _dot(y, q))[:, None] * s
-    return q
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(dim=1)
 
 
 SPLIT = "test"  # split that is scored; never used to choose C
