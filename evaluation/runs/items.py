@@ -7,7 +7,6 @@ the order of the evaluations.
 import base64
 import io
 import json
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +52,7 @@ COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stor
 
 def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: Encoder) -> None:
     """Add rows to results/items.parquet in `out`; they replace rows with the same task, data set and hashes."""
-    from pyarrow import compute  # slow to import
+    from pyarrow.compute import field  # slow to import
 
     if not items:
         return
@@ -61,8 +60,8 @@ def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: 
     with turn(path.with_suffix(".lock")):
         table = read(out)
         for one in items:
-            key = {"task": task, "dataset": dataset.short, "hashes": _text(one.hashes)}
-            table = table.filter(compute.invert(mask(table, key)))
+            same_set = (field("task") == task) & (field("dataset") == dataset.short)
+            table = table.filter(~(same_set & (field("hashes") == _text(one.hashes))))
         added = [_table(one, task, dataset, encoder) for one in items]
         _write(path, pa.concat_tables([table, *added]).unify_dictionaries())
 
@@ -82,13 +81,6 @@ def read(out: Path) -> pa.Table:
         return file.read().select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, KeyError, OSError) as error:
         raise UserError(f"{path} is not a table of items: remove it and run clipx eval with force=true") from error
-
-
-def mask(table: pa.Table, values: dict[str, str]) -> pa.ChunkedArray:
-    """Return a mask of the rows with these values in columns of type WORD."""
-    from pyarrow import compute
-
-    return reduce(compute.and_, [compute.equal(table[name].cast(pa.string()), word) for name, word in values.items()])
 
 
 def _text(hashes: dict[str, str]) -> str:
