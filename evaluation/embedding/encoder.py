@@ -168,17 +168,11 @@ def check_start_weights(config: RunConfig, run: Path) -> None:
                 f"gives others, {now['checkpoint']}"
             )
         return
-    for side, tower in (("image", config.model.image), ("text", config.model.text)):
-        key = f"model.{side}"
-        if tower.pretrained is None:
-            random = f"a random {side} tower ({key}.pretrained and {KEY} are null)"
-        elif not tower.name.startswith("open_clip:"):
-            random = f"a random projection ({key}.name={tower.name}, {KEY} is null)"
-        elif config.model.points.kernel != "none":
-            random = f"random point weights (model.points.kernel={config.model.points.kernel}, {KEY} is null)"
-        else:
-            continue
-        raise UserError(f"{INTERPOLATE} needs start weights on disk, but {run} started from {random}")
+    towers = (config.model.image, config.model.text)
+    published = all(tower.pretrained and tower.name.startswith("open_clip:") for tower in towers)
+    if not published or config.model.points.kernel != "none":
+        needed = f"{KEY}, or model.*.pretrained of two open_clip: towers without point sets"
+        raise UserError(f"{INTERPOLATE} needs start weights on disk ({needed}), but {run} started from random ones")
 
 
 def folder_name(model: str) -> str:

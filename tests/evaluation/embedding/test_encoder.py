@@ -232,7 +232,7 @@ def test_runs_without_start_weights_on_disk_are_refused(tmp_path: Path) -> None:
 
     start = named(tmp_path, "start")
     run = untrained(start)
-    refused(replace(quick, checkpoint=str(run)), r"start weights on disk, but .* started from a random image tower")
+    refused(replace(quick, checkpoint=str(run)), r"start weights on disk \(model.init, .*start/s0 started from random")
     refused(replace(quick, model="open_clip:mini-48/random"), "interpolate= needs a run with start weights, not model=")
     end = named(tmp_path, "end")
     end.model.init = str(run)
