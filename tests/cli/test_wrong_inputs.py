@@ -64,7 +64,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo data.features=true": "both towers are trained: set model.image.frozen=true or model.text.frozen",
     "check recipe=demo model.image.lora=4 model.image.trainable_blocks=1": "are both set; allowed: one of them",
     "check recipe=demo model.text.trainable_blocks=1": "model.text.trainable_blocks=1 needs model.text.frozen=true",
-    "check recipe=embeddings arm=clip model.image.trainable_blocks=1": "with data.features=true needs model.points.kernel=none",
+    "check recipe=embeddings arm=clip model.image.trainable_blocks=1": "needs model.points.kernel=none",
     "check recipe=demo data.views=3": "data.views=3 needs data.features=true and model.image.frozen=true",
     "check recipe=demo model.text.standardise=true": "model.text.standardise=true needs data.features=true",
     "check recipe=demo data.features=true model.image.frozen=true data.flip=true": "data.flip=true changes images, but",
