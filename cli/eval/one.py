@@ -105,6 +105,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     from clipx.utils.device import loader_processes
     from evaluation import runner
     from evaluation.claims.measurements import popularity
+    from evaluation.datasets.opening import is_training_data
     from evaluation.embedding import encoder
     from evaluation.embedding.features import Loading
     from evaluation.runs import suites
@@ -128,6 +129,11 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         print(f"{note}: results go to {out}", file=sys.stderr)
     loading = Loading(config.batch_size, loader_processes(config.workers), device, cache_home() / "features")
     specs, settings = _datasets(config, run), Settings.of(config)
+    if run is not None and distributed.rank() == 0:
+        for spec in specs:
+            if is_training_data(spec, run.config.data):
+                note = "has the pairs that the run was trained on; datasets=[held_out] scores others"
+                print(f"{spec} {note}", file=sys.stderr)
     rows = runner.evaluate(model, specs, config.tasks, out, loading, config.force, settings)
     if distributed.rank() > 0:
         return []

@@ -350,6 +350,8 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
+                if value not in groups[key] and Path(f"{value}.py").is_file():
+                    raise UserError(f"{key}={value} is not known; {value}.py is here: add plugins=[{value}]")
                 lookup(groups[key], value, key)
             elif override.is_choice_sweep():
                 for choice in value.list:

@@ -6,6 +6,7 @@ test counts a part of it again.
 """
 
 import csv
+import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +37,7 @@ CPU = torch.device("cpu")
 SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLOPs do not depend on it
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
 OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it also logs what it raises
 COUNTED = Path(__file__).with_name("counted.csv")
 
 

@@ -210,7 +210,10 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     """Open the held-out pairs of a run, see `held_out_pairs`."""
     folder = RunFolder(run)
     trained_on = folder.environment.get("data") if folder.checkpoints else None  # None: nothing was trained yet
-    return held_out_pairs(spec, folder.load_config().data, settings, trained_on)
+    data = folder.load_config().data
+    if data.root is not None and data.source != "hf" and not Path(data.root).expanduser().exists():
+        raise UserError(f"no folder {data.root}; if it has moved, repeat the run's `clipx train` with data.root=NEW")
+    return held_out_pairs(spec, data, settings, trained_on)
 
 
 def held_out_pairs(

@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
+from clipx.config.schema import DataConfig
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, one_of, suggest
 from evaluation.datasets import prompts
@@ -102,6 +103,16 @@ def locate(spec: str, root: str, run: Path | None = None) -> str:
     if run is None:
         raise UserError(f"datasets={HELD_OUT} needs a run; for published weights write {HELD_OUT}:RUN")
     return f"{HELD_OUT}:{run}"
+
+
+def is_training_data(spec: str, data: DataConfig) -> bool:
+    """Return True if a set `LAYOUT:FOLDER` is the folder, or the file, of a run's training pairs."""
+    kind, _, place = spec.partition(":")
+    if data.root is None or not place or kind in ("hf", HELD_OUT):
+        return False
+    root = Path(data.root).expanduser()
+    pairs = root / (data.annotations or data.split)
+    return Path(place).expanduser().resolve() == (pairs if pairs.exists() else root).resolve()
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:

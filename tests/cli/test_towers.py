@@ -15,6 +15,7 @@ from clipx.data.preprocess.tokenizer import build_tokenizer
 from clipx.errors import UserError
 from clipx.models.towers.hf_towers import build_hf_tower
 from clipx.models.towers.timm_towers import build_timm_tower
+from tests.helpers.commands import clipx_here
 
 REAL = Path(__file__).parents[2] / ".towers"
 
@@ -55,6 +56,16 @@ def test_without_an_index_one_line_names_the_package_and_nothing_is_left(
         towers.towers([f"root={tmp_path}"])
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_recipe_of_the_towers_is_frozen_folder_with_them(tmp_path: Path) -> None:
+    for name in towers.PACKAGES:  # they are not downloaded again
+        (tmp_path / name).mkdir()
+    towers.towers([f"root={tmp_path}"])
+    call = ("train", "--config-dir", str(tmp_path / "recipes"), "recipe=frozen_local", "data.root=x", "--cfg", "job")
+    config = clipx_here(*call, cwd=tmp_path).stdout
+    assert "name: frozen_local\n" in config and "source: folder" in config
+    assert f"pretrained: {tmp_path / towers.IMAGE}\n" in config and f"name: hf:{tmp_path / towers.TEXT}\n" in config
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="`make towers` has not been run")

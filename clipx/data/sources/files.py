@@ -232,7 +232,8 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
             captions = [f"a photo of a {name.parts[0].replace('_', ' ')}"] if is_class else []
         rows += [(str(name), caption) for caption in captions]
         beside = path.with_suffix(".txt").name
-        problems += [] if captions else [f"{name} has no caption in UTF-8 ({beside}) and no folder of its class"]
+        reason = f"{beside} is empty or not in UTF-8" if path in texts else f"no {beside}, no folder of its class"
+        problems += [] if captions else [f"{name} has no caption ({reason})"]
     return _file_pairs(images, images, rows, config.captions, problems)
 
 

@@ -27,7 +27,9 @@ class Tower(Generic[InputsT]):
 ImageTower = Tower[Pixels]
 TextTower = Tower[Tokens]
 
-LOCAL_OR_RANDOM = "give a local file or folder, or null for random weights"  # alternative to a download
+LOCAL_OR_RANDOM = (
+    "give a local file or folder (`make towers` fetches two), or null for random weights"  # alternative to a download
+)
 
 
 class Projected(nn.Module):

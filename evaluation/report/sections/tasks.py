@@ -44,7 +44,8 @@ def confusions(groups: list[RunGroup]) -> list[Block]:
             counts = sum(map(_counts, seeds), Counter[ClassPair]())
             title = f"{dataset} · {group.label}" if len(groups) > 1 else dataset
             several = f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
-            tables.append(Details(f"{title}{several}", [_most_confused(names, counts)], open=not tables))
+            if (table := _most_confused(names, counts)).rows:  # none if all images are classified rightly
+                tables.append(Details(f"{title}{several}", [table], open=not tables))
     return tables
 
 

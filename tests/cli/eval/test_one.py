@@ -109,3 +109,20 @@ def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_
     rows = {row.metric: row for row in results.read(run / "results.jsonl") if row.task == "popularity"}
     assert set(rows) == {"zeta_text_sinkhorn_spearman", "zeta_image_sinkhorn_spearman"}
     assert rows["zeta_text_sinkhorn_spearman"].n == 12
+
+
+def test_a_set_that_the_run_was_trained_on_is_named_and_moved_data_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(tmp_path)
+    config.data.held_out, config.data.root = 0.5, str(tmp_path / "data")
+    run, state = started(config)
+    state.save(run)
+    root = tmp_path / "data"
+    evaluate(retrieval(run, f"captions:{root}/train"))
+    assert f"captions:{root}/train has the pairs that the run was trained on" in capsys.readouterr().err
+    root.rename(tmp_path / "moved")
+    with pytest.raises(
+        UserError, match=r"no folder .*; if it has moved, repeat the run's `clipx train` with data.root="
+    ):
+        evaluate(retrieval(run, "held_out"))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from clipx.config.schema import DataConfig
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, draw
-from evaluation.datasets.opening import open_dataset
+from evaluation.datasets.opening import is_training_data, open_dataset
 from evaluation.types import Settings
 from tests.helpers import fakes
 from tests.helpers.layout_faults import error_of
@@ -174,3 +175,24 @@ def test_a_file_that_vanishes_meanwhile_is_no_error(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "rglob", vanished)
     assert len(open_dataset(spec).images("all")) == 2
+
+
+@pytest.mark.parametrize(
+    ("split", "annotations", "spec", "expected"),
+    [
+        (".", None, "folder:{}", True),
+        ("train", None, "captions:{}/train", True),
+        ("train", None, "captions:{}/dev", False),
+        (".", "pairs.csv", "csv:{}/pairs.csv", True),
+        (".", None, "hf:{}", False),
+        (".", None, "held_out:{}", False),
+    ],
+)
+def test_a_set_in_the_place_of_the_training_pairs_is_known(
+    tmp_path: Path, split: str, annotations: str | None, spec: str, expected: bool
+) -> None:
+    for name in ("train", "dev"):
+        (tmp_path / name).mkdir()
+    data = DataConfig(name="t", root=str(tmp_path), split=split, annotations=annotations)
+    (tmp_path / "pairs.csv").touch()
+    assert is_training_data(spec.format(tmp_path), data) is expected
