@@ -131,7 +131,7 @@ def test_more_jobs_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     with pytest.raises(UserError, match=r"jobs=5, but this machine has 4 GPUs; allowed: 1\.\.4"):
         reproduce(["recipe=gap_dynamics_mini", "jobs=5"])
-    with pytest.raises(UserError, match=r"jobs=2, but this machine has 4 GPUs and 3 for each run; allowed: 1\.\.1"):
+    with pytest.raises(UserError, match=r"jobs=2, but this machine has 4 GPUs, and each run needs 3; allowed: 1\.\.1"):
         gpus_of_each_job(2, processes=3)
 
 
