@@ -26,6 +26,7 @@ from clipx.training.forecast import (
     Forecast,
     changes_that_fit,
     forecast,
+    generated_batch,
     timed_step,
 )
 from clipx.training.loader_rate import LoaderRate, loader_rate, stored_size
@@ -60,6 +61,9 @@ def check(config: RunConfig) -> None:
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
+        if share.train.accumulation == 1 and pairs == _width(components):  # a product without its .T would fit, too
+            pairs -= 2
+            components.config = replace(share, train=replace(share.train, batch_size=pairs))
         # two steps, because the first step is slower
         loss, _ = timed_step(components, Progress(0, 2, 0, 1))
         _, seconds = timed_step(components, Progress(1, 2, 0, 1))
@@ -72,6 +76,12 @@ def check(config: RunConfig) -> None:
         peak = torch.cuda.max_memory_allocated(device)
     print(f"peak          {peak / 2**20:.0f} MiB in these steps")
     _check_data(config, components)
+
+
+@torch.no_grad()
+def _width(components: TrainComponents) -> int:
+    """Return E, the width of the embeddings."""
+    return components.state.model.encode_text(generated_batch(components).text[:1]).shape[1]
 
 
 def _check_data(config: RunConfig, components: TrainComponents) -> None:

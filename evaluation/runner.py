@@ -1,6 +1,8 @@
 """Evaluation runner: embeds the data sets, scores the tasks, and skips tasks whose results are already stored."""
 
 import json
+import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from evaluation.runs import items, results
 from evaluation.runs.results import LIMIT, limit_note
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, Features, Result, Settings, Task
+
+PRINTED_EVERY = 10  # seconds between lines of progress
 
 
 def evaluate(
@@ -48,7 +52,11 @@ def evaluate(
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = _jobs(encoder, plan, unusable, out, force, settings.limit)
     problems, rows = [*unusable.values()], list[Result]()
-    for group in jobs:
+    printed = time.monotonic()
+    for number, group in enumerate(jobs):
+        if distributed.rank() == 0 and time.monotonic() - printed >= PRINTED_EVERY:
+            printed = time.monotonic()
+            print(f"{encoder.name}: {number} of {len(jobs)} evaluation sets are scored", file=sys.stderr)
         try:
             # Rank 0 writes the results. Other ranks may read an older file, so all take rank 0's list of requests.
             requests = [request for job in group if not job.rows for request in job.task.requests(job.dataset)]

@@ -48,6 +48,7 @@ class ProgressBar:
         """`active`: if False, print nothing; only one rank should be active. `transient`: remove the bar at the end."""
         self.console = Console(stderr=True, quiet=not active, **PLAIN)
         self.is_bar = sys.stderr.isatty()
+        self._printed = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -71,7 +72,6 @@ class ProgressBar:
         """Begin a task of `total` items; `done` items are already finished."""
         self.task = self._bar.add_task(description, total=total, completed=done, status="")
         self._first, self._started, self._shown = done, time.monotonic(), False
-        self._printed = self._started
 
     def advance(self, n: int) -> None:
         """Count `n` more items; print a line every 10 s if stderr is not a terminal."""

@@ -47,9 +47,9 @@ RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
     "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
-    "table in twenty excludes any rank. The intervals over seeds and test items come from a bootstrap that also draws "
-    "the test images; the others hold for these images only. A method ranked 1–3 may be the best. Methods are sorted "
-    "by their mean, those with other seeds by their paired differences; methods with one seed come last."
+    "table in twenty excludes any rank. The intervals hold for these test images only; `by=TASK` adds intervals over "
+    "seeds and test items, from a bootstrap that also draws the images. A method ranked 1–3 may be the best. Methods "
+    "are sorted by their mean, those with other seeds by their paired differences; methods with one seed come last."
 )
 FOOTER = (
     "Scores are in per cent, averaged over the data sets that all compared runs share, and their differences in "
@@ -248,7 +248,8 @@ def ranking(comparison: MethodComparison) -> Table:
     """Return the table of methods, best first: score, difference to the reference, other scores, geometry."""
     reference, by = comparison.reference, comparison.by
     measured = {name for method in comparison.ranked for name in method.values}
-    measures = [name for name in (*SCORES, *GEOMETRY) if name in measured and name != by]
+    alike = comparison.tasks if by == MEAN and len(comparison.tasks) == 1 else []  # the mean of one task is this task
+    measures = [name for name in (*SCORES, *GEOMETRY) if name in measured and name not in (by, *alike)]
     others = [method for method in comparison.ranked if method is not reference]
     over_items = {method.label: comparison.over_items(method, reference) for method in others}
     with_items, text = any(over_items.values()), comparison.text()

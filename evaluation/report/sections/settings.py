@@ -52,8 +52,9 @@ def provenance(groups: list[RunGroup], with_hashes: bool = True) -> list[Block]:
     environments: dict[str, list[str]] = {}  # JSON -> runs
     for group in groups:
         for run in group.runs:
-            if run.environment:
-                environments.setdefault(json.dumps(run.environment), []).append(f"{group.label} seed {run.seed}")
+            # `samples` are hashes of photographs, which a resumed run compares
+            if found := {key: value for key, value in run.environment.items() if key != "samples"}:
+                environments.setdefault(json.dumps(found), []).append(f"{group.label} seed {run.seed}")
     blocks: list[Block] = []
     for environment, names in environments.items():
         blocks += [Text(f"Environment of {', '.join(names)}"), KeyValues(flat(json.loads(environment)))]
