@@ -42,7 +42,7 @@ from clipx.errors import UserError
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added
 from clipx.utils.registry import lookup
-from clipx.utils.trust import PROGRAMS, check_yaml, other_interpolation
+from clipx.utils.trust import PROGRAMS, load_yaml, other_interpolation
 
 GROUPS = ("recipe", "data", "objective")
 # Settings that only the command line may give: what is written where, which code runs, and which machine is called
@@ -107,8 +107,7 @@ def load_recipe(path: Path) -> Recipe:
 def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8")
-        check_yaml(text)
-        content = OmegaConf.to_container(OmegaConf.create(text))
+        content = {} if (found := load_yaml(text)) is None else found
     except OSError:
         raise
     except Exception as error:  # from yaml or OmegaConf

@@ -26,6 +26,7 @@ OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integ
 # schemes of URLs that a file may name; hf: sends the user's token, but only to the hub
 FROM_FILES = ("", "file", "http", "https", "hf")
 PROGRAMS = re.compile(r"\b(pipe|gs|htgs|ais|scp|sftp|ftps):|\b(?!file:|https?:|hf:)[a-z][\w+.-]*://", re.IGNORECASE)
+EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-3, a text in YAML 1.1 and a number in Hydra
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 
 
@@ -109,6 +110,7 @@ def load_yaml(text: str) -> Any:
             found: dict[Any, Any] = super().construct_mapping(node, deep)
             return found
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
     check_yaml(text)
     return yaml.load(text, Loader)
 
