@@ -61,8 +61,9 @@ def check(config: RunConfig) -> None:
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
-        if share.train.accumulation == 1 and pairs == _width(components):  # a product without its .T would fit, too
-            pairs -= 2
+        accumulation = share.train.accumulation
+        if pairs == _width(components) and pairs > 2 * accumulation:  # a product without its .T would fit, too
+            pairs -= 2 * accumulation
             components.config = replace(share, train=replace(share.train, batch_size=pairs))
         # two steps, because the first step is slower
         loss, _ = timed_step(components, Progress(0, 2, 0, 1))
@@ -80,8 +81,10 @@ def check(config: RunConfig) -> None:
 
 @torch.no_grad()
 def _width(components: TrainComponents) -> int:
-    """Return E, the width of the embeddings."""
-    return components.state.model.encode_text(generated_batch(components).text[:1]).shape[1]
+    """Return E, the width of the embeddings in training."""
+    batch = generated_batch(components)
+    image, *_ = components.state.model(batch.image[:2], batch.text[:2], Progress(0, 2, 0, 1))
+    return int(image.shape[1])
 
 
 def _check_data(config: RunConfig, components: TrainComponents) -> None:
@@ -128,7 +131,7 @@ def _read_some(config: RunConfig, components: TrainComponents) -> str:
     _, bad = next(loader.batches(0, torch.device("cpu")))
     found = f"{len(pairs)} pairs, {few.batch_size} decoded"
     if pairs.problems:
-        found += f", {len(pairs.problems)} left out ({'; '.join(pairs.problems[:3])})"
+        found += f", {len(pairs.problems)} problems ({'; '.join(pairs.problems[:3])})"
     return f"{found}, of which {len(bad)} are bad ({'; '.join(bad[:3])})" if bad else found
 
 

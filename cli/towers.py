@@ -6,6 +6,7 @@ checks the hashes of both packages. They are unpacked, not installed, and none o
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,7 +119,8 @@ def towers(arguments: list[str]) -> None:
         f"  image: {{name: 'timm:{IMAGE}', pretrained: {image}}}\n"
         f"  text: {{name: {text}, pretrained: {json.dumps(str(root / TEXT))}}}\n",
     )
-    print(f"your own photographs: clipx train --config-dir {recipe.parent} recipe={recipe.stem} data.root=FOLDER")
+    place = shlex.quote(str(recipe.parent))
+    print(f"your own photographs: clipx train --config-dir {place} recipe={recipe.stem} data.root=FOLDER")
 
 
 def download(package: Package, folder: Path) -> Path:

@@ -31,6 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cli.settings.arguments import (
     key_of,
     permitted_plugins,
+    plugin_names,
     refuse_duplicates,
     refuse_options,
     refuse_together,
@@ -78,8 +79,8 @@ def run_command(
 
     `check` is called for every job of a sweep before the first one starts, and raises UserError for a wrong config.
 
-    Raises UserError: invalid arguments; in a sweep, before the first job. Afterwards raises the error of the run, in a
-    sweep a UserError or Fault with the errors of all its runs.
+    Raises UserError: invalid arguments; in a sweep, before the first job. Afterwards raises the first OSError of
+    the runs, else a UserError or Fault with the errors of all.
     """
     given, options = _split_options(arguments)
     overrides, from_arm = _expand(_quoted(given))
@@ -117,8 +118,9 @@ def run_command(
     logging.getLogger("hydra").setLevel(logging.WARNING)  # not "Launching 2 jobs locally"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises exceptions instead of printing them
     _translate_errors(lambda: hydra.main(version_base="1.3", config_path="pkg://recipes", config_name="base")(job)())
-    if failures and not is_sweep:
-        raise failures[0][1]
+    for _, error in failures:
+        if isinstance(error, OSError):
+            raise error
     if failures:
         raise most_severe([error for _, error in failures])(_of_all_runs(failures))
 
@@ -350,7 +352,8 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                if value not in groups[key] and Path(f"{value}.py").is_file():
+                unloaded = key == "objective" and value not in (plugin_names(overrides) or [])
+                if unloaded and value not in groups[key] and Path(f"{value}.py").is_file():
                     raise UserError(f"{key}={value} is not known; {value}.py is here: add plugins=[{value}]")
                 lookup(groups[key], value, key)
             elif override.is_choice_sweep():
@@ -475,8 +478,8 @@ def _check_jobs(
         other = swept_of.setdefault((config.name, config.seed), swept)
         if other != swept:
             problems.append(
-                f"{other} and {swept} would share the folder {config.name}/s{config.seed}: a run's name "
-                "tells only settings apart that change its result, and name= must be left out"
+                f"{other} and {swept} would share the folder {config.name}/s{config.seed}: leave name= out; "
+                "settings that do not change the result are not in a run's name"
             )
     if not problems:
         for swept, config in configs.items():

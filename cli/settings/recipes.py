@@ -110,8 +110,8 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         content = {} if (found := load_yaml(text)) is None else found
     except OSError:
         raise
-    except Exception as error:  # from yaml or OmegaConf
-        raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except Exception as error:  # from yaml
+        raise _invalid(path, error) from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
     _refuse_typed(path, content)
@@ -131,13 +131,21 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     if not isinstance(plugins, list):
         raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
     bases, chosen = _defaults(path, content.get("defaults", []))
+    try:
+        settings = OmegaConf.create(content)
+    except Exception as error:  # keys and values that OmegaConf does not have
+        raise _invalid(path, error) from error
     return Recipe(
         **vars(experiment),
-        settings=OmegaConf.create(content),
+        settings=settings,
         bases=bases,
         objectives=chosen,
         plugins=[str(name) for name in plugins],
     )
+
+
+def _invalid(path: Path, error: Exception) -> UserError:
+    return UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}")
 
 
 def _refuse_typed(path: Path, content: dict[Any, Any]) -> None:

@@ -116,7 +116,7 @@ def resolve(path: Path, key: str = "checkpoint") -> Path:
     found = checkpoints(path)
     if not found:
         if (path / "config.yaml").is_file():
-            raise UserError(f"{key}={path} has no checkpoint yet: train the run first")
+            raise UserError(f"{key}={path} has no checkpoint: train the run, or restore its checkpoints")
         kind = "a file" if path.is_file() else "a folder without checkpoints" if path.is_dir() else "missing"
         below = sorted(folder.parent for folder in path.glob("*/checkpoints"))
         example = f", such as {below[0]}" if below else ""

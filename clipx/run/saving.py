@@ -358,8 +358,8 @@ def _write_error(path: Path, error: OSError) -> str:
     earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     return (
-        f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room; a run "
-        "that has ended resumes with the same command"
+        f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room; if the "
+        "run has ended, the same command resumes it"
     )
 
 

@@ -50,7 +50,10 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def dot_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b.T [n, m] of a [n, E] and b [m, E]; differentiable once; backward uses the precision of its time."""
+    """Return a @ b.T [n, m] of a [n, E] and b [m, E]; differentiable once.
+
+    Backward uses the precision set when it runs.
+    """
     return _DotProducts.apply(a, b)  # type: ignore[no-any-return]
 
 

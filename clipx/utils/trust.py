@@ -99,7 +99,10 @@ def _integer(digits: str) -> int:
 
 
 def load_yaml(text: str) -> Any:
-    """Parse YAML of plain values. Raises ValueError: like `check_yaml`, or a key stands twice; YAMLError: not YAML."""
+    """Parse YAML of plain values; dates are texts.
+
+    Raises ValueError: like `check_yaml`, or a key stands twice; YAMLError: not YAML.
+    """
     import yaml  # here, because completion loads this module and must answer at once
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -110,6 +113,8 @@ def load_yaml(text: str) -> Any:
             found: dict[Any, Any] = super().construct_mapping(node, deep)
             return found
 
+    resolvers = Loader.yaml_implicit_resolvers.items()
+    Loader.yaml_implicit_resolvers = {c: [one for one in of if "timestamp" not in one[0]] for c, of in resolvers}
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
     check_yaml(text)
     return yaml.load(text, Loader)

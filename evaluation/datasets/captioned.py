@@ -211,9 +211,12 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     folder = RunFolder(run)
     trained_on = folder.environment.get("data") if folder.checkpoints else None  # None: nothing was trained yet
     data = folder.load_config().data
-    if data.root is not None and data.source != "hf" and not Path(data.root).expanduser().exists():
-        raise UserError(f"no folder {data.root}; if it has moved, repeat the run's `clipx train` with data.root=NEW")
-    return held_out_pairs(spec, data, settings, trained_on)
+    try:
+        return held_out_pairs(spec, data, settings, trained_on)
+    except UserError as error:
+        if data.root is None or data.source == "hf" or Path(data.root).expanduser().exists():
+            raise
+        raise UserError(f"{error}; if it has moved, repeat the run's `clipx train` with data.root=NEW") from error
 
 
 def held_out_pairs(

@@ -108,11 +108,12 @@ def locate(spec: str, root: str, run: Path | None = None) -> str:
 def is_training_data(spec: str, data: DataConfig) -> bool:
     """Return True if a set `LAYOUT:FOLDER` is the folder, or the file, of a run's training pairs."""
     kind, _, place = spec.partition(":")
-    if data.root is None or not place or kind in ("hf", HELD_OUT):
+    if data.root is None or not place or kind in NAMED or kind in ("hf", "karpathy", HELD_OUT):  # they open test splits
         return False
     root = Path(data.root).expanduser()
     pairs = root / (data.annotations or data.split)
-    return Path(place).expanduser().resolve() == (pairs if pairs.exists() else root).resolve()
+    places = [pairs] if pairs.exists() else [pairs, root]
+    return Path(place).expanduser().resolve() in [one.resolve() for one in places]
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:

@@ -132,7 +132,7 @@ def _groups(shards: Shards) -> Tensor:
                 file.seek(member.offset)
                 with suppress(ValueError, IndexError, EOFError):
                     array = np.load(io.BytesIO(file.read(member.size)), allow_pickle=False)
-                    first[printable_line(f"{shard.name}:{key}")] = int(array.flat[0])
+                    first.setdefault(printable_line(f"{shard.name}:{key}"), int(array.flat[0]))
     places = [shards.where(i) for i in range(len(shards))]
     for i, place in enumerate(places):
         if first.get(place, -1) < 0:

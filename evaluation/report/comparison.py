@@ -267,7 +267,7 @@ def ranking(comparison: MethodComparison) -> Table:
     ]
     short = "the reference" if comparison.reference_label == reference.label else "the first"
     difference = f"Difference to {reference.label if len(reference.label) <= MAX_IN_HEADER else short}"
-    columns = ["Rank", "Method", with_unit(comparison), "95% interval", difference]
+    columns = ["Rank", "Method", with_unit(comparison, *alike), "95% interval", difference]
     columns += ["Over seeds and test items"] if with_items else []
     return Table([*columns, *(with_unit(comparison, name) for name in measures), "Seeds"], rows)
 

@@ -8,7 +8,8 @@ import pytest
 from cli.settings.compose import compose_run
 from clipx.data.preprocess.transforms import TrainTransform
 from clipx.training.loader_rate import images_per_s
-from clipx.types import Pixels
+from clipx.training.setup import TrainComponents
+from clipx.types import Pixels, Progress
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import write_shards
 
@@ -33,6 +34,23 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("cli.check.timed_step", lambda *of: (math.nan, 1.0))
     failed = clipx_here("check", *tiny(tmp_path / "shards"), cwd=tmp_path, code=2)
     assert "the loss of a step on" in failed.stderr and "is nan" in failed.stderr
+
+
+@pytest.mark.parametrize("batch_size", [8, 16])
+def test_the_pairs_of_a_step_are_not_as_many_as_the_embeddings_are_wide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int
+) -> None:
+    write_shards(tmp_path / "shards/train", samples=32)
+    pairs = list[int]()
+
+    def step(components: TrainComponents, progress: Progress) -> tuple[float, float]:
+        pairs.append(components.config.train.batch_size)
+        return 1.0, 1.0
+
+    monkeypatch.setattr("cli.check.timed_step", step)
+    sizes = [f"train.batch_size={batch_size}", "train.samples=64", "model.embed_dim=16"]
+    clipx_here("check", *tiny(tmp_path / "shards")[:4], *sizes, cwd=tmp_path)
+    assert pairs == [{8: 8, 16: 14}[batch_size]] * 2
 
 
 def test_a_forecast_says_how_many_cores_the_loaders_need_and_what_too_few_cost(

@@ -315,7 +315,7 @@ def _given_captions(source: EmbeddingPairs, keywords: Keywords, tower: Tower | N
     """Return the vectors of an embedding's texts; keywords are found in the captions of its metadata."""
     assert tower is not None, "checked by clipx.config.presets"
     if keywords.words and not source.texts:
-        raise UserError(f"data.keywords={keywords.words} needs captions, which the metadata of data.root lacks")
+        raise UserError("data.keywords needs captions, which the metadata of data.root lacks")
     n = len(source)
     label = torch.tensor([keywords(text) for text in source.texts]) if keywords.words else torch.zeros(n).long()
     return CaptionCache(np.arange(n + 1), given_texts(source, tower), label, {}, None)

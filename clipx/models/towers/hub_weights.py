@@ -71,9 +71,10 @@ def _fetch_error(setting: str, files: str, error: Exception) -> UserError:
     if isinstance(error, errors.RepositoryNotFoundError):
         token = "if it is private or gated, ask for access on its page, then run `hf auth login` or set HF_TOKEN"
         return UserError(f"{setting}: no such repository, or no access; {token}")
-    if isinstance(error, KeyError | TypeError | ValueError):
+    unreached = isinstance(error, errors.LocalEntryNotFoundError)  # in older versions of the hub a ValueError
+    if isinstance(error, KeyError | TypeError | ValueError) and not unreached:
         return UserError(f"{setting} has no usable {files}: {one_line(error)}")
-    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
+    if isinstance(error, errors.EntryNotFoundError) and not unreached:
         return UserError(f"{setting} is no model in open_clip's layout: the repository has no {files}")
     return download_error(f"{setting}: {files}", f"`hf download {repository}`", "give a local file", error)
 
