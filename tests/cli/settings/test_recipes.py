@@ -35,12 +35,20 @@ def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives(chosen: str)
         ("defaults: [{/recipe: demo}]", "must be a list of recipes and choices"),
         ("- a", "holds no settings"),
         ("a: [", "is not valid YAML"),
+        ("~: a", "is not valid YAML"),
+        ("a: !!set {b}", "is not valid YAML"),
     ],
 )
 def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_recipe(tmp_path / "r.yaml")
+
+
+def test_numbers_and_dates_of_a_recipe_are_read_as_hydra_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("name: 2024-01-01\noptimizer: {lr: 1e-3, eps: 5E-8}\nseed: 3\n")
+    settings = load_recipe(tmp_path / "r.yaml").settings
+    assert settings == {"name": "2024-01-01", "optimizer": {"lr": 0.001, "eps": 5e-8}, "seed": 3}
 
 
 def test_recipes_that_start_from_themselves_or_from_an_unknown_one_are_refused(own_recipes: Path) -> None:
