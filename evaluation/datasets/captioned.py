@@ -14,6 +14,7 @@ multi30k:FOLDER/LANGUAGE  Multi30k's captions in one language; Flickr30k's image
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from clipx import distributed
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess.captions import stripped, usable
 from clipx.data.preprocess.images import BadSample, decode
@@ -243,7 +245,10 @@ def held_out_pairs(
         return Embedded(spec, f"{data.name}/{HELD_OUT}", HELD_OUT, source, np.array(ids), settings)
     captions: dict[int, list[str]] = {}  # first sample of an image -> captions
     first_of: dict[int, int] = {}  # image -> its first sample
-    for i in _usable(source, [int(i) for i in ids]):
+    kept = _usable(source, [int(i) for i in ids])
+    if len(kept) < len(ids) and distributed.rank() == 0:
+        print(f"{spec}: {len(ids) - len(kept)} of {len(ids)} held-out samples are unusable, left out", file=sys.stderr)
+    for i in kept:
         first = first_of.setdefault(i if image_of is None else int(image_of[i]), i)
         captions.setdefault(first, []).extend(_drawable(source, i))
     if not captions:

@@ -237,8 +237,11 @@ def other_data_note(runs: list[Run]) -> str:
     for run in runs:
         for name in dict.fromkeys(row.dataset for row in run.results if OTHER_DATA.search(row.dataset)):
             found.setdefault(name, []).append(str(run.path))
-    places = "; ".join(f"{name}: {first_names(paths)}" for name, paths in found.items())
-    return f"Results of different data under one name are not averaged. {places}." if found else ""
+    of_runs: dict[tuple[str, ...], list[str]] = {}  # runs -> names; tasks of one run may have several
+    for name, paths in found.items():
+        of_runs.setdefault(tuple(paths), []).append(name)
+    places = "; ".join(f"{', '.join(names)}: {first_names(paths)}" for paths, names in of_runs.items())
+    return f"Results on other data than those of most runs are not averaged with them. {places}." if found else ""
 
 
 def _artifacts(folder: Path, limited: bool) -> Iterator[tuple[str, dict[str, Any]]]:
