@@ -124,7 +124,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
         "not trained to the last step": early,
         "trained on other samples than most runs with these settings": other_data,
         "not an evaluation set of the stored design": sorted(other_sets),
-        "scored with another precision, prompts or examples than most runs": sorted(other_scoring),
+        "scored with another precision, version of the task, prompts or examples than most runs": sorted(other_scoring),
     }
     if recipe in RECIPES:
         of_reason = {why: names for why, names in problems.items() if names}
@@ -169,7 +169,8 @@ def _quantity(row: Result) -> str:
 
 
 def _scoring(row: Result) -> str:
-    return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}"
+    precision = row.hashes.get("precision", "").partition(" ")[0]
+    return f"{precision} {row.hashes.get('scoring', '')} {data_hash(row)}"
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

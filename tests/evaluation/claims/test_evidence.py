@@ -80,11 +80,13 @@ def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
     first = found[0].results[0]
     bf16 = replace(first, value=0.9, hashes={"precision": "bf16 cpu"})
     other_labels = replace(first, value=0.9, hashes={"labels/test": "other"})
-    found[0] = replace(found[0], results=[*found[0].results, bf16, other_labels])
+    older = replace(first, value=0.9, hashes={"scoring": "1"})
+    found[0] = replace(found[0], results=[*found[0].results, bf16, other_labels, older])
     evidence = collect_evidence(found, [])
     assert evidence.runs[RECIPE]["clip"][0].results == runs()[0].results
     (message,) = evidence.left_out
-    assert "another precision, prompts or examples" in message and message.endswith("/s0 zeroshot scenes_colour")
+    assert "another precision, version of the task, prompts or examples" in message
+    assert message.endswith("/s0 zeroshot scenes_colour")
 
 
 def test_the_rows_of_two_splits_are_not_taken_for_two_scorings_of_one() -> None:
