@@ -54,6 +54,15 @@ def most_severe(errors: Sequence[Exception]) -> type[UserError | Fault]:
     return order[max(ranks)]
 
 
+def of_all_runs(failures: Sequence[tuple[str, Exception]]) -> str:
+    """Return each message of (place, error) once, after its first place: runs of a sweep often fail alike."""
+    runs: dict[str, list[str]] = {}
+    for where, error in failures:
+        runs.setdefault(str(error), []).append(where)
+    more = {message: f" (the same for {len(of) - 1} more)" for message, of in runs.items() if len(of) > 1}
+    return "; ".join(f"{of[0]}{message}{more.get(message, '')}" for message, of in runs.items())
+
+
 def printable_line(text: str) -> str:
     """Return text on one line without control characters, which tables, SVG and terminals would act on."""
     return " ".join(printable(text).split())

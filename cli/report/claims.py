@@ -148,7 +148,7 @@ def power(arguments: list[str]) -> None:
 
 
 def _print_needs(found: list[Outcome], evidence: Evidence, jobs: int) -> None:
-    """Print a row per undecided part of a claim, the decided claims, and the total time of all needed runs."""
+    """Print a row for each undecided part of a claim, then the decided claims, then the time of all needed runs."""
     rows = _needs(found, evidence)
     console = stdout_console()
     if rows:

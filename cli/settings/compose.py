@@ -58,7 +58,7 @@ from clipx.config.evaluation import EvalConfig
 from clipx.config.presets import check_combinations
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, from_values, settings_of
-from clipx.errors import Fault, UserError, most_severe
+from clipx.errors import Fault, UserError, most_severe, of_all_runs
 from clipx.utils.files import content_hash
 from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from clipx.utils.registry import lookup
@@ -122,16 +122,7 @@ def run_command(
         if isinstance(error, OSError):
             raise error
     if failures:
-        raise most_severe([error for _, error in failures])(_of_all_runs(failures))
-
-
-def _of_all_runs(failures: list[tuple[str, Exception]]) -> str:
-    """Return each message once, after the first run with it: the runs of a sweep often fail for the same reason."""
-    runs: dict[str, list[str]] = {}
-    for where, error in failures:
-        runs.setdefault(str(error), []).append(where)
-    more = {message: f" (the same for {len(of) - 1} more)" for message, of in runs.items() if len(of) > 1}
-    return "; ".join(f"{of[0]}{message}{more.get(message, '')}" for message, of in runs.items())
+        raise most_severe([error for _, error in failures])(of_all_runs(failures))
 
 
 def submitted_runs(arguments: list[str]) -> list[list[str]]:

@@ -177,7 +177,7 @@ def _lost(shard: Shard, arrays: Arrays, base: Index, number: int) -> list[str]:
         return []
     gone = ~np.isin(base.arrays_of(number)["key_hash"], arrays["key_hash"])
     keys = [base.key(int(base.starts[number]) + row) for row in np.flatnonzero(gone).tolist()]
-    # the line about the cut names one of them already
+    # `cut` already names the sample in which the shard ends
     return [f"{shard.name}: {key} is lost, because the shard is cut" for key in keys if f" {key}." not in cut]
 
 

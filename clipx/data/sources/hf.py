@@ -84,7 +84,7 @@ def load(config: DataConfig, root: Path) -> Any:
         for column in {config.image_column} | images:  # reading a row would decode all of them
             rows = rows.cast_column(column, datasets.Image(decode=False))
         given = (config.image_column, config.caption_column)
-        # the others would be decoded: lists of images, sound and videos
+        # reading a row decodes lists of images, sound and videos, so those columns are left out
         kept = [name for name, feature in rows.features.items() if name in given or not require_decoding(feature)]
         return rows.select_columns(kept)
     except Exception as error:  # pyarrow's own types

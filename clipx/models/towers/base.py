@@ -48,7 +48,7 @@ class Projected(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x - mean) / deviation, of the training set. Of the vectors of tokens, zeros are padding and stay zero."""
+    """(x - mean) / deviation, with those of the training set. Token vectors of zeros are padding and stay zero."""
 
     mean: Tensor  # [width]
     deviation: Tensor  # [width]

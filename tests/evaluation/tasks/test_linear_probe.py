@@ -91,7 +91,7 @@ def test_fits_repeat_bit_for_bit() -> None:
 
 
 def test_classes_that_can_be_separated_are_fitted_to_the_minimum_also_at_large_c() -> None:
-    """A step far beyond the minimum once ended the search for it: the objective stayed twelve times as high."""
+    """An earlier minimiser stopped after a step that was much too long, at twelve times the minimum."""
     generator = torch.Generator().manual_seed(0)
     centres, label = torch.randn(50, 256, generator=generator), torch.arange(1000) % 50
     features = F.normalize(centres[label] + torch.randn(1000, 256, generator=generator) + 1.0, dim=1)
