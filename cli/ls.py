@@ -3,12 +3,13 @@
 Prints names, each with a short description; without arguments those of the recipes.
 clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
 clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
-clipx ls runs [DIR...]: prints the runs in DIR (runs), one line for all seeds, with the settings that differ from
-those of their recipe and arm.
+clipx ls runs [DIR...]: prints the runs below DIR (default: runs), one line per run name with all its seeds, and the
+settings that differ from those of its recipe and arm.
 """
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import groupby
@@ -25,7 +26,7 @@ from clipx.errors import UserError
 from clipx.utils.registry import did_you_mean, one_of
 from clipx.utils.terminal import stdout_console
 
-NAMES = ("name", "seed", "recipe", "arm", "data.root")  # settings that `clipx ls runs` does not compare
+NOT_COMPARED = ("name", "seed", "recipe", "arm", "data.root")  # by `clipx ls runs`
 EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 
@@ -40,7 +41,7 @@ def ls(arguments: list[str]) -> None:
             WITH_ARGUMENTS[name]([])
         else:
             _print(Table("name", "description", title=name), LISTS[name]().items())
-    if not names:  # most of the others import torch, which takes seconds
+    if not names:  # the other lists are not printed unasked: most import torch, which takes seconds
         print(f"other lists: clipx ls {'|'.join([*LISTS, *WITH_ARGUMENTS][1:])}")
 
 
@@ -72,9 +73,9 @@ def _print_settings(prefixes: list[str]) -> None:
 
 
 def _print_runs(folders: list[str]) -> None:
-    """Print the runs at or below the folders (runs), a line for all seeds: steps, and settings unlike the recipe's."""
+    """Print a line per run name: its seeds, their last steps, and the settings that differ from the recipe's."""
     from clipx.run.checkpoint import checkpoints, step_of
-    from clipx.run.folder import RunFolder, runs_below
+    from clipx.run.folder import CONFIG, RunFolder, runs_below
 
     paths = [Path(folder) for folder in folders or ["runs"]]
     if not (runs := runs_below(paths)):
@@ -83,38 +84,46 @@ def _print_runs(folders: list[str]) -> None:
     for folder, found in groupby(runs, key=lambda run: run.parent):
         members = list(found)
         steps = sorted({step_of(saved[-1]) for run in members if (saved := checkpoints(run))})
-        try:
-            config = RunFolder(members[0]).config
-            differing = _differing(of_recipe(config.recipe, config.arm), config)
-        except UserError as error:  # a broken run must not hide the others
-            differing = str(error) if RunFolder(members[0]).has_config else "no config.yaml"
+        differing = {}  # one entry, unless seeds with one name have different settings
+        for run in map(RunFolder, members):
+            text = (run.path / CONFIG).read_text(encoding="utf-8", errors="replace") if run.has_config else ""
+            if (settings := re.sub(r"^seed: .*$", "", text, flags=re.MULTILINE)) in differing:
+                continue
+            try:
+                differing[settings] = _differing(of_recipe(run.config.recipe, run.config.arm), run.config)
+            except UserError as error:  # a broken run must not hide the others
+                differing[settings] = str(error).partition(";")[0] if run.has_config else "no config.yaml"
         names = [run.name for run in members]
         seeds = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
-        rows.append((str(folder), seeds, " .. ".join(map(str, steps[:: max(1, len(steps) - 1)])), differing))
+        first_and_last = " .. ".join(map(str, steps[:: max(1, len(steps) - 1)]))
+        rows.append((str(folder), seeds, first_and_last, " | ".join(differing.values())))
     _print(Table("run", "seeds", "steps", "settings unlike the recipe's"), rows)
 
 
-def _settings_of_recipe(name: str, arm: str) -> RunConfig | None:
-    """Return the settings of a recipe's arm; None if there is no such recipe or arm here."""
+def _settings_of_recipe(name: str, arm: str) -> RunConfig:
+    """Return the settings of a recipe's arm. Raises UserError: there is no such recipe or arm here."""
     from cli.settings.compose import compose_run
 
-    try:
-        return compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else []), "data.root=x"])
-    except UserError:
-        return None
+    return compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else []), "data.root=x"])
 
 
-def _differing(expected: RunConfig | None, config: RunConfig) -> str:
-    """Return the settings that determine the results and differ, as a user would type them."""
+def _differing(expected: RunConfig, config: RunConfig) -> str:
+    """Return the settings that affect the results and differ from the `expected` ones, as a user would type them."""
     from clipx.run.folder import identity_keys
 
-    if expected is None:
-        return f"(recipe={config.recipe} is not here)"
-    keys = [key for key in identity_keys() if key not in NAMES]
-    if config.data.source != "scenes":  # of rendered scenes, which the run did not read
+    keys = [key for key in identity_keys() if key not in NOT_COMPARED]
+    if config.data.source != "scenes":  # the run did not use the settings of rendered scenes
         keys = [key for key in keys if not key.startswith("data.scenes.")]
     values = {key: attrgetter(key) for key in keys}
-    return " ".join(f"{key}={_plain(get(config))}" for key, get in values.items() if get(config) != get(expected))
+    return " ".join(typed for key, get in values.items() for typed in _typed(key, get(config), get(expected)))
+
+
+def _typed(key: str, value: object, expected: object) -> list[str]:
+    """Return key=value if the value is not the expected one; for a dictionary, the same of each of its keys."""
+    if isinstance(value, dict) and isinstance(expected, dict):
+        removed = [f"~{key}.{name}" for name in expected if name not in value]
+        return removed + [one for name in value for one in _typed(f"{key}.{name}", value[name], expected.get(name))]
+    return [] if value == expected else [shlex.quote(f"{key}={_plain(value)}")]
 
 
 def _plain(default: object) -> str:
@@ -214,4 +223,5 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "claims": _claims,
     "theory": _theory,
 }
-WITH_ARGUMENTS = {"settings": _print_settings, "runs": _print_runs}  # as the first name, the others are its arguments
+# if one of these comes first, the other words are its arguments
+WITH_ARGUMENTS = {"settings": _print_settings, "runs": _print_runs}

@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from cli.exit_codes import ends_on_ctrl_c, exit_code_of
-from cli.settings.arguments import CheckOptions, permitted_plugins, split_config_dir, take_options, with_home
+from cli.settings.arguments import CheckOptions, permit_plugins, split_config_dir, take_options, with_home
 from clipx.errors import UserError
 from clipx.utils.plugins import load_plugins
 from clipx.utils.registry import lookup
@@ -28,15 +28,15 @@ clipx: train, evaluate and compare contrastive image-text objectives
   clipx eval RUN... [datasets=[..]]          evaluate runs, or model=open_clip:NAME/TAG, model=hf-hub:USER/NAME
   clipx report RUN_OR_DIR...                 tables and figures as Markdown, HTML and CSV; out=DIR
   clipx report claims RUN_OR_DIR...          verdicts on the papers' claims, with effects and intervals
-  clipx report power RUN_OR_DIR...           seeds and hours that undecided claims need
+  clipx report power RUN_OR_DIR...           seeds and hours that would decide the undecided claims
   clipx report compare RUN_OR_DIR...         methods under the same conditions, ranked, with paired intervals
-  clipx report missing-objects FOLDER        claim 1.12 on COCO's annotations
+  clipx report missing-objects FOLDER        objects that COCO's captions leave out (claim 1.12)
   clipx reproduce recipe=NAME                train, evaluate and report all arms and seeds of a recipe
-  clipx watch [RUN_OR_DIR...]                progress, loss, tau, gap and score of running runs, renewed
-  clipx tune recipe=NAME                     the learning rate of every arm, on held-out pairs, with equal budgets
+  clipx watch [RUN_OR_DIR...]                show loss, tau, gap, score and time left of running runs
+  clipx tune recipe=NAME                     find each arm's learning rate on held-out pairs, with equal budgets
   clipx check recipe=NAME [key=value ...]    build the run and do a trial step: parameters, memory, missing data
   clipx export RUN out=FILE.safetensors      weights and configuration for open_clip
-  clipx bench NAME                           time the steps of several arms: the papers' claims on cost
+  clipx bench NAME                           time the steps of NAME's arms: the papers' claims on cost
   clipx bench recipe=NAME [arms=a,b]         time the steps of a recipe's arms
   clipx theory [NAME] [key=value ...]        solve the papers' toy problems: claims, verdicts, figures
   clipx data index|verify|keywords FOLDER    index shards; check every sample; count captions per keyword
@@ -81,13 +81,13 @@ def train(arguments: list[str]) -> None:
         submit(script_of(jobs), configs[0].launch)
         return
 
-    def check(config: "RunConfig") -> None:  # imports torch, so only after all settings were checked
+    def check(config: "RunConfig") -> None:  # before a sweep starts, of all its runs
         check_wandb("log.wandb", config.log.wandb)
         _announce_torch()
-        from clipx import objectives
+        from clipx import objectives  # imports torch, so only after all settings were checked
 
-        if not config.plugins:  # they may have terms
-            objectives.build(config.objective, num_samples=2**31)  # a mistyped term is found before the slow imports
+        if not config.plugins:  # which may have terms of their own
+            objectives.build(config.objective, num_samples=2**31)  # a mistyped term is found before the data are read
 
     def launch(config: "RunConfig") -> None:
         check(config)
@@ -175,7 +175,7 @@ COMMANDS: dict[str, Callable[[list[str]], None] | str] = {  # name -> function, 
     "data": "cli.data:data",
     "completion": "cli.completion:script",
 }
-COMPOSED = ("train", "eval", "reproduce", "tune", "check", "bench")  # take settings; plugins= is one of them
+COMPOSED = ("train", "eval", "reproduce", "tune", "check", "bench")  # take settings of a run, so also plugins=
 
 
 def main() -> None:
@@ -209,12 +209,12 @@ def _run(name: str, arguments: list[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print(help_of(name))
         return
-    load_plugins(permitted_plugins(arguments))
+    load_plugins(permit_plugins(arguments))
     if name not in COMPOSED:
         arguments = [a for a in arguments if not a.startswith("plugins=")]
     if isinstance(command, str):
         command = resolve_name(command)
-    # for `train`, Hydra parses --config-dir; for other commands, cli.settings.compose reads it from sys.argv
+    # for `train`, Hydra parses --config-dir; for other commands, cli.settings.recipes reads it from sys.argv
     command(arguments if name == "train" else split_config_dir(arguments)[1])
 
 

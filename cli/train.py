@@ -36,20 +36,20 @@ def train(config: RunConfig) -> None:
         check_rendezvous(config.launch)
     try:
         with RunFolder.of(config).hold() if alone else nullcontext():
-            _open_moved_data(config)
+            _check_moved_data(config)
             run = RunFolder.create(config)
             if run.divergence() is None:
                 _start(config, run, started)
             if (ended := run.divergence()) is not None:
                 raise RunDiverged(ended.message(run.path))
     except UserError:
-        if alone:
+        if alone:  # the settings of a run that was refused before its first step must not bind the next one
             RunFolder.of(config).remove_unstarted()
         raise
 
 
-def _open_moved_data(config: RunConfig) -> None:
-    """Check the data of a run that resumes with another data.root: a wrong one must not get into its config.yaml."""
+def _check_moved_data(config: RunConfig) -> None:
+    """If a run resumes with another data.root, check the data there before the new root gets into its config.yaml."""
     run = RunFolder.of(config)
     if run.checkpoints and run.config.data.root != config.data.root:
         source = open_source(config.data)
@@ -58,7 +58,7 @@ def _open_moved_data(config: RunConfig) -> None:
 
 
 def _start(config: RunConfig, run: RunFolder, started: float) -> None:
-    # not choose_device: this process may only start the workers, and would keep half a gigabyte of their first GPU
+    # not choose_device: it would make a CUDA context (0.5 GB) in this process, which may only start the workers
     if kind_of_device(config.train.device) == "cpu" and config.train.samples != 0:
         check_memory(config, torch.device("cpu"))
     if not run.checkpoints:
@@ -77,10 +77,11 @@ def _start(config: RunConfig, run: RunFolder, started: float) -> None:
 
 def _print_next(config: RunConfig, run: RunFolder) -> None:
     if run.divergence() is None:
-        needed = " datasets=[held_out]" if config.data.held_out else " datasets=[NAME,LAYOUT:PLACE]  # clipx ls data"
-        datasets = "" if config.data.evaluation else needed
-        plugins = f" plugins=[{','.join(config.plugins)}]" if config.plugins else ""
-        print(f"to evaluate: clipx eval {shlex.quote(str(run.path))}{plugins}{datasets}", file=sys.stderr)
+        plugins = [f"plugins=[{','.join(config.plugins)}]"] * bool(config.plugins)
+        datasets = [f"datasets=[{'held_out' if config.data.held_out else 'NAME'}]"] * (not config.data.evaluation)
+        names = "; clipx ls data lists the names" if "datasets=[NAME]" in datasets else ""
+        command = shlex.join(["clipx", "eval", str(run.path), *plugins, *datasets])
+        print(f"to evaluate: {command}{names}", file=sys.stderr)
 
 
 def _fit(config: RunConfig, run: RunFolder, started: float) -> int:

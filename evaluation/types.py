@@ -37,7 +37,7 @@ class FeatureRequest:
 
 @dataclass(frozen=True)
 class Settings:
-    """Scoring options; the names of splits and the hashes in result rows depend on them."""
+    """Scoring options. Names of splits and hashes contain them, so that rows scored differently are never mixed."""
 
     prompts: str = "ensemble"  # ensemble | simple | a template with {c} for the class name
     protocol: str = "corrected"  # corrected | paper (tasks/retrieval.py) | centred (tasks/rows.py)
@@ -69,10 +69,10 @@ class Encoder:
     provenance: dict[str, str]  # hashes of checkpoint, transform and tokenizer; precision
     seed: int  # the run's seed; 0 for published weights
     cosine: bool = True  # False: embeddings are not L2-normalised, and the similarity is their dot product
-    # name -> function for other embeddings: "draw 1", ... (draws of the random features), "before projection"
+    # name -> function for other embeddings: "draw 1", ... (other random features of a kernel), "before projection"
     image_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     text_variants: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    # "image", "text" -> frozen tower whose stored features `image` or `text` takes instead of pixels or tokens
+    # side -> frozen tower; the function of this side (`image`, `text`) takes its features instead of pixels or tokens
     frozen_towers: dict[str, FrozenTower[Any]] = field(default_factory=dict)
 
 
@@ -108,7 +108,7 @@ class Result:
     dataset: str
     split: str
     metric: str
-    value: float  # a fraction, not per cent
+    value: float  # a share is from 0 to 1, not in per cent
     n: int  # number of examples
     low: float  # 95% interval, in most tasks from a bootstrap over examples
     high: float
@@ -127,7 +127,7 @@ class Result:
     @property
     def is_share(self) -> bool:
         """True for accuracies, recalls and other shares, shown in per cent; False for distances and correlations."""
-        return self.task not in NOT_SHARES and max(self.value, self.chance or 0.0) <= 1
+        return self.task not in NOT_SHARES and max(self.value, self.chance or 0.0) <= 1  # a rank: chance is above 1
 
 
 @dataclass
@@ -135,11 +135,11 @@ class Items:
     """Right or wrong answer for each item of a metric; `evaluation/runs/items.py` stores these."""
 
     split: str
-    metric: str  # of metrics at several k, the one with k = 1: the others follow from `rank`
+    metric: str  # of recall@k only recall@1: the others follow from `rank`
     item: Tensor  # int64 [n], index in the split's images, captions or pairs
     right: Tensor  # bool [n]
     rank: Tensor | None = None  # int64 [n], rank of the right answer, 1 = best
-    unit: Tensor | None = None  # int64 [n], image of each caption: captions of one image are not independent
+    unit: Tensor | None = None  # int64 [n], image of each caption: the bootstrap draws images, with all their captions
     hashes: dict[str, str] = field(default_factory=dict)  # as in Result
 
 
@@ -166,7 +166,7 @@ class Task(Protocol):
         """Return the embeddings that `score` needs."""
 
     def groups(self, dataset: Any) -> list[dict[str, str]]:
-        """Return, for each group of result rows, its hashes beyond those of model, data and task.
+        """Return the further hashes of each group of rows, beside those of model, data and task.
 
         Retrieval has one group for all images and one per pool. Default: one group without further hashes. The runner
         adds the hashes of the first group to all rows and items, so all groups must contain them.
@@ -179,7 +179,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class VectorsOnly(Protocol):
-    """A data set of which only embeddings made elsewhere exist."""
+    """A data set of precomputed embeddings, without images or texts."""
 
     name: str
 

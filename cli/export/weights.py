@@ -27,7 +27,7 @@ from clipx.utils.hub import quiet_hub
 
 CLOSE = 1e-5  # largest difference of embeddings due to rounding
 PREPROCESSING = ("mean", "std", "interpolation", "resize_mode")
-WHOLE = "of one run, out=FILE.safetensors is a file for evaluation.embedding.encoder.from_file"  # the alternative
+INSTEAD = "out=FILE.safetensors exports one run as a file for evaluation.embedding.encoder.from_file"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def convert(place: Path, averaged: bool, title: str) -> OpenClipModel:
 
 
 def fits_open_clip(config: RunConfig) -> bool:
-    """Return True if both towers are those of one open_clip model, and all that clipx adds to them is a temperature."""
+    """Return True if open_clip has the model: both towers of one of its models, without heads or stored features."""
     image, text = config.model.image, config.model.text
     heads = any(tower.head != "tower" or tower.standardise for tower in (image, text))
     return image.name == text.name and image.name.startswith("open_clip:") and not (heads or config.data.features)
@@ -77,7 +77,7 @@ def fits_open_clip(config: RunConfig) -> bool:
 def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConfig]:
     """Return the weights of a checkpoint, with those of frozen towers, and the settings that build the model.
 
-    They are those of clipx.models.clip.ClipModel: towers with their heads, temperature and bias.
+    The weights have the names of clipx.models.clip.ClipModel: towers with their heads, temperature, bias.
 
     Raises UserError: point sets, or a frozen tower has changed since the run.
     """
@@ -87,11 +87,11 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
     trained = clip.build_model(config)
     checkpoints.load_weights(trained, place, checkpoints.chosen_weights(place, averaged))
     image, text, data = config.model.image, config.model.text, config.data
-    given = image.name.startswith("embeddings:")  # the model has no towers: it takes vectors made elsewhere
+    from_vectors = image.name.startswith("embeddings:")  # the model has no towers: it takes vectors made elsewhere
     settings = RunConfig(
         name=config.name,
         recipe=config.recipe,
-        data=DataConfig(name=data.name, source=data.source, clean=data.clean, features=given),
+        data=DataConfig(name=data.name, source=data.source, clean=data.clean, features=from_vectors),
         model=replace(
             config.model,
             image=replace(image, pretrained=_published(image)),
@@ -100,7 +100,7 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
         temperature=config.temperature,
         train=TrainConfig(batch_size=config.train.batch_size),
     )
-    if given:
+    if from_vectors:
         return {name: tensor.detach().contiguous() for name, tensor in trained.state_dict().items()}, settings
     whole = clip.build_model(settings, pretrained=False)
     for side, tower in trained.frozen_towers.items():
@@ -115,7 +115,7 @@ def whole_model(place: Path, averaged: bool) -> tuple[dict[str, Tensor], RunConf
 
 
 def _published(tower: TowerConfig) -> str | None:
-    """Return the published tag of a tower's weights, which may set its activation; None for a local file."""
+    """Return the published tag of a tower's weights, by which its activation is known; None for a local file."""
     return None if tower.pretrained is None or Path(tower.pretrained).exists() else tower.pretrained
 
 
@@ -144,7 +144,7 @@ def _model_name(config: RunConfig) -> str:
         raise UserError(f"model.points.kernel={kernel} cannot be exported: open_clip has no point sets")
     for key, tower in (("model.image.name", image), ("model.text.name", text)):
         if not tower.name.startswith("open_clip:"):
-            raise UserError(f"{key}={tower.name} cannot be exported: only towers named open_clip:NAME can be; {WHOLE}")
+            raise UserError(f"{key}={tower.name} cannot be exported, only towers named open_clip:NAME; {INSTEAD}")
     if image.name != text.name:
         raise UserError(
             f"model.image.name={image.name} with model.text.name={text.name} cannot be exported: an open_clip "
@@ -152,7 +152,7 @@ def _model_name(config: RunConfig) -> str:
         )
     if not fits_open_clip(config):
         heads = "model.*.head, model.*.standardise or data.features=true"
-        raise UserError(f"a model with {heads} cannot be exported: open_clip has no such heads; {WHOLE}")
+        raise UserError(f"a model with {heads} cannot be exported: open_clip has no such heads; {INSTEAD}")
     if _quick_gelu(image.name, image.pretrained) != _quick_gelu(text.name, text.pretrained):
         raise UserError(
             f"model.image.pretrained={image.pretrained} with model.text.pretrained={text.pretrained} cannot be "
@@ -162,7 +162,7 @@ def _model_name(config: RunConfig) -> str:
 
 
 def _quick_gelu(name: str, pretrained: str | None) -> bool:
-    """Return True if published weights use QuickGELU, which open_clip's model configuration does not record."""
+    """Return True if published weights use QuickGELU: open_clip records that with the tag, not with the model."""
     return bool(weights_config(name.partition(":")[2], pretrained).get("quick_gelu", False))
 
 
@@ -199,7 +199,7 @@ def _weights(model: clip.ClipModel, last: Progress, text_prefix: str) -> dict[st
     weights = {f"visual.{key}": value for key, value in model.image.state_dict().items()}
     weights |= {f"{text_prefix}{key}": value for key, value in model.text.state_dict().items()}
     with torch.no_grad():
-        scale = float(model.temperature(last))
+        scale = float(model.temperature(last))  # 1/tau
     weights["logit_scale"] = torch.tensor(math.log(scale))
     if "bias" in model.state_dict():
         weights["logit_bias"] = model.state_dict()["bias"]
@@ -213,8 +213,8 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
         value, expected = getattr(model.inputs, key), loaded[key]
         if value != (tuple(expected) if isinstance(value, tuple) else expected):
             raise UserError(
-                f"{name} cannot be exported: the run's images have {key} {value}, open_clip would load the file "
-                f"with {expected}"
+                f"{name} cannot be exported: the run preprocesses images with {key}={value}, open_clip "
+                f"would with {expected}"
             )
 
 

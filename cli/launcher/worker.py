@@ -19,10 +19,10 @@ PARENT = "CLIPX_PARENT"  # process id of the parent
 WORKERS = "CLIPX_WORKERS"  # the folder that the workers of a command on this machine share
 HANDLED = "CLIPX_SIGNALS"  # numbers of the signals that the command does not ignore
 
-REASON = "reason"  # file in the folder WORKERS: why torchrun has failed, if not because of a worker of this machine
+REASON = "reason"  # file in the folder WORKERS: why torchrun failed, if no worker of this machine did
 STOP = "stop"  # file in the folder WORKERS: the command has received a signal
-FINAL = (2, REQUEUE)  # exit codes after a user error and an early stop: a restart would end in the same way
-GRACE = 3.0  # seconds that other ranks wait, so that rank 0 prints an error common to all ranks first
+FINAL = (2, REQUEUE)  # exit codes after which torchrun's restart must not call the module again: user error, early stop
+GRACE = 3.0  # seconds by which an error is delayed, so that rank 0 prints one that all ranks have first, and ends them
 
 
 def final_codes(workers: Path) -> list[int]:
@@ -33,14 +33,15 @@ def final_codes(workers: Path) -> list[int]:
 def main() -> NoReturn:
     """Run a worker. torchrun sees exit code 0 if the worker stopped early and saved, so that it kills no other worker.
 
-    Rank 0 prints errors common to all ranks. After a failure the process exits at once, without closing the process
-    group: NCCL would wait for ranks that wait for this rank. torchrun ends the other workers.
+    Rank 0 prints a UserError or Fault that all ranks have. After a failure the process exits at once, and does not
+    close the process group: NCCL would wait for ranks that wait for this one. torchrun ends the other workers.
     """
-    workers, (module, *arguments) = Path(os.environ[WORKERS]), sys.argv[1:]
+    workers = Path(os.environ[WORKERS])
+    module, *arguments = sys.argv[1:]
     if earlier := final_codes(workers):  # torchrun restarts the workers after any failure
         sys.exit(earlier[0])
     end_with_parent(int(os.environ[PARENT]))
-    mine = workers / str(os.getpid())
+    mine = workers / str(os.getpid())  # the command signals the processes whose ids are here
     mine.touch()
     _take_signals()
     code = REQUEUE if (workers / STOP).exists() else _call(module, arguments)

@@ -22,7 +22,7 @@ from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
 
-INTERVAL = "[95% interval over paired seeds]"
+INTERVAL = f"[95% interval over paired seeds; intervals and ranks need {MIN_SEEDS} shared seeds]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
@@ -30,7 +30,7 @@ GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 class Options:
     """The options of `clipx report RUN_OR_DIR...`."""
 
-    out: str | None = setting(None, "folder of the report; null: the first one")
+    out: str | None = setting(None, "folder to write the report to; null: the first RUN_OR_DIR")
     limited: bool = setting(False, "include the results of clipx eval limit=N")
 
 
@@ -38,7 +38,7 @@ class Options:
 class CompareOptions(Options):
     """The options of `clipx report compare`."""
 
-    by: str = setting(methods.MEAN, "task, or mean of the tasks, by which methods are ranked")
+    by: str = setting(methods.MEAN, "rank methods by this task; mean: by the mean of all tasks")
     on: list[str] = setting([], "evaluation sets that count; empty: all")
     reference: str = setting("", "method with which the others are compared; empty: the first one")
 
@@ -58,11 +58,11 @@ class Ranked:
     comparisons: list[MethodComparison]
     ladders: list[Ladder]
     left_out: list[methods.LeftOut]
-    remarks: list[str]  # runs that are left out, and results that are not averaged
+    remarks: list[str]  # printed after the tables: runs left out, results with limit=N, on other data or held-out pairs
 
     @property
     def notes(self) -> list[str]:
-        """What is printed beside the tables."""
+        """The leads and notes of the comparisons, then the remarks; for clipx.api, which prints no tables."""
         named = zip(self.comparisons, page.names(self.comparisons), strict=True)
         return [note for one, name in named for note in (page.lead(one, name), *page.notes(one))] + self.remarks
 
@@ -77,11 +77,13 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     on = [HELD_OUT] if only_held_out else on
     found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
     labels = {method.label for one in found for method in one.ranked}
-    if reference and labels:  # without a score there is no method, and the notes say what to do
+    if reference and labels:  # without a score there is no label, and the lead says how to get scores
         one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     remarks = [group.line() for group in left_out]
-    remarks += ["All results are on held-out pairs: choose settings by them, and report on others."] * only_held_out
+    remarks += [
+        "All results are on held-out pairs: choose settings with them, and report results on other evaluation sets."
+    ] * only_held_out
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 
@@ -120,12 +122,10 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     console.print(Text(page.lead(one, title), style="bold"))
     if not one.ranked:
         return
-    seeds = min(len(method.values[one.by]) for method in one.ranked)
-    caption = INTERVAL if seeds >= MIN_SEEDS else f"[no interval and no rank by fewer than {MIN_SEEDS} seeds]"
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"
     columns = ("rank", "method", score_name, to_reference, GEOMETRY, "seeds")
-    table = empty_table(columns, ["method"], caption=caption)
+    table = empty_table(columns, ["method"], caption=INTERVAL)
     for position, method in enumerate(one.ranked, 1):
         score, text = one.mean(method, method.values[one.by]), one.text()
         assert score is not None  # methods without a score are not ranked

@@ -1,4 +1,4 @@
-"""`key=value` arguments of the commands that Hydra does not compose."""
+"""`key=value` arguments of a command, and the checks of Hydra's options before Hydra sees them."""
 
 import re
 from argparse import Namespace
@@ -13,7 +13,7 @@ from clipx.training.devices import DEVICES
 from clipx.utils.trust import permit
 
 S = TypeVar("S")
-HOME = re.compile(r"(^|[=\[,])~(?=/|$)")  # at the start of a path, also in a list
+HOME = re.compile(r"(^|[=\[,] *)~(?=/|$)")  # at the start of a path, also in a list
 
 
 @dataclass(kw_only=True)
@@ -39,13 +39,14 @@ def parse_arguments(arguments: list[str], schema: type[S], command: str, needs: 
 
     Args:
         schema: the options, a dataclass of clipx.config.setting.
-        needs: the positional argument that the command needs, for the message; a trailing "..." allows several.
+        needs: the name of the positional argument in messages; "..." at its end allows several, and with RUN in it
+            the message lists the newest runs.
 
     Raises UserError: an unknown, repeated or wrong option, or a wrong number of positional arguments.
     """
     positional, options = parse_options(arguments, schema, command)
     if not positional or (len(positional) != 1 and not needs.endswith("...")):
-        from clipx.run.folder import newest_runs  # slow for completion
+        from clipx.run.folder import newest_runs  # here, because it would slow completion down
 
         number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
         help_command = f"clipx {command.split()[0]} --help"
@@ -76,7 +77,7 @@ def split_positional(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def split_given(arguments: list[str], known: Container[str] | None = None) -> tuple[dict[str, str], list[str]]:
-    """Return the arguments KEY=VALUE by key, and all other arguments. With `known`, only its keys count.
+    """Return the arguments KEY=VALUE by key, of the `known` keys if they are given, and all other arguments.
 
     Raises UserError: a key is given twice.
     """
@@ -89,9 +90,9 @@ def refuse_duplicates(overrides: list[str]) -> None:
     """Raise UserError if a key is given twice: the last value would silently be used."""
     given: dict[str, str] = {}
     for override in overrides:
-        first = given.setdefault(key_of(override), override)
-        if first is not override:
-            raise UserError(f"{key_of(override)} is given twice: {first} and {override}; leave one out")
+        if (key := key_of(override)) in given:
+            raise UserError(f"{key} is given twice: {given[key]} and {override}; leave one out")
+        given[key] = override
 
 
 def key_of(override: str) -> str:
@@ -105,7 +106,9 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     remaining = iter(arguments)
     for argument in remaining:
         if argument in ("--config-dir", "-cd"):
-            folders.append(Path(next(remaining, "")))
+            if (folder := next(remaining, None)) is None:
+                raise UserError(f"{argument} needs a folder")
+            folders.append(Path(folder))
         elif argument.startswith("--config-dir="):
             folders.append(Path(argument.partition("=")[2]))
         else:
@@ -113,13 +116,13 @@ def split_config_dir(arguments: list[str]) -> tuple[list[Path], list[str]]:
     return folders, others
 
 
-def refuse_options(message: str) -> NoReturn:
-    """Raise UserError for a wrong option of Hydra; in place of argparse's error, which prints the usage."""
+def argparse_error(message: str) -> NoReturn:
+    """Raise UserError for a wrong option of Hydra, instead of ArgumentParser.error, which prints the usage."""
     raise UserError(f"{message}; settings are written key=value; for open_clip's flags see docs/settings.md")
 
 
 def refuse_together(given: Namespace) -> None:
-    """Raise UserError for options that Hydra refuses together, with a traceback."""
+    """Raise UserError for options that exclude each other: Hydra would print a traceback."""
     values = {"--run": given.run, "-m": given.multirun, "--cfg": given.cfg, "--info": given.info}
     several = [name for name, value in values.items() if value]
     if len(several) > 1:
@@ -129,10 +132,10 @@ def refuse_together(given: Namespace) -> None:
 
 
 def shows_config(arguments: list[str]) -> bool:
-    """Return True for --cfg job alone. Hydra would print the config without the name of the run, so clipx prints it."""
-    if {"-p", "--package", "--resolve"} & set(arguments):
+    """Return True for --cfg job without --package, --resolve: Hydra would leave out the run's name, so clipx prints."""
+    if any(argument.startswith(("-p", "--package", "--resolve")) for argument in arguments):
         return False
-    return re.search(r"(^| )(--cfg|-c)[ =]job( |$)", " ".join(arguments)) is not None
+    return re.search(r"(^| )(--cfg[ =]|-c[ =]?)job( |$)", " ".join(arguments)) is not None
 
 
 def plugin_names(arguments: list[str]) -> list[str] | None:
@@ -143,7 +146,7 @@ def plugin_names(arguments: list[str]) -> list[str] | None:
     return [name for part in given[-1].strip("[]").split(",") if (name := part.strip(" '\""))]
 
 
-def permitted_plugins(arguments: list[str]) -> list[str]:
+def permit_plugins(arguments: list[str]) -> list[str]:
     """Return the modules of plugins= on the command line, and allow their import in this and in worker processes."""
     names = plugin_names(arguments) or []
     permit("plugins", names)
@@ -159,8 +162,8 @@ def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]
     return [listed if key_of(o) == "plugins" else o for o in overrides], names
 
 
-def same_spelling(value: str) -> str:
-    """Return decimal numbers as a sweep of Hydra writes them, such as 0.001 for 1e-3; other texts unchanged."""
+def as_hydra_writes(value: str) -> str:
+    """Write a decimal number as Hydra's sweeps do (1e-3 -> 0.001), so that a run has one name alone and in a sweep."""
     try:
         return value if value.lstrip("+-").isdigit() else str(float(value))
     except ValueError:

@@ -29,13 +29,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.settings.arguments import (
+    argparse_error,
+    as_hydra_writes,
     key_of,
-    permitted_plugins,
+    permit_plugins,
     plugin_names,
     refuse_duplicates,
-    refuse_options,
     refuse_together,
-    same_spelling,
     shows_config,
     split_positional,
     with_plugin_list,
@@ -142,7 +142,7 @@ def _split_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     Raises UserError: an option is unknown, lacks its value or has a wrong value.
     """
     parser = get_args_parser()
-    parser.error = refuse_options  # type: ignore[method-assign]
+    parser.error = argparse_error  # type: ignore[method-assign]
     given = parser.parse_intermixed_args(arguments)
     refuse_together(given)
     return given.overrides, [argument for argument in arguments if argument not in given.overrides]
@@ -223,12 +223,12 @@ def texts_of(overrides: list[str], *keys: str) -> list[str]:
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
     overrides, _ = with_plugin_list(_quoted(overrides))
-    load_plugins(permitted_plugins(overrides))
+    load_plugins(permit_plugins(overrides))
     refuse_duplicates(overrides)
     for override in _parse(overrides):
         check_key(EvalConfig, str(override.key_or_group))
         if override.is_sweep_override():
-            raise UserError(f"{override.input_line}: several values need a command each; a list needs brackets")
+            raise UserError(f"{override.input_line}: run a command per value, or write a list as [a,b]")
     values = OmegaConf.create(asdict(EvalConfig()))
     _translate_errors(lambda: ConfigLoaderImpl._apply_overrides_to_config(_parse(overrides), values))
     config = from_values(EvalConfig, _values_of(values))
@@ -280,7 +280,7 @@ def _needed_recipes(overrides: list[str]) -> dict[str, Recipe]:
 
 def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Return all arguments in Hydra's form, and the keys that arm=NAME sets; load the plug-ins."""
-    load_plugins(permitted_plugins(arguments))  # first, because a plug-in may add recipes
+    load_plugins(permit_plugins(arguments))  # first, because a plug-in may add recipes
     chosen = _choices([a for a in arguments if "=" in a]).get("recipe", "")
     found = recipe(chosen) if isinstance(chosen, str) and chosen else None
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
@@ -440,7 +440,7 @@ def _parts_of_name(overrides: list[str], terms: Iterable[Any]) -> list[str]:
         if key in CHOICES:
             choices[key] = value
         elif not REMOVED.match(override) and not UNNAMED.match(key) and not (key in known and known[key].resumable):
-            settings[key] = f"{key}_{same_spelling(value)}"
+            settings[key] = f"{key}_{as_hydra_writes(value)}"
     if any(REMOVED.match(override) for override in overrides):
         choices["objective"] = "+".join(map(str, terms))
     parts = [choices[key] for key in CHOICES if key in choices] + [settings[key] for key in sorted(settings)]

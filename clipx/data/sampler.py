@@ -12,8 +12,8 @@ from clipx.errors import UserError
 from clipx.types import Progress
 
 SampleKey = tuple[int, int]  # epoch, sample id
-CHUNK_BLOCKS = 256  # blocks per chunk if block > 0
-CHUNK_SAMPLES = 2**20  # largest mean number of samples per chunk if block = 0
+CHUNK_BLOCKS = 256  # blocks per chunk, with data.block
+CHUNK_SAMPLES = 2**20  # samples per chunk on average, at most, without data.block
 
 Ids = NDArray[np.int32]
 Chunks = tuple[NDArray[np.int64], Callable[[int], Ids]]  # start of each chunk in the epoch; chunk -> unshuffled ids
@@ -63,7 +63,7 @@ def _chunks_of_samples(num_samples: int, generator: np.random.Generator) -> Chun
 def _chunks_of_blocks(num_samples: int, block: int, generator: np.random.Generator) -> Chunks:
     blocks = generator.permutation(-(-num_samples // block))
     lengths = np.minimum(num_samples - blocks * block, block)  # the last block may be shorter
-    starts = np.concatenate([[0], np.cumsum(lengths)[CHUNK_BLOCKS - 1 : -1 : CHUNK_BLOCKS]])  # the last end starts none
+    starts = np.concatenate([[0], np.cumsum(lengths)[CHUNK_BLOCKS - 1 : -1 : CHUNK_BLOCKS]])  # none starts at the end
 
     def unshuffled(chunk: int) -> Ids:
         begins = (blocks[chunk * CHUNK_BLOCKS : (chunk + 1) * CHUNK_BLOCKS] * block).tolist()
@@ -90,17 +90,18 @@ def split_held_out(
 
     The split does not depend on the run's seed. `image_of` [num_samples] is the image number (from 0) of each sample;
     None if no two samples share an image. With `image_of`, no image is in both parts: held-out samples of an image that
-    is also trained on are dropped. The held-out ids start with one sample of each image, then a second of each, ...
+    is also trained on are dropped. The held-out ids start with one sample of each image, then a second of each,
+    so that the first n have as many images as possible.
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)
     first = num_train(num_samples, held_out)
     if image_of is None:
         return np.sort(order[:first]), order[first:]
-    rank_of_image = generator.permutation(int(image_of.max()) + 1)
-    by_image = order[np.argsort(rank_of_image[image_of[order]], kind="stable")]
+    place_of_image = generator.permutation(int(image_of.max()) + 1)
+    by_image = order[np.argsort(place_of_image[image_of[order]], kind="stable")]
     train, rest = by_image[:first], by_image[first:]
-    rest = rest[~np.isin(image_of[rest], image_of[train[-1:]])]  # only the last image of `train` goes on in `rest`
+    rest = rest[~np.isin(image_of[rest], image_of[train[-1:]])]  # sorted by image: only the last can be in both
     return np.sort(train), rest[np.argsort(_index_in_run(image_of[rest]), kind="stable")]
 
 
@@ -126,8 +127,8 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
-            samples_to_train = f"the {self.num_train} samples to train on; allowed: at most {self.num_train}"
-            raise UserError(f"train.batch_size={self.train.batch_size} is larger than {samples_to_train}")
+            allowed = f"the {self.num_train} samples to train on; allowed: at most {self.num_train}"
+            raise UserError(f"train.batch_size={self.train.batch_size} is larger than {allowed}")
 
     @cached_property
     def train_ids(self) -> NDArray[np.int64] | None:
@@ -170,9 +171,9 @@ class Sampler:
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
-        """Yield replacements for this rank's samples at `step`, in case all of them are bad.
+        """Yield replacements for this rank's samples at `step`, in case none of them can be read.
 
-        They are this rank's samples of the next steps; after the epoch's last step, its first step follows. No other
+        They are this rank's samples of the next steps; after the epoch's last step come those of its first. No other
         rank uses these samples at this step, neither as regular samples nor as replacements.
         """
         epoch, position = divmod(step, self.steps_per_epoch)

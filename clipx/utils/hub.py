@@ -13,7 +13,7 @@ from clipx.errors import UserError, one_line
 
 @cache
 def reachable() -> bool:
-    """Return True if the hub answered within 5 seconds, through the environment's proxies; ask once per process."""
+    """Return True if the hub answers, in 5 seconds an address and through the environment's proxies; ask once."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -22,14 +22,14 @@ def reachable() -> bool:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
         return True  # the hub has answered, with an error status
-    except (OSError, ValueError, HTTPException):  # HTTPException: the answer is not HTTP, as of a SOCKS proxy
+    except (OSError, ValueError, HTTPException):  # HTTPException: of an answer that is not HTTP (a SOCKS proxy)
         return False
     return True
 
 
 @contextmanager
 def quiet_hub(fetching: bool) -> Iterator[None]:
-    """Disable logging up to ERROR in the block; hub clients use only the cache if the hub cannot be reached.
+    """In the block, log no errors of hub clients, and let them use only their cache if the hub cannot be reached.
 
     `fetching`: True if a download may be needed; only then check if the hub can be reached.
     """

@@ -175,11 +175,11 @@ REFUSED: list[tuple[dict[str, str], str]] = [  # settings of a run, and what the
     ({"model.image.name": "timm:resnet50"}, "model.image.name=timm:resnet50 cannot be exported"),
     (
         {"model.image.name": "small:conv", "model.text.name": "small:bag"},
-        "open_clip:NAME can be; of one run, out=FILE.safetensors",
+        "only towers named open_clip:NAME; out=FILE.safetensors",
     ),
-    ({"model.text.name": "small:transformer"}, "only towers named open_clip:NAME can be"),
+    ({"model.text.name": "small:transformer"}, "only towers named open_clip:NAME"),
     ({"model.normalise": "never"}, "which have unit length, would differ"),
-    ({"model.image.head": "linear"}, "data.features=true cannot be exported: open_clip has no such heads; of one run"),
+    ({"model.image.head": "linear"}, "data.features=true cannot be exported: open_clip has no such heads; out="),
     ({"model.points.kernel": "linear"}, "model.points.kernel=linear cannot be exported"),
 ]
 
@@ -214,7 +214,7 @@ def test_preprocessing_that_open_clip_would_change_is_refused(tmp_path: Path, mo
     real, means = open_clip.get_model_preprocess_cfg, cycle([{}, {"mean": (0.5, 0.5, 0.5)}])  # of the run, of the file
     monkeypatch.setattr("open_clip.get_model_preprocess_cfg", lambda model: dict(real(model)) | next(means))
     for message in refusals(run, tmp_path):
-        assert re.search(r"images have mean .*open_clip would load the file with \(0.5", message)
+        assert re.search(r"images with mean=.*open_clip would with \(0.5", message)
 
 
 def test_a_name_that_selects_siglips_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Wrong input ends in one line that names key, value and allowed values, and in exit code 2: one table."""
+"""Wrong input ends with exit code 2 and one line that names key, value and allowed values."""
 
 import json
 import re
@@ -20,7 +20,7 @@ OWN = {  # file of the user -> content
     "choice.yaml": "defaults: [{override /objective: foo}]\ntrain: {samples: 64}\n",
     "broken.yaml": "train: [\n",
 }
-EXISTING = ("mine.yaml",)  # that no command may replace
+EXISTING = ("mine.yaml",)  # of the user; no command may replace it
 SLOW = {"torch", "open_clip", "torchvision", "matplotlib", "transformers", "pandas", "sklearn", "wandb"}
 GAP = "recipe=gap_mini"
 NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
@@ -101,7 +101,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "train -m recipe=demo seed=glob(*)": "seed=glob(*) must be a whole number",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
     "eval": "give one of RUN (a run directory) and model=",
-    "eval model=a,b datasets=[wds:x]": "model=a,b: several values need a command each; a list needs brackets",
+    "eval model=a,b datasets=[wds:x]": "model=a,b: run a command per value, or write a list as [a,b]",
     "eval checkpoint=": "give one of RUN (a run directory) and model=",
     "eval model=open_clip:ViT-B-23": "did you mean 'open_clip:ViT-B-32'",
     "eval a/s0 b/s0 out=x": "out=x would hold the results of 2 runs",
@@ -143,14 +143,14 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "report missing-objects nowhere": "nowhere is no folder that holds captions_NAME.json and its instances_NAME.json",
     "ls settings tempratur": "clipx ls settings tempratur is not known; did you mean 'temperature'",
     "report claims x out=x": "clipx report claims: out is not known",
-    "report claims runs/a=b": "no run folder at runs/a=b",  # a folder, because of the / before the =
+    "report claims runs/a=b": "no run folder at runs/a=b",  # an argument with a / before its = is a folder
     "reproduce": "recipe= is missing",
     "tune": "recipe= is missing: clipx tune recipe=NAME",
     f"tune {GAP} arms=bse": "recipe=gap_mini: arms=bse is not known; did you mean 'base'",
     f"tune {GAP} lr=1e-3,-1": "lr=1e-3,-1 is out of range; allowed: two or more numbers above 0, ascending",
     f"tune {GAP} tau=0.03,0.01": "tau=0.03,0.01 is out of range; allowed: two or more numbers above 0, ascending",
     "tune recipe=demo": "on=held_out needs data.held_out=SHARE; or score another set",
-    "tune recipe=demo on=foo data.root=scenes": "on=foo is not known; did you mean",  # scenes are not rendered
+    "tune recipe=demo on=foo data.root=scenes": "on=foo is not known; did you mean",  # before scenes are rendered
     f"reproduce {GAP},gap_init_mini arms=bse": "recipe=gap_mini,gap_init_mini: arms=bse is not known; did you",
     f"reproduce {GAP} launch.slurm=": "SLURM is not on this machine (no sbatch on the PATH): submit on a login node",
     f"tune {GAP} launch.slurm=": "clipx tune needs the scores of a grid before it extends it",
@@ -175,7 +175,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a working directory with EXISTING, and OWN in the folder `own`, of a user who has no key of W&B."""
+    """Return a working directory with the files EXISTING and own/OWN; take W&B's keys out of the environment."""
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):

@@ -1,4 +1,4 @@
-"""Captions of scenes in many wordings, such as "three small red circles on the left", and faults of captions."""
+"""Captions of scenes in many wordings, such as "three small red circles on the left"; some are false on purpose."""
 
 import math
 import random
@@ -40,7 +40,7 @@ class Description:
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
-    numbered: bool = False  # a count of one is "one" or "a single", never "a"
+    numbered: bool = False  # a count of one is "one" or "a single": "a" is written where count_share omits the count
 
 
 Style = Callable[[Description, random.Random], str]  # description of a group -> its text
@@ -110,7 +110,7 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
 
 
 def negative_caption(caption: str, rng: random.Random) -> str:
-    """Return a false caption that differs in few words, like NegCLIP's.
+    """Return a caption that differs in few words, like NegCLIP's; it is false if `caption` is true.
 
     Two colours are swapped, or one colour or one shape is replaced by another. Two colours are swapped only if shapes
     are named too, because otherwise the caption might stay true. A caption without colours and shapes is negated.
@@ -209,7 +209,7 @@ class Caption:
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
-    """Return fault -> share of captions, as set; fewer are mislabelled if some captions do not name the count."""
+    """Return fault -> share of captions as set. Fewer are mislabelled if count_share < 1: no count, no wrong count."""
     return {name: getattr(config, name) for name in FAULTS}
 
 
@@ -225,7 +225,7 @@ def check_faults(config: ScenesConfig) -> None:
     total = math.fsum(rates.values())  # exact: the sum of 0.2, 0.4, 0.3 and 0.1 would be above 1
     if total > 1:
         raise UserError(
-            f"data.scenes.{' + data.scenes.'.join(rates)}={total:g} is out of range; "
+            f"data.scenes.{' + data.scenes.'.join(rates)}={total} is out of range; "
             "allowed: at most 1, as a caption has at most one fault"
         )
     if config.omit and named_shares(config):

@@ -48,7 +48,7 @@ CELL_NAMES = (
 LINES = {"left": (0, 3, 6), "right": (2, 5, 8), "top": (0, 1, 2), "bottom": (6, 7, 8)}  # side -> its cells
 OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
-# Probabilities of sampling the cells from sides; otherwise they are sampled from all cells.
+# Probabilities that the cells of groups are on sides of the grid; otherwise they are drawn from all cells.
 IN_LINE = 0.5  # two or three objects of a one-group scene: on one side
 OPPOSITE_SIDES = 0.6  # groups of a two-group scene: on opposite sides
 CELLS_PER_SIDE = 3  # also the largest count in a two-group scene, so that each group fits on one side
@@ -131,11 +131,11 @@ class ContentSet:
 
 @lru_cache(maxsize=4)
 def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
-    """Return `number` different contents, with probabilities that keep the distribution of counts and first concepts.
+    """Return `number` different contents; counts and first concepts are distributed as in `distribution`.
 
     Contents are drawn, for each first concept in turn, until `number` different ones are found. A content's probability
-    is the popularity of its first concept, times the share of this concept's draws that gave the content. The concept
-    of a second group is uniform.
+    is the popularity of its first concept, times the content's share of the draws of this concept. The concept of a
+    second group is uniform. With fewer contents than concepts, the concepts that have none get probability 0.
     """
     uniform, rng = replace(distribution, skew=0.0), random.Random(f"{distribution.seed}/contents")
     concepts = rng.sample(distribution.concepts, len(distribution.concepts))

@@ -1,4 +1,4 @@
-"""Evaluation samples: class sets by shape, colour and count, images with five captions for retrieval, minimal pairs.
+"""Evaluation samples: classes (shape, colour or count); images with five captions, for retrieval; minimal pairs.
 
 Of the config, only seed, world, image_size, max_count, layout, test_images and test_pairs apply here. The random seeds
 differ from those of the training data.
@@ -26,7 +26,7 @@ from clipx.data.scenes.content import (
 from clipx.data.scenes.render import PALETTE, SCALES, Scene, sample_scene
 from clipx.data.scenes.samples import Sample
 
-TWO_GROUPS = 0.6  # probability of two groups in a retrieval image; high, because contents of two groups rarely repeat
+TWO_GROUPS = 0.6  # probability of two groups in a retrieval image; contents of one group would soon repeat
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ClassSet:
 
     classnames: Callable[[ScenesConfig], list[str]]
     templates: tuple[str, ...]  # prompts; "{c}" stands for the class name
-    content: Callable[[int, ScenesConfig, random.Random], Content]  # class index -> content, random in all else
+    content: Callable[[int, ScenesConfig, random.Random], Content]  # class index -> random content of this class
 
     def sample(self, name: str, config: ScenesConfig, index: int) -> Sample:
         """Return sample `index` of `name` (SET/SPLIT); its class is `index` modulo the number of classes."""
@@ -91,7 +91,7 @@ Edit = Callable[[Scene, random.Random], bool]  # changes the scene in place; ret
 
 
 def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
-    """Yield the samples of all pairs, category by category: 2p and 2p + 1 for pair p, with facts "pair", "category"."""
+    """Yield two samples per pair, category by category: 2p and 2p + 1 for pair p. Facts: "pair", "category"."""
     pair = 0
     for category in EDITS:
         if category == "orientation" and ORIENTED not in WORLDS[config.world].shapes:
@@ -101,10 +101,10 @@ def pair_samples(config: ScenesConfig) -> Iterator[Sample]:
             scenes = _sample_pair(category, config, rng)
             wording_seed = rng.random()
             for scene in rng.sample(scenes, 2):  # random order: the changed scene must not always be second
-                same = random.Random(wording_seed)  # same wording: the captions differ only in their descriptions
-                descriptions = describe(scene.content, DETAILS.get(category, (0, 0, 0)), same)
+                wording = random.Random(wording_seed)  # the same for both: only the descriptions of the captions differ
+                descriptions = describe(scene.content, DETAILS.get(category, (0, 0, 0)), wording)
                 facts = {"pair": pair, "category": category}
-                yield Sample(scene, [phrase(descriptions, same, plain)], facts)
+                yield Sample(scene, [phrase(descriptions, wording, plain)], facts)
             pair += 1
 
 

@@ -1,4 +1,4 @@
-"""Training samples, the checks of their settings, and the members of a sample in a shard."""
+"""Training samples, and their files in a shard."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribut
 from clipx.data.scenes.render import Scene, render, sample_scene
 
 TWO_GROUPS = 0.2  # probability of two groups in a training scene
-RECURRING = 50  # number of contents that `false_negatives` repeats; small, so that they often recur within a batch
+RECURRING = 50  # contents that the setting false_negatives repeats; few, so that they often recur within a batch
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Sample:
     scene: Scene
     captions: list[str]
     facts: dict[str, Any]
-    label: int | None = None  # class index, in the class sets
+    label: int | None = None  # class index, in evaluation sets with classes
     descriptions: list[list[Description]] = field(default_factory=list)  # of each training caption
 
     def members(self) -> dict[str, bytes]:
@@ -56,7 +56,6 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     """
     rng = random.Random(f"{config.seed}/train/{index}")
     source = _repeated(config, index, rng)
-    # A separate generator, seeded with the index, lets later samples repeat the content without building this sample.
     content = _content(config, index if source is None else source)
     scene = sample_scene(content, config.image_size, config.layout, rng)
     captions = training_captions(content, config, rng)
@@ -70,7 +69,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
 
 
 def content_of(config: ScenesConfig) -> NDArray[np.int32]:
-    """Return the content number (from 0) of each training sample, int32 [num_train]; equal for equal Content.key()."""
+    """Number the contents of the training samples from 0: int32 [num_train], equal for equal Content.key()."""
     numbers: dict[frozenset[tuple[object, ...]], int] = {}
     of_each = np.empty(config.num_train, np.int32)
     for index in range(config.num_train):
@@ -86,6 +85,7 @@ def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | Non
 
 
 def _content(config: ScenesConfig, index: int) -> Content:
+    # a generator of its own, so that a later sample can repeat this content without building this sample
     rng = random.Random(f"{config.seed}/content/{index}")
     if config.contents is None:
         return _distribution(config).sample(rng)

@@ -1,4 +1,4 @@
-"""FLOPs and bytes of a step agree with formulas for transformers, torch's own counters and counted.csv."""
+"""Compare the FLOPs and bytes of a step with formulas, with torch's counters and with counted.csv."""
 
 import csv
 from dataclasses import replace
@@ -32,7 +32,7 @@ def config(image: str, batch_size: int, text: str | None = None, kernel: str = "
 
 
 def small(batch_size: int) -> RunConfig:
-    """Return the settings of a run with small towers, of which a step is counted in a third of a second."""
+    """Return the settings of a run with small towers; to count a step takes 0.3 s."""
     return config("small:conv", batch_size, "small:bag")
 
 
@@ -57,7 +57,7 @@ def test_attention_is_counted_by_its_formula() -> None:
         result = scaled_dot_product_attention(q, k, v)
         assert counter.get_total_flops() == 2 * product
         result.sum().backward()  # type: ignore[no-untyped-call]
-        assert counter.get_total_flops() == (2 + 5) * product
+        assert counter.get_total_flops() == (2 + 5) * product  # backward: one product again, and four of gradients
 
 
 @pytest.mark.long
@@ -74,7 +74,7 @@ def test_flops_of_vit_b_16_match_its_shapes() -> None:
     assert 3.6 * 64 * forward < count_step(checkpointed).tower_flops < 3.75 * 64 * forward
 
 
-def test_flops_are_proportional_to_the_batch_and_include_point_sets() -> None:
+def test_flops_are_proportional_to_the_batch_and_rise_with_point_sets() -> None:
     one, many = (count_step(small(size)) for size in (8, 1024))
     assert many.tower_flops == 128 * one.tower_flops
     assert many.objective_flops == 8 * 1024**2 * 128
@@ -97,7 +97,7 @@ def test_processes_divide_the_flops_and_micro_batches_repeat_the_forward_pass() 
 
 
 class ReadsValues(Term):
-    """A term of a plug-in that reads values of its embeddings."""
+    """A term that reads numbers of its embeddings, which fake tensors do not have."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -107,7 +107,7 @@ class ReadsValues(Term):
         return z * (z.item() if self.how == "item" else float(z.detach().numpy())), {}
 
 
-def test_a_term_that_depends_on_values_counts_as_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_term_that_fake_tensors_cannot_run_has_the_flops_of_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(objectives.TERMS, "reads_values", ReadsValues)
     monkeypatch.setitem(objectives.TERMS, "reads_array", ReadsValues)
     terms: dict[str, dict[str, object]] = {"reads_values": {"how": "item"}, "reads_array": {"how": "numpy"}}
@@ -116,7 +116,7 @@ def test_a_term_that_depends_on_values_counts_as_clip(monkeypatch: pytest.Monkey
 
 
 def test_torchs_memory_tracker_finds_the_same_peak() -> None:
-    """In a second step, as `count_step` does: the optimizer's moments exist from its start."""
+    """Track the second step, as `count_step` does: only then do the moments of the optimizer exist from its start."""
     tracker = pytest.importorskip("torch.distributed._tools.mem_tracker").MemTracker()  # no public module of torch
     run_config = config("open_clip:mini-48", 256, "small:transformer")  # batch norms, attention
     with torch.device("meta"):
@@ -170,10 +170,10 @@ def test_the_table_has_the_flops_that_count_step_finds() -> None:
     for config in by_towers.values():
         found, stored = count_step(config), single_process_cost(config)
         assert row(found)[:2] == row(stored)[:2], step_key(config)
-        assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # arms of a row may differ in tau and bias
+        assert row(found)[2:] == pytest.approx(row(stored)[2:], abs=2)  # tau and bias may be trained or not
 
 
-def test_the_rate_at_the_peak_counts_the_models_flops_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_at_peak_leaves_out_recomputed_flops(monkeypatch: pytest.MonkeyPatch) -> None:
     config = first_arms()[0]
     once, gpu = replace(config, train=replace(config.train, accumulation=1, grad_checkpointing=False)), "NVIDIA H200"
     twice = replace(config, train=replace(config.train, accumulation=2, grad_checkpointing=True))
