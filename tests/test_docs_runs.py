@@ -77,6 +77,18 @@ def test_docs_claims_counts_the_verdicts_of_the_pages() -> None:
     assert sum(found.values()) == sum(len(set(claim.recipes) & set(page_tables.on_photographs())) for claim in CLAIMS)
 
 
+def test_docs_claims_counts_the_narrow_intervals_on_photographs() -> None:
+    head = page_tables.VERDICTS_ON_PHOTOGRAPHS[0]
+    tables = [page_tables.in_page(path.read_text(), head) for path in page_tables.PAGES.values()]
+    part = re.compile(r"\| ([\d.]+) \| .* \[(-?[\d.]+), (-?[\d.]+)\]")  # s, and the interval of the effect
+    found = [tuple(map(float, at.groups())) for table in tables for row in table if (at := part.search(row))]
+    wide = [s for s, low, high in found if (high - low) / 2 > s + 5e-5]  # rounded to four decimals
+    estimates = sum(s < 0.003 for s in wide)
+    text = " ".join((DOCS / "claims.md").read_text().split())
+    assert f"{len(found) - len(wide) + estimates} of the {len(found)} parts with an interval" in text
+    assert f"{len(found) - len(wide)} have a half-width of at most s, and {estimates} an s below 0.3 points" in text
+
+
 def counts(text: str) -> dict[str, int]:
     """Return verdict -> number, as docs/claims.md states them."""
     return {verdict: int(n) for n, verdict in re.findall(r"(\d+) (?:claims |)(hold|do not hold|are undecided)", text)}
