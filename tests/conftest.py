@@ -33,7 +33,7 @@ from clipx.training.cost import StepCost, count_step
 from clipx.utils.files import content_hash
 from clipx.utils.trust import PERMITTED
 from evaluation.embedding import features
-from evaluation.report.figures import Drawing
+from evaluation.report import figures
 from tests.helpers import replicas
 from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
@@ -135,7 +135,7 @@ def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.utils.files._sync", lambda path: None)
 
 
-SAVED = Drawing._saved
+SAVED = figures._saved
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -143,7 +143,9 @@ def no_pdf() -> Iterator[None]:
     """Leave out the PDF of each figure, which takes half the time of a report, unless a test asks for `pdf`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Drawing, "_saved", lambda self, kind, *more: b"%PDF" if kind == "pdf" else SAVED(self, kind, *more)
+            figures,
+            "_saved",
+            lambda print_file, *more: b"%PDF" if print_file.__name__ == "print_pdf" else SAVED(print_file, *more),
         )
         yield
 
@@ -151,7 +153,7 @@ def no_pdf() -> Iterator[None]:
 @pytest.fixture
 def pdf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the figures of reports have their PDF, see `no_pdf`."""
-    monkeypatch.setattr(Drawing, "_saved", SAVED)
+    monkeypatch.setattr(figures, "_saved", SAVED)
 
 
 @pytest.fixture(scope="session")

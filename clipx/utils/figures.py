@@ -29,6 +29,7 @@ STYLE: dict[Any, Any] = {  # matplotlib's settings, while figures are drawn and 
     "svg.fonttype": "none",
     "svg.hashsalt": "clipx",  # makes element ids, and so the files, reproducible
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
+    "ps.fonttype": 42,  # matplotlib 3.11 also reads this one for PDF: with 3, a τ or … would embed the font again
 }
 
 

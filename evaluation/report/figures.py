@@ -4,7 +4,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -52,6 +52,9 @@ class Drawing:
 
     def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
         """Label the axes, add the legend and return the figure. No two figures of a page share an element's id."""
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
         self.axes.set(xlabel=x, ylabel=y)
         key = self._add_legend() if len(self.colours) > 1 else None  # a single label is named in the caption
         self.canvas.get_layout_engine().execute(self.canvas)  # also makes the ticks
@@ -63,18 +66,14 @@ class Drawing:
             artist.set_gid(f"{self.name}-{number}")  # matplotlib's own ids, such as patch_1, are in every figure
             if curve:
                 drawn[artist.get_gid()] = curve
-        text = self._saved("svg", "Date", "Creator", "Format", "Type").decode()
+            if hasattr(artist, "set_fontfeatures"):  # matplotlib 3.11 embeds a font again for its ligatures, such as fi
+                artist.set_fontfeatures(["-liga"])
+        text = _saved(FigureCanvasSVG(self.canvas).print_svg, "Date", "Creator", "Format", "Type").decode()
         body = _compact(text[text.index("</defs>") + len("</defs>") : text.rindex("</svg>")], drawn)
         width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
-        pdf = self._saved("pdf", "Creator", "Producer", "CreationDate")
+        pdf = _saved(FigureCanvasPdf(self.canvas).print_pdf, "Creator", "Producer", "CreationDate")
         keys = {label: colour.replace(INK, "currentColor") for label, colour in self.colours.items() if legend}
         return Figure(self.name, body, width, height, caption, pdf, data, keys, drawn, legend)
-
-    def _saved(self, file_format: str, *unwanted: str) -> bytes:
-        """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
-        buffer = io.BytesIO()
-        self.canvas.savefig(buffer, format=file_format, metadata=dict.fromkeys(unwanted))
-        return buffer.getvalue()
 
     def _add_legend(self) -> Any:
         """Add and return the legend, below the axes, where it hides no curve."""
@@ -119,6 +118,13 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         canvas = Canvas(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
         axes = canvas.add_subplot()
         yield Drawing(name, canvas, axes, colours), axes
+
+
+def _saved(print_file: Callable[..., None], *unwanted: str) -> bytes:
+    """Return the drawing's file without the `unwanted` metadata, so that equal drawings have equal bytes."""
+    buffer = io.BytesIO()
+    print_file(buffer, metadata=dict.fromkeys(unwanted))  # not savefig, which draws twice
+    return buffer.getvalue()
 
 
 def _compact(body: str, drawn: Mapping[str, object]) -> str:
@@ -251,12 +257,12 @@ def add_labels(plot: Drawing, points: dict[str, Point]) -> None:
     dots = plot.axes.transData.transform(list(points.values()))
     taken: list[Any] = []  # boxes of labels
     for label, point in zip(shorten(points), points.values(), strict=True):
+        text = plot.axes.annotate(label, point, (0, 0), textcoords="offset points", va="center", fontsize=FONT - 2)
         for offset, side in PLACES:
-            text = plot.axes.annotate(
-                label, point, offset, textcoords="offset points", ha=side, va="center", fontsize=FONT - 2
-            )
+            text.set(position=offset, horizontalalignment=side)
             box = text.get_window_extent()
             if not box.count_overlaps(taken) and not box.count_contains(dots):
                 taken.append(box)
                 break
+        else:
             text.remove()
