@@ -22,8 +22,7 @@ from evaluation.datasets.opening import check_layout, open_sets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, extract
 from evaluation.tasks import TASKS
-from evaluation.tasks.rows import HEADLINE
-from evaluation.types import Encoder, Settings
+from evaluation.types import HEADLINE, Encoder, Settings
 
 CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they train no classifier
 

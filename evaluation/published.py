@@ -17,9 +17,7 @@ from evaluation.datasets import prompts
 from evaluation.runs.description import last
 from evaluation.runs.reader import Run
 from evaluation.runs.results import LIMIT
-from evaluation.tasks.rows import CENTRED_NOTE, PAPER_NOTE
-from evaluation.tasks.zeroshot import SPLIT
-from evaluation.types import Result
+from evaluation.types import CENTRED_NOTE, PAPER_NOTE, SPLIT, Result
 
 FILE = Path(__file__).with_suffix(".csv")
 # Training data -> number of pairs, for models whose tag does not give the samples seen. The number of epochs is in the

@@ -23,6 +23,26 @@ if TYPE_CHECKING:  # slow imports that reading runs does not need
 Kind = Literal["labelled", "captioned", "pairs", "choices", "associations"]
 View = Literal["images", "prompts", "captions"]
 Device: TypeAlias = "torch.device | str"
+SPLIT = "test"  # the split that zeroshot and linear_probe score; never used to choose settings
+PAPER_NOTE, CENTRED_NOTE = ", paper protocol", ", centred protocol"  # ends of splits' names under these protocols
+# task -> its headline metrics -> their names in tables; any other task's headline is the first metric of its rows
+HEADLINE = {
+    "zeroshot": {"top1": "zero-shot accuracy"},
+    "zeroshot_draws": {
+        "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
+        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
+    },
+    "linear_probe": {"top1": "linear probe accuracy"},
+    "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
+    "pairs": {"pair_accuracy": "pair accuracy"},
+    "choices": {"accuracy": "choice of the caption"},
+    "associations": {"jaccard": "Jaccard index of associations"},
+    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
+    "popularity": {
+        "zeta_text_sinkhorn_spearman": "rank correlation of ζ (texts) with its optimum",
+        "zeta_text_spearman": "rank correlation of ζ (texts) with popularity",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +109,7 @@ class Dataset(Protocol):
     """
 
     name: str
+    short: str  # the name in result rows
     kind: Kind
     splits: tuple[str, ...]
 

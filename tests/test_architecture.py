@@ -208,7 +208,7 @@ def test_commands_and_modules_load_only_what_they_need() -> None:
 
     Other commands that are refused: tests/cli/test_wrong_inputs.py.
     """
-    modules = ("cli.watch", "cli.eval.many", "cli.reproduce.command", "cli.export.command", "evaluation.claims.table")
+    modules = ("cli.watch", "cli.eval.many", "cli.report.command", "cli.reproduce.command", "cli.export.command")
     needs: dict[str, set[str]] = {"import clipx.api": set(), call("--help"): set(), call("ls"): set()}
     needs |= {call("export no_folder out=weights.pt"): set()} | {f"import {module}": {"hydra"} for module in modules}
     needs |= {call(f"{command}=x"): {"hydra"} for command in ("reproduce recipe", "bench recipe=demo data.rot")}

@@ -26,7 +26,6 @@ from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, newest_runs, runs_below
-from evaluation.claims.measurements import missing_objects
 from evaluation.report.writer import write_report
 
 
@@ -74,6 +73,8 @@ def _print_next(runs: list[Path], given: list[str]) -> None:
 
 def _missing_objects(arguments: list[str]) -> None:
     """Print how many captions omit objects; write claims.json. Arguments: FOLDER [out=DIR]."""
+    from evaluation.claims.measurements import missing_objects  # imports torch
+
     (folder,), options = parse_arguments(arguments, CountOptions, "report missing-objects", "FOLDER")
     counted = missing_objects.count(missing_objects.find(Path(folder)))
     print(*missing_objects.write(counted, Path(options.out)), missing_objects.sentence(counted), sep="\n")

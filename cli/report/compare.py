@@ -17,7 +17,6 @@ from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, datas
 from evaluation.compare import methods
 from evaluation.compare.ladders import Ladder, find_ladders
 from evaluation.compare.methods import MethodComparison
-from evaluation.datasets.captioned import HELD_OUT
 from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
@@ -74,7 +73,7 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     evaluated = {row.dataset for run in runs for row in run.results}
     _check_sets(on, evaluated)
     only_held_out = not on and {canonical_name(name) for name in evaluated} == {CANONICAL_HELD_OUT}
-    on = [HELD_OUT] if only_held_out else on
+    on = [CANONICAL_HELD_OUT] if only_held_out else on
     found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
     labels = {method.label for one in found for method in one.ranked}
     if reference and labels:  # without a score there is no label, and the lead says how to get scores

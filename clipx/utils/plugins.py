@@ -67,7 +67,7 @@ TABLES = {
         lambda row: not isinstance(row, type) and callable(getattr(row, "score", None)),
         "a task, not its class",
     ),
-    "HEADLINE": Table("evaluation.tasks.rows.HEADLINE", lambda row: isinstance(row, dict), "a dict {METRIC: TITLE}"),
+    "HEADLINE": Table("evaluation.types.HEADLINE", lambda row: isinstance(row, dict), "a dict {METRIC: TITLE}"),
     "LAYOUTS": Table("evaluation.datasets.opening.LAYOUTS", callable, "a function"),
 }
 

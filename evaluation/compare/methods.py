@@ -46,8 +46,7 @@ from evaluation.runs.groups import MIN_SEEDS, RunGroup, describe_methods, method
 from evaluation.runs.items import over_seeds_and_items
 from evaluation.runs.reader import Run
 from evaluation.statistics import are_equal, t_interval
-from evaluation.tasks.rows import HEADLINE, PAPER_NOTE
-from evaluation.types import Result, first_names
+from evaluation.types import HEADLINE, PAPER_NOTE, Result, first_names
 
 SCORES: dict[str, MetricReader] = {
     "zeroshot": ZEROSHOT,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from PIL.Image import Image
 from pyarrow import parquet
@@ -20,11 +19,9 @@ from clipx.errors import UserError
 from clipx.utils.files import content_hash, write_bytes
 from clipx.utils.lock import turn
 from clipx.utils.trust import load_json
-from evaluation.datasets.kinds import AnyDataset
-from evaluation.metrics import MISS, percentile_interval
 from evaluation.runs.groups import MIN_SEEDS
 from evaluation.runs.results import LIMIT
-from evaluation.types import Encoder, Items
+from evaluation.types import Dataset, Encoder, Items
 
 THUMBNAIL = 112  # pixels, the longer side
 FILE = Path("results") / "items.parquet"
@@ -50,7 +47,7 @@ BLOCK = 100  # resamples held at once: of the 108,754 images of SUN397, all of t
 COUNTED = {"item": "DELTA_BINARY_PACKED", "unit": "DELTA_BINARY_PACKED"}  # stores 0, 1, 2, ... in almost no space
 
 
-def add(out: Path, items: list[Items], task: str, dataset: AnyDataset, encoder: Encoder) -> None:
+def add(out: Path, items: list[Items], task: str, dataset: Dataset, encoder: Encoder) -> None:
     """Add rows to results/items.parquet in `out`; they replace rows with the same task, data set and hashes."""
     from pyarrow.compute import field  # slow to import
 
@@ -87,7 +84,9 @@ def _text(hashes: dict[str, str]) -> str:
     return json.dumps(hashes, sort_keys=True)
 
 
-def _table(items: Items, task: str, dataset: AnyDataset, encoder: Encoder) -> pa.Table:
+def _table(items: Items, task: str, dataset: Dataset, encoder: Encoder) -> pa.Table:
+    from evaluation.metrics import MISS  # imports torch, which a report does not need
+
     questions = {name: value for name, value in items.hashes.items() if name not in encoder.provenance}
     words = {
         "task": task,
@@ -150,6 +149,10 @@ def over_seeds_and_items(
 
 def crossed_interval(by_set: list[NDArray[np.float64]]) -> tuple[float, float]:
     """Return the 95% interval of the mean over sets of [seeds, units], from a bootstrap over seeds and over units."""
+    import torch  # slow to import
+
+    from evaluation.metrics import percentile_interval
+
     draw = np.random.default_rng(0)
     count = by_set[0].shape[0]
     of_seeds = draw.multinomial(count, np.full(count, 1 / count), RESAMPLES) / count

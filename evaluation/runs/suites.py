@@ -7,8 +7,7 @@ from clipx.errors import UserError
 from clipx.utils.registry import lookup
 from evaluation.datasets.named import present
 from evaluation.runs.results import LIMIT
-from evaluation.tasks.rows import HEADLINE
-from evaluation.types import Result
+from evaluation.types import HEADLINE, Result
 
 NAMES = {  # suite -> its sets
     "datacomp38": (  # Gadre et al. 2023, DataComp's evaluation

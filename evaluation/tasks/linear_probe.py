@@ -20,7 +20,7 @@ from torch import Tensor
 from evaluation.datasets.kinds import Labelled
 from evaluation.metrics import class_weights, hits, label_ranks
 from evaluation.tasks.rows import ranked_items, row
-from evaluation.types import Device, FeatureRequest, Features, Score, Task
+from evaluation.types import SPLIT, Device, FeatureRequest, Features, Score, Task
 
 GRID: list[float] = torch.logspace(-6, 6, 97, dtype=torch.float64).tolist()  # eight values of C per decade
 STRIDES = (16, 8, 4, 2, 1)
@@ -139,7 +139,6 @@ def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
     return None if near is None else solved[near]
 
 
-SPLIT = "test"  # split that is scored; never used to choose C
 VALIDATION_SHARE = 10  # without an official validation split, one training row in ten is used to choose C
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Captioned
 from evaluation.metrics import Ranks, hits, retrieval_ranks, similarity
-from evaluation.tasks.rows import CENTRED, PAPER_NOTE, CaptionTask, centred_note, row, sides
-from evaluation.types import Device, Features, Items, Result, Score
+from evaluation.tasks.rows import CENTRED, CaptionTask, centred_note, row, sides
+from evaluation.types import PAPER_NOTE, Device, Features, Items, Result, Score
 
 KS = (1, 5, 10)
 EXAMPLES = 8  # queries in each direction that the report shows

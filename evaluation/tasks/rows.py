@@ -1,4 +1,4 @@
-"""Feature requests, result rows, items and headline metrics that several tasks share."""
+"""Feature requests, result rows and items that several tasks share."""
 
 import torch
 import torch.nn.functional as F
@@ -6,28 +6,9 @@ from torch import Tensor
 
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.metrics import bootstrap_interval, weighted_mean
-from evaluation.types import Dataset, FeatureRequest, Features, Items, Result, Task
+from evaluation.types import CENTRED_NOTE, Dataset, FeatureRequest, Features, Items, Result, Task
 
 CENTRED = "centred"  # a value of Settings.protocol
-PAPER_NOTE, CENTRED_NOTE = ", paper protocol", ", centred protocol"  # ends of splits' names under these protocols
-# task -> its headline metrics -> their names in tables; any other task's headline is the first metric of its rows
-HEADLINE = {
-    "zeroshot": {"top1": "zero-shot accuracy"},
-    "zeroshot_draws": {
-        "top1_mean_over_draws": "zero-shot accuracy, mean of five draws",
-        "top1_spread_over_draws": "zero-shot accuracy, standard deviation over five draws",
-    },
-    "linear_probe": {"top1": "linear probe accuracy"},
-    "retrieval": {"image_to_text_recall@1": "image → text R@1", "text_to_image_recall@1": "text → image R@1"},
-    "pairs": {"pair_accuracy": "pair accuracy"},
-    "choices": {"accuracy": "choice of the caption"},
-    "associations": {"jaccard": "Jaccard index of associations"},
-    "geometry": {"gap": "modality gap", "uniformity": "uniformity", "margin_mean": "mean margin"},
-    "popularity": {
-        "zeta_text_sinkhorn_spearman": "rank correlation of ζ (texts) with its optimum",
-        "zeta_text_spearman": "rank correlation of ζ (texts) with popularity",
-    },
-}
 
 
 class CaptionTask(Task):

@@ -20,9 +20,8 @@ from evaluation.metrics import (
     weighted_mean,
 )
 from evaluation.tasks.rows import CENTRED, centred_note, protocol_hashes, ranked_items, row, sides, split_name
-from evaluation.types import Device, FeatureRequest, Features, Result, Score, Task
+from evaluation.types import SPLIT, Device, FeatureRequest, Features, Result, Score, Task
 
-SPLIT = "test"
 MACRO_F1 = "macro_f1"
 WORST_GROUP = {"worst_group_top1": 1, "worst_group_top5": 5}  # metric -> k
 

@@ -8,8 +8,7 @@ from evaluation.report.blocks import Block, Cell, Details, IntervalBar, Table, T
 from evaluation.runs.description import MISSING, digits, percent
 from evaluation.runs.groups import MetricSummary, RunGroup, Standing
 from evaluation.runs.reader import Run
-from evaluation.tasks.rows import HEADLINE
-from evaluation.types import Result
+from evaluation.types import HEADLINE, Result
 
 SIGNS: dict[Standing, str] = {
     "above chance": "▲ above chance",
