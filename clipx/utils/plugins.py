@@ -106,6 +106,12 @@ def load_plugins_of_file(modules: list[str]) -> None:
     load_plugins(modules)
 
 
+def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of an error's traceback that lie in the files of loaded plug-ins, the last one last."""
+    own = {getattr(sys.modules.get(name), "__file__", None) for name in _loaded}
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+
+
 def source_hashes(modules: Iterable[str]) -> dict[str, str]:
     """Return loaded plug-in -> hash of its file; of a package, that of `__init__.py`."""
     files = {name: Path(getattr(sys.modules.get(name), "__file__", None) or "") for name in modules}

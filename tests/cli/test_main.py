@@ -13,6 +13,7 @@ import pytest
 
 from cli import exit_codes
 from clipx import entry_point
+from clipx.utils import plugins
 from tests.helpers.commands import clipx, clipx_here, tiny
 
 
@@ -41,6 +42,23 @@ def test_a_killed_process_of_a_pool_is_a_fault(capsys: pytest.CaptureFixture[str
 
     assert exit_codes.exit_code_of(call) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_error_in_a_plugin_shows_the_lines_of_the_plugin_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own_error.py"
+    file.write_text("TOWERS = {}\n\ndef outer(call):\n    call(inner)\n\ndef inner():\n    return 1 / 0\n")
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.load_plugins(["own_error"])
+    outer = sys.modules["own_error"].outer
+    assert exit_codes.exit_code_of(lambda: outer(lambda inner: inner())) == 1
+    *frames, last = capsys.readouterr().err.splitlines()
+    assert [line.split('"')[1] for line in frames if line.startswith("  File ")] == [str(file), str(file)]
+    assert last.startswith("clipx: ZeroDivisionError") and f"{file}:7: division by zero" in last
+    with pytest.raises(ZeroDivisionError):
+        exit_codes.exit_code_of(lambda: print(1 / 0))
 
 
 @pytest.mark.parametrize(
