@@ -70,6 +70,7 @@ def train(arguments: list[str]) -> None:
     launch.slurm='SBATCH_OPTIONS' submits the runs to SLURM and returns; launch.submit=false prints the jobs instead.
     """
     from cli.settings import compose
+    from clipx.data.sources.files import check_root
     from clipx.run.log_writers import check_wandb
 
     if runs := compose.submitted_runs(arguments):
@@ -83,6 +84,7 @@ def train(arguments: list[str]) -> None:
 
     def check(config: "RunConfig") -> None:  # before a sweep starts, of all its runs
         check_wandb("log.wandb", config.log.wandb)
+        check_root(config.data)
         _announce_torch()
         from clipx import objectives  # imports torch, so only after all settings were checked
 

@@ -237,6 +237,16 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     return _file_pairs(images, images, rows, config.captions, problems)
 
 
+def check_root(config: DataConfig) -> None:
+    """Raise UserError if data.root is not a folder, or is a folder of images without any. Loads no torch."""
+    if config.root and config.source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings"):
+        root = Path(config.root).expanduser()
+        if not root.is_dir():
+            raise UserError(f"data.root={config.root}: no folder {root}")
+        if config.source == "folder" and not files_below(root):
+            raise UserError(f"data.root={config.root} has no images ({', '.join(SUFFIXES)})")
+
+
 def files_below(folder: Path, endings: tuple[str, ...] = SUFFIXES) -> list[Path]:
     """Return the images, or other files, below a folder in sorted order, without hidden files and HIDDEN folders.
 
