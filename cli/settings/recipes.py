@@ -28,16 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from cli.settings.arguments import key_of, split_config_dir
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import AXES, MIN_POINTS, RunConfig
-from clipx.config.setting import (
-    MISSING,
-    Rule,
-    between,
-    check,
-    check_type,
-    from_values,
-    setting,
-    suggest_key,
-)
+from clipx.config.setting import MISSING, Rule, between, check, check_type, from_values, setting, suggest_key
 from clipx.errors import UserError
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added

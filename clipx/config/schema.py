@@ -96,8 +96,7 @@ class DataConfig:
 
     name: str = setting(MISSING, "name of the data set in run names and tables")
     source: str = setting(
-        MISSING,
-        "scenes | shards | folder | coco | karpathy | csv | tsv | hf | embeddings; a stream: webdataset",
+        MISSING, "scenes | shards | folder | coco | karpathy | csv | tsv | hf | embeddings; a stream: webdataset"
     )
     root: str | None = setting(None, "folder of the data; scenes: null is the cache folder", resumable=True)
     split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")

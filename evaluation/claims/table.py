@@ -3,13 +3,7 @@
 from evaluation.claims.papers import paper1, paper2, paper3, paper4, paper5
 from evaluation.claims.types import Claim
 
-CLAIMS: tuple[Claim, ...] = (
-    *paper1.CLAIMS,
-    *paper2.CLAIMS,
-    *paper3.CLAIMS,
-    *paper4.CLAIMS,
-    *paper5.CLAIMS,
-)
+CLAIMS: tuple[Claim, ...] = (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS, *paper5.CLAIMS)
 RECIPES = {recipe for claim in CLAIMS for recipe in claim.recipes}
 
 

@@ -31,14 +31,7 @@ from torch.utils.data import Dataset
 from clipx.config.schema import DataConfig
 from clipx.data.features import Tower
 from clipx.data.loading.collate import DecodedSample, HostBatch, collate, sample_generator
-from clipx.data.loading.features import (
-    CPU,
-    FeatureImages,
-    FeatureTexts,
-    given_texts,
-    image_features,
-    text_features,
-)
+from clipx.data.loading.features import CPU, FeatureImages, FeatureTexts, given_texts, image_features, text_features
 from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
 from clipx.data.preprocess.on_device import Crops

@@ -9,16 +9,7 @@ from torch import nn
 from clipx.config.schema import ImageTowerConfig, ModelConfig, TextTowerConfig, TowerConfig
 from clipx.errors import UserError, one_line
 from clipx.models.towers import hf_towers, open_clip_towers, small_towers, timm_towers
-from clipx.models.towers.base import (
-    ImageTower,
-    InputsT,
-    MlpHead,
-    Projected,
-    Standardise,
-    TextTower,
-    Tower,
-    split_kind,
-)
+from clipx.models.towers.base import ImageTower, InputsT, MlpHead, Projected, Standardise, TextTower, Tower, split_kind
 from clipx.models.towers.hub_weights import is_on_hub
 from clipx.models.towers.open_clip_towers import build_open_clip_towers
 from clipx.utils import plugins
