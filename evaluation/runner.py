@@ -51,6 +51,7 @@ def evaluate(
     plan, unusable = _opened(specs, tasks, settings, encoder)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     jobs = _jobs(encoder, plan, unusable, out, force, settings.limit)
+    is_new = any(not job.rows for group in jobs for job in group)
     problems, rows = [*unusable.values()], list[Result]()
     printed = time.monotonic()
     for number, group in enumerate(jobs):
@@ -74,6 +75,8 @@ def evaluate(
     if rows:
         results.write_tables(out)
         _show(rows, plan)
+        if not is_new:
+            print("nothing new: all these results were stored before; force=true evaluates again", file=sys.stderr)
     if problems:
         raise UserError("; ".join(dict.fromkeys(problems)))
     return rows

@@ -21,7 +21,7 @@ from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
 
-INTERVAL = f"[95% interval over paired seeds; intervals and ranks need {MIN_SEEDS} shared seeds]"
+INTERVAL = f"[95% interval over paired seeds; with fewer than {MIN_SEEDS} shared ones none, and all ranks are possible]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
@@ -123,7 +123,7 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
         return
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"
-    columns = ("rank", "method", score_name, to_reference, GEOMETRY, "seeds")
+    columns = ("rank", "method", score_name, to_reference, "modality gap", "seeds")
     table = empty_table(columns, ["method"], caption=INTERVAL)
     for position, method in enumerate(one.ranked, 1):
         score, text = one.mean(method, method.values[one.by]), one.text()

@@ -280,16 +280,14 @@ def compare(
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
         raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
     compared = dict(next(iter(comparable)))
-    alone: dict[tuple[str, ...], list[str]] = {}  # differing settings -> methods with their values
+    alone: dict[str, list[str]] = {}  # reason -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
-            differs = differing(dict(key), compared)
-            first = differs[0]
+            first, *more = differing(dict(key), compared)
             values = f"{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
-            if len(differs) > 1:
-                values = f"{first}: {values}"
-            alone.setdefault(tuple(differs), []).append(f"{members[0].label} ({values})")
-    left_out += [LeftOut(f"no other run with the same {first_names(keys)}", names) for keys, names in alone.items()]
+            reason = f"no other run with the same {first}" + (f" and {len(more)} more settings" if more else "")
+            alone.setdefault(reason, []).append(f"{members[0].label} ({values})")
+    left_out += [LeftOut(reason, names) for reason, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
 
 

@@ -92,13 +92,17 @@ def test_an_empty_list_of_tasks_runs_all_that_fit(tmp_path: Path) -> None:
     assert {row.task for row in rows if row.dataset == "others"} == {"zeroshot"}
 
 
-def test_finished_rows_are_not_repeated_unless_forced_and_other_inputs_add_rows(tmp_path: Path) -> None:
+def test_finished_rows_are_not_repeated_unless_forced_and_other_inputs_add_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     specs = three_kinds(tmp_path)
     path = tmp_path / "out" / "results.jsonl"
     first = run(tmp_path, specs, ALL)
     marked = path.read_text().replace('"model": "fake"', '"model": "first run"')
     path.write_text(marked)
+    assert "nothing new" not in capsys.readouterr().err
     again = run(tmp_path, specs, ALL)
+    assert "nothing new" in capsys.readouterr().err
     assert {row.model for row in again} == {"first run"} and path.read_text() == marked
     assert run(tmp_path, specs, ALL, force=True) == first
     assert len(results.read(path)) == len(first)

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,9 +183,12 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     long: dict[str, Any] = {"train": {"samples": 1280, "batch_size": 64}}
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6), *runs_of("c", 0.7, **long), *runs_of("d", 0.8, **long)]
     alone = runs_of("e", 0.9, train={"samples": 64, "batch_size": 64})
+    alone += runs_of("f", 0.9, data={"name": "x", "source": "scenes"}, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
     assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
-    assert [one.line() for one in left_out] == ["left out, no other run with the same train.samples: e (64, not 640)"]
+    of_e, of_f = [one.line() for one in left_out]
+    assert of_e == "left out, no other run with the same train.samples: e (64, not 640)"
+    assert re.fullmatch(r"left out, no other run with the same data.name and \d+ more settings: f \(x, not d\)", of_f)
 
 
 def test_published_weights_are_left_out_because_they_have_no_settings() -> None:
