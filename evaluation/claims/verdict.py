@@ -213,11 +213,11 @@ def seeds_needed(distance: float, spread: float, seeds: int, error: float) -> fl
 
     More than `seeds`; inf if more than MOST_SEEDS are needed.
     """
-    from scipy import stats
+    from scipy import special  # not stats, whose import takes most of a second
 
     def power(n: int) -> float:
         """Return the probability that Student's t of n seeds exceeds its 1 - `error` quantile (noncentral t)."""
-        return float(stats.nct.sf(stats.t.isf(error, n - 1), n - 1, distance * math.sqrt(n) / spread))
+        return 1 - float(special.nctdtr(n - 1, distance * math.sqrt(n) / spread, -special.stdtrit(n - 1, error)))
 
     n = np.unique(np.geomspace(max(3, seeds + 1), MOST_SEEDS, 400).astype(int))
     at = bisect_left(n, POWER, key=power)
