@@ -8,7 +8,7 @@ VERSIONS := $(if $(LATEST),--upgrade --upgrade-strategy eager,--constraint const
 TORCH := 2.14.1# the release that `make constraints` pins
 # one process a core with one thread each: more compete for the cores, and each process takes 2 GB of memory
 # bytecode is kept, wherever it is switched off: a second run saves 12 s a worker, and each command a test starts half a second
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist loadgroup
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: help install constraints check test test-fast test-guards test-long test-lowest test-dist demo validate-evaluation bench-loss bench-index bench-data chaos clean
 .PHONY: reproduce-mini-clip-reg reproduce-mini-counting reproduce-mini-gap reproduce-mini-nuclr reproduce-mini-wpse

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("architecture")  # the syntax trees are made once
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "evaluation", "clipx", "recipes")  # each imports only packages to its right
 # The modules and subpackages directly below each package. Commas separate levels, spaces the members of a level. A

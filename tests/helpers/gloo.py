@@ -1,5 +1,6 @@
 """A pool of worker processes for tests and benchmarks on several ranks (backend gloo)."""
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -18,11 +19,12 @@ class Gloo:
     """Four processes. `run` makes the first `world` of them the ranks of a process group.
 
     A process has the same rank in all groups, because torch's caches for sharded tensors keep the rank of a mesh.
+    They are copies of this process, which has imported all that they need, except where CUDA or macOS forbids this.
     """
 
     def __init__(self) -> None:
-        context = get_context("forkserver")
-        context.set_forkserver_preload(["torch", "clipx.train"])  # imported once for all workers
+        copied = sys.platform == "linux" and not torch.cuda.is_available()
+        context = get_context("fork" if copied else "spawn")
         self.processes = [ProcessPoolExecutor(1, context) for _ in range(4)]
 
     def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
