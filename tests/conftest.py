@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -27,6 +26,7 @@ def pytest_configure() -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Load the fixtures, which import torch for ten seconds, except in a process that only starts workers."""
     if not session.config.pluginmanager.hasplugin("dsession"):
+        gc.disable()  # imports leave nothing to collect
         session.config.pluginmanager.import_plugin("tests.helpers.fixtures")
 
 
@@ -37,22 +37,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one worker run all files that share processes or syntax trees; pytest 9.2 ignores pytest-xdist's groups."""
-    from xdist.scheduler import LoadScopeScheduling
+    """Run the tests of a file on one worker if they share what is made once, and all files with `gloo` on one.
+
+    pytest 9.2 ignores the groups of pytest-xdist 3.8.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     @cache
-    def shared(file: str) -> str:
-        return "gloo" if "gloo: Gloo" in (config.rootpath / file).read_text() else Path(file).stem
+    def scope(file: str) -> str:
+        text = (config.rootpath / file).read_text()
+        return "gloo" if "gloo: Gloo" in text else file if 'scope="module"' in text or "@cache" in text else ""
 
-    class OfFiles(LoadScopeScheduling):
+    class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            group = shared(nodeid.partition("::")[0])
-            return group if group in ("gloo", "test_architecture") else nodeid
+            return scope(nodeid.partition("::")[0]) or nodeid
 
-    return OfFiles(config, log)
+    return ByWhatIsShared(config, log)
 
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave out imported modules and run less often: it takes a tenth of the time else."""
+    gc.enable()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)  # new objects; by default 700
