@@ -24,7 +24,8 @@ class Gloo:
 
     def __init__(self) -> None:
         copied = sys.platform == "linux" and not torch.cuda.is_available()
-        context = get_context("fork" if copied else "spawn")
+        context = get_context("fork" if copied else "forkserver")
+        context.set_forkserver_preload(["torch", "clipx.train"])  # imported once for all processes
         self.processes = [ProcessPoolExecutor(1, context) for _ in range(4)]
 
     def run(self, world: int, function: Callable[..., R], *arguments: Any) -> list[R]:
