@@ -12,8 +12,8 @@ from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from types import FrameType
 
-from clipx.errors import DRIVE_FAILED, Fault, UserError, one_line, printable_line
-from clipx.utils.plugins import own_frames
+from clipx.errors import DRIVE_FAILED, Fault, UserError, printable_line
+from clipx.utils.plugins import from_own_code
 
 STOPPED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in a shell
 
@@ -23,8 +23,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
 def exit_code_of(call: Callable[[], None]) -> int:
     """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 3 diverged, 130 Ctrl-C.
 
-    Errors of these kinds are printed in one line, one in a plug-in with its own lines; any other exception is a bug and
-    propagates with its traceback.
+    Errors of these kinds are printed in one line. Any other exception propagates; one in a plug-in's code is printed.
     A training run that stopped early and was saved exits with 75 (SystemExit).
     """
     try:
@@ -54,11 +53,11 @@ def exit_code_of(call: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return STOPPED
     except Exception as error:
-        if not (frames := own_frames(error)):
+        if (own := from_own_code(error)) is None:
             raise
-        print(*traceback.format_list(frames), sep="", end="", file=sys.stderr)
-        place = f"{frames[-1].filename}:{frames[-1].lineno}"
-        print(f"clipx: {type(error).__name__} in your code, {place}: {one_line(error)}", file=sys.stderr)
+        traceback.print_exception(error.with_traceback(own))
+        place = f"{own.tb_frame.f_code.co_filename}:{own.tb_lineno}"
+        print(f"clipx: this error comes from {place}, in your code, or from what it calls", file=sys.stderr)
         return 1
     return 0
 

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def _print_runs(folders: list[str]) -> None:
     for folder, found in groupby(runs, key=lambda run: run.parent):
         members = list(found)
         steps = sorted({step_of(saved[-1]) for run in members if (saved := checkpoints(run))})
-        differing = {}  # one entry, unless seeds with one name have different settings
+        differing: dict[str, str] = {}  # settings without the seed -> those that differ
         for run in map(RunFolder, members):
             text = (run.path / CONFIG).read_text(encoding="utf-8", errors="replace") if run.has_config else ""
             if (settings := re.sub(r"^seed: .*$", "", text, flags=re.MULTILINE)) in differing:
@@ -96,7 +96,8 @@ def _print_runs(folders: list[str]) -> None:
         names = [run.name for run in members]
         seeds = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
         first_and_last = " .. ".join(map(str, steps[:: max(1, len(steps) - 1)]))
-        rows.append((str(folder), seeds, first_and_last, " | ".join(differing.values())))
+        shown = " | ".join(text or "as the recipe" for text in dict.fromkeys(differing.values()))
+        rows.append((str(folder), seeds, first_and_last, shown))
     _print(Table("run", "seeds", "steps", "settings unlike the recipe's"), rows)
 
 
@@ -119,10 +120,12 @@ def _differing(expected: RunConfig, config: RunConfig) -> str:
 
 
 def _typed(key: str, value: object, expected: object) -> list[str]:
-    """Return key=value if the value is not the expected one; for a dictionary, the same of each of its keys."""
-    if isinstance(value, dict) and isinstance(expected, dict):
-        removed = [f"~{key}.{name}" for name in expected if name not in value]
-        return removed + [one for name in value for one in _typed(f"{key}.{name}", value[name], expected.get(name))]
+    """Return key=value if the value is not the expected one; for terms and their parameters, one of each."""
+    if isinstance(value, dict) and value:
+        known = expected if isinstance(expected, dict) else {}
+        removed = [shlex.quote(f"~{key}.{name}") for name in known if name not in value]
+        parts = [_typed(f"{key}.{name}", one, known.get(name, MISSING)) for name, one in value.items()]
+        return [*removed, *chain(*parts)]
     return [] if value == expected else [shlex.quote(f"{key}={_plain(value)}")]
 
 

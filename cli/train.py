@@ -79,9 +79,10 @@ def _print_next(config: RunConfig, run: RunFolder) -> None:
     if run.divergence() is None:
         plugins = [f"plugins=[{','.join(config.plugins)}]"] * bool(config.plugins)
         datasets = [f"datasets=[{'held_out' if config.data.held_out else 'NAME'}]"] * (not config.data.evaluation)
-        names = "; clipx ls data lists the names" if "datasets=[NAME]" in datasets else ""
-        command = shlex.join(["clipx", "eval", str(run.path), *plugins, *datasets])
-        print(f"to evaluate: {command}{names}", file=sys.stderr)
+        names = "  # clipx ls data lists the names" if "datasets=[NAME]" in datasets else ""
+        print(
+            f"to evaluate: {shlex.join(['clipx', 'eval', str(run.path), *plugins, *datasets])}{names}", file=sys.stderr
+        )
 
 
 def _fit(config: RunConfig, run: RunFolder, started: float) -> int:

@@ -218,8 +218,8 @@ class Trial:
             raise UserError(f"on={self.options.on} has no captions, and the score is retrieval")
         if (count := len(opened.images(opened.splits[0]))) < FEWEST_IMAGES:
             raise UserError(
-                f"on={self.options.on} has {count} images, and below {FEWEST_IMAGES:,} noise decides: hold out more "
-                "(data.held_out), score another set (on=folder:DIR or captions:DIR), or keep the recipe's learning rate"
+                f"on={self.options.on} has {count} images, and below {FEWEST_IMAGES:,} noise decides: score a larger "
+                "set (data.held_out, on=folder:DIR, on=captions:DIR), or keep the recipe's learning rate"
             )
 
     def spec(self, config: RunConfig) -> str:

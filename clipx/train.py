@@ -200,7 +200,7 @@ def _summary(config: RunConfig, run: Path, device: torch.device, sampler: Sample
     sizes = [f"{sampler.num_train:,} pairs{' per epoch' if streaming else ''}"]
     sizes += [f"{held_out:,} held out"] if held_out else []
     sizes += [f"{sampler.total_epochs:,} epochs"] if sampler.total_epochs > 1 else []
-    sizes += ["read into memory first"] if config.data.cache == "memory" and not config.data.features else []
+    sizes += ["kept in memory"] if config.data.cache == "memory" and not config.data.features else []
     data = f"{config.data.name} ({', '.join(sizes)})"
     return f"{run}: {_towers(config.model)} on {data}, {f'{world} processes on ' if world > 1 else ''}{name}"
 

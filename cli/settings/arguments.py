@@ -39,8 +39,7 @@ def parse_arguments(arguments: list[str], schema: type[S], command: str, needs: 
 
     Args:
         schema: the options, a dataclass of clipx.config.setting.
-        needs: the name of the positional argument in messages; "..." at its end allows several, and with RUN in it
-            the message lists the newest runs.
+        needs: the positional argument, for messages; "..." at its end allows several, RUN adds the newest runs.
 
     Raises UserError: an unknown, repeated or wrong option, or a wrong number of positional arguments.
     """

@@ -90,8 +90,7 @@ def split_held_out(
 
     The split does not depend on the run's seed. `image_of` [num_samples] is the image number (from 0) of each sample;
     None if no two samples share an image. With `image_of`, no image is in both parts: held-out samples of an image that
-    is also trained on are dropped. The held-out ids start with one sample of each image, then a second of each,
-    so that the first n have as many images as possible.
+    is also trained on are dropped. The first n held-out ids have as many images as possible.
     """
     generator = np.random.Generator(np.random.PCG64(0))
     order = generator.permutation(num_samples)

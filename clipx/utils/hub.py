@@ -13,7 +13,7 @@ from clipx.errors import UserError, one_line
 
 @cache
 def reachable() -> bool:
-    """Return True if the hub answers, in 5 seconds an address and through the environment's proxies; ask once."""
+    """Return True if the hub answers (5 seconds per address, the environment's proxies); the answer is kept."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:

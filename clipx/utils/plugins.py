@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, NamedTuple
 
 from clipx.errors import UserError, one_line
@@ -106,10 +106,12 @@ def load_plugins_of_file(modules: list[str]) -> None:
     load_plugins(modules)
 
 
-def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error's traceback that lie in the files of loaded plug-ins, the last one last."""
-    own = {getattr(sys.modules.get(name), "__file__", None) for name in _loaded}
-    return [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+def from_own_code(error: BaseException) -> TracebackType | None:
+    """Return the part of an error's traceback that starts in a module of plugins=, or of its package, if any."""
+    part = error.__traceback__
+    while part and not any(f"{part.tb_frame.f_globals.get('__name__')}.".startswith(f"{name}.") for name in _loaded):
+        part = part.tb_next
+    return part
 
 
 def source_hashes(modules: Iterable[str]) -> dict[str, str]:

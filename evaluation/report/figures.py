@@ -102,9 +102,7 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
         **STYLE,
         **dict.fromkeys(ink, INK),
         **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
-        **dict.fromkeys(("savefig.facecolor", "savefig.edgecolor"), "auto"),
         "font.family": "DejaVu Sans",  # comes with matplotlib
-        "savefig.bbox": None,  # the whole figure
         "svg.hashsalt": name,  # the ids of clip paths and markers differ between the figures of a page
         "text.hinting": "no_hinting",  # as in the files: the layout is measured with the letters that are drawn
         "text.parse_math": False,  # captions and names may hold a $

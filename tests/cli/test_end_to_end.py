@@ -27,7 +27,7 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
     train = ["train", *tiny(tmp_path / "shards"), "name=e2e", "train.device=cpu"]
     printed = clipx_here(*train, cwd=tmp_path).stderr.splitlines()
     assert printed[0] == "runs/e2e/s0: small:conv and small:clip_bag on shards (64 pairs), CPU"
-    assert printed[-1] == "to evaluate: clipx eval runs/e2e/s0 'datasets=[NAME]'; clipx ls data lists the names"
+    assert printed[-1] == "to evaluate: clipx eval runs/e2e/s0 'datasets=[NAME]'  # clipx ls data lists the names"
     assert "is done: 2 steps" in clipx_here(*train, cwd=tmp_path).stderr
     assert (log(tmp_path / "runs/e2e/s0")[-1]["progress"], log(tmp_path / "runs/e2e/s0")[-1]["left_s"]) == (1, 0)
     evaluate = ["eval", "checkpoint=runs/e2e/s0", captions, "tasks=[retrieval]"]

@@ -23,7 +23,7 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     monkeypatch.chdir(tmp_path)
     for seed in (0, 3):
         untrained(compose_run([*SMALL, "optimizer.lr=0.5", "name=mine", f"seed={seed}"]), step=2)
-    for seed, changed in enumerate(["optimizer.betas=[0.9,0.95]", "objective.clip.weight=2"]):
+    for seed, changed in enumerate(["optimizer.betas=[0.9,0.95]", "objective=clip_reg", "train.device=cpu"]):
         untrained(compose_run([*SMALL, changed, "name=mixed", f"seed={seed}"]))
     ignored = ("data.scenes.num_train=64", "name=photographs")  # the run's data are no rendered scenes
     untrained(compose_run([*SMALL, *ignored]))
@@ -35,6 +35,11 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
     assert "optimizer.lr=0.5" in mine and "train.batch_size=8" in mine and "weight_decay" not in mine
     assert "data.scenes" not in next(line for line in printed.splitlines() if line.startswith("runs/photographs"))
     mixed = next(line for line in printed.splitlines() if line.startswith("runs/mixed"))
-    assert "s0 .. s1 (2)" in mixed and "'optimizer.betas=[0.9, 0.95]'" in mixed and " objective.clip.weight=2" in mixed
+    shown = [set(part.split()) for part in mixed.split("(3)")[1].split(" | ")]
+    assert [one & {"0.95]'", "objective.positive.weight=0.1"} for one in shown] == [
+        {"0.95]'"},
+        {"objective.positive.weight=0.1"},
+        set(),
+    ]
     assert "recipe=test is not known\n" in printed and "runs/broken/s0/config.yaml is not readable YAML" in printed
     assert "runs/mine" in clipx_here("ls", "theory", "runs", cwd=tmp_path).stdout

@@ -82,7 +82,6 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
     "train recipe=demo data=mscoco data.root=nowhere": "data.root=nowhere: no folder",
     "train recipe=demo data=folder data.root=nowhere": "data.root=nowhere: no folder",
-    "train recipe=demo data=folder data.root=own": "data.root=own has no images (.jpg, .jpeg, .png, .webp)",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
     "eval runs/x wandb=online": "wandb=online needs an API key of W&B",

@@ -238,13 +238,10 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
 
 
 def check_root(config: DataConfig) -> None:
-    """Raise UserError if data.root is not a folder, or is a folder of images without any. Loads no torch."""
-    if config.root and config.source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings"):
-        root = Path(config.root).expanduser()
-        if not root.is_dir():
-            raise UserError(f"data.root={config.root}: no folder {root}")
-        if config.source == "folder" and not files_below(root):
-            raise UserError(f"data.root={config.root} has no images ({', '.join(SUFFIXES)})")
+    """Raise UserError if data.root must be a folder and is none. Loads no torch."""
+    in_folder = config.source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings")
+    if in_folder and config.root and not (root := Path(config.root).expanduser()).is_dir():
+        raise UserError(f"data.root={config.root}: no folder {root}")
 
 
 def files_below(folder: Path, endings: tuple[str, ...] = SUFFIXES) -> list[Path]:
