@@ -84,7 +84,7 @@ def train(arguments: list[str]) -> None:
 
     def check(config: "RunConfig") -> None:  # before a sweep starts, of all its runs
         check_wandb("log.wandb", config.log.wandb)
-        check_root(config.data)
+        check_root(config.data.source, config.data.root)
         _announce_torch()
         from clipx import objectives  # imports torch, so only after all settings were checked
 

@@ -237,11 +237,11 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
     return _file_pairs(images, images, rows, config.captions, problems)
 
 
-def check_root(config: DataConfig) -> None:
+def check_root(source: str, folder: str | None) -> None:
     """Raise UserError if data.root must be a folder and is none. Loads no torch."""
-    in_folder = config.source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings")
-    if in_folder and config.root and not (root := Path(config.root).expanduser()).is_dir():
-        raise UserError(f"data.root={config.root}: no folder {root}")
+    in_folder = source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings")
+    if in_folder and folder and not (root := Path(folder).expanduser()).is_dir():
+        raise UserError(f"data.root={folder}: no folder {root}")
 
 
 def files_below(folder: Path, endings: tuple[str, ...] = SUFFIXES) -> list[Path]:
