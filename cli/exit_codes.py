@@ -56,8 +56,7 @@ def exit_code_of(call: Callable[[], None]) -> int:
         if (own := from_own_code(error)) is None:
             raise
         traceback.print_exception(error.with_traceback(own))
-        place = f"{own.tb_frame.f_code.co_filename}:{own.tb_lineno}"
-        print(f"clipx: this error comes from {place}, in your code, or from what it calls", file=sys.stderr)
+        print(f"clipx: in your code, {own.tb_frame.f_code.co_filename}:{own.tb_lineno}, or below it", file=sys.stderr)
         return 1
     return 0
 

@@ -89,7 +89,7 @@ def train(arguments: list[str]) -> None:
         from clipx import objectives  # imports torch, so only after all settings were checked
 
         if not config.plugins:  # which may have terms of their own
-            objectives.build(config.objective, num_samples=2**31)  # a mistyped term is found before the data are read
+            objectives.build(config.objective, 2**31).check_settings(config.model.teacher, config.temperature.bias)
 
     def launch(config: "RunConfig") -> None:
         check(config)

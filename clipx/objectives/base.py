@@ -99,6 +99,12 @@ class Objective:
         self.needs = {need for term in terms.values() for need in term.needs}
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
+    def check_settings(self, teacher: str | None, bias: float | None) -> None:
+        """Raise UserError if a term needs model.teacher or temperature.bias, and it is None."""
+        for need, given in (("teacher", teacher), ("bias", bias)):
+            if need in self.needs and given is None:
+                raise UserError(f"objective={'+'.join(self.terms)} needs {NEEDS[need]}")
+
     def __call__(self, embeddings: Embeddings, rows: Rows | None = None, progress: Progress | None = None) -> Loss:
         """Return the loss over the global batch, the value of each term and the new per-sample values.
 

@@ -16,7 +16,6 @@ from clipx.config.setting import check
 from clipx.data.sampler import num_train
 from clipx.errors import UserError
 from clipx.models import clip
-from clipx.objectives.base import NEEDS
 from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
 from clipx.sample_table import SampleTable
@@ -62,16 +61,13 @@ def build_components(
     check_batch_size(config, distributed.world_size())
     pairs = num_train(num_samples, config.data.held_out)
     objective = objectives.build(config.objective, pairs)
-    for need, given in (("teacher", config.model.teacher), ("bias", config.temperature.bias)):
-        if need in objective.needs and given is None:
-            raise UserError(f"objective={'+'.join(config.objective)} needs {NEEDS[need]}")
+    objective.check_settings(config.model.teacher, config.temperature.bias)
     mix = modality_mixing.build_mixing(config.mixing.kind, config.mixing.probability, config.seed)
     steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)  # faster convolutions
-    ema = None
-    if config.train.ema is not None:  # this copies the model, so it must precede DDP
-        ema = ModelEmaV3(model, config.train.ema)
+    # this copies the model, so it must precede DDP
+    ema = ModelEmaV3(model, config.train.ema) if config.train.ema is not None else None
     forward = _parallelise(model, config, device)
     teacher = None
     if "teacher" in objective.needs:

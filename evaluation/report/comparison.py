@@ -129,16 +129,17 @@ def lead(comparison: MethodComparison, title: str) -> str:
     tied = [method.label for method in comparison.not_beaten(best)]
     first = f"{title}: {best.label} is first of {len(comparison.ranked)} by {_name(comparison.by)}"
     if not others:
-        return f"{first}; no other method is evaluated."
+        lacking = first_names([method.label for method in comparison.unranked], MAX_NAMES)
+        without = f"without a score on its data: {lacking} (on=SET takes other data)" if lacking else ""
+        return f"{first}; {without or 'no other method is evaluated'}."
     differences = [comparison.difference(best, other) for other in others]
     if not any(found and found.seeds >= MIN_SEEDS for found in differences):
         single = [method.label for method in others if len(method.values[comparison.by]) == 1]
         if single and len(best.values[comparison.by]) > 1:
             first += f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score"
         return f"{first}; no other method shares {MIN_SEEDS} seeds with it, so other seeds may change that."
-    if not tied:
-        return f"{first}, significantly ahead of all others."
-    return f"{first}, not significantly ahead of {first_names(tied, MAX_NAMES)}."
+    behind = f"not significantly ahead of {first_names(tied, MAX_NAMES)} (Holm's method over all pairs)"
+    return f"{first}, {behind if tied else 'significantly ahead of all others'}."
 
 
 def _fewer_seeds(comparison: MethodComparison) -> list[str]:

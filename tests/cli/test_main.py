@@ -57,7 +57,7 @@ def test_an_error_in_a_plugin_is_shown_from_its_code_on(
     *shown, error, last = capsys.readouterr().err.splitlines()
     files = [line.split('"')[1] for line in shown if line.startswith("  File ")]
     assert files == [str(file), __file__, str(file)]  # what the plug-in calls may be at fault
-    assert error == "ZeroDivisionError: division by zero" and f" {file}:4, in your code" in last
+    assert error == "ZeroDivisionError: division by zero" and f"in your code, {file}:4" in last
     with pytest.raises(ZeroDivisionError):
         exit_codes.exit_code_of(lambda: print(1 / 0))
 

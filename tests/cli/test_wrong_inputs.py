@@ -100,6 +100,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "check recipe=demo model.text.pooling=mean": "model.text.pooling=mean needs a tower named hf:, not small:",
     "train -m recipe=demo objective=clip,siglip objective.clip.average=true,maybe": "objective.clip.average='maybe'",
     "train -m recipe=demo objective=glob(cl*)": "objective=glob(cl*) is not known; allowed: ",
+    "train -m recipe=demo objective=clip,siglip": "objective=siglip needs a learned logit bias: set temperature.bias",
     "train -m recipe=demo seed=glob(*)": "seed=glob(*) must be a whole number",
     "eval model=open_clip:ViT-B-32 datasets=[cifar10]": "names no weights: add a published tag or a file, as in ",
     "eval": "give one of RUN (a run directory) and model=",
