@@ -102,14 +102,14 @@ def _print_runs(folders: list[str]) -> None:
 
 
 def _settings_of_recipe(name: str, arm: str) -> RunConfig:
-    """Return the settings of a recipe's arm. Raises UserError: there is no such recipe or arm here."""
+    """Return the settings of a recipe's arm. Raises UserError if there is no such recipe or arm."""
     from cli.settings.compose import compose_run
 
     return compose_run([f"recipe={name}", *([f"arm={arm}"] if arm else []), "data.root=x"])
 
 
 def _differing(expected: RunConfig, config: RunConfig) -> str:
-    """Return the settings that affect the results and differ from the `expected` ones, as a user would type them."""
+    """Return the settings that change the results and differ from the recipe's, as a user types them."""
     from clipx.run.folder import identity_keys
 
     keys = [key for key in identity_keys() if key not in NOT_COMPARED]
@@ -120,7 +120,7 @@ def _differing(expected: RunConfig, config: RunConfig) -> str:
 
 
 def _typed(key: str, value: object, expected: object) -> list[str]:
-    """Return key=value if the value is not the expected one; for terms and their parameters, one of each."""
+    """Return key=value if the value differs from the recipe's. For a dictionary, do this for each of its keys."""
     if isinstance(value, dict) and value:
         known = expected if isinstance(expected, dict) else {}
         removed = [shlex.quote(f"~{key}.{name}") for name in known if name not in value]

@@ -82,13 +82,13 @@ def train(arguments: list[str]) -> None:
         submit(script_of(jobs), configs[0].launch)
         return
 
-    def check(config: "RunConfig") -> None:  # before a sweep starts, of all its runs
+    def check(config: "RunConfig") -> None:  # all runs of a sweep, before the first one starts
         check_wandb("log.wandb", config.log.wandb)
         check_root(config.data.source, config.data.root)
         _announce_torch()
         from clipx import objectives  # imports torch, so only after all settings were checked
 
-        if not config.plugins:  # which may have terms of their own
+        if not config.plugins:  # a plug-in may have terms of its own
             objectives.build(config.objective, 2**31).check_settings(config.model.teacher, config.temperature.bias)
 
     def launch(config: "RunConfig") -> None:

@@ -213,8 +213,8 @@ def _check_transform(model: clip.ClipModel, target: Any, name: str) -> None:
         value, expected = getattr(model.inputs, key), loaded[key]
         if value != (tuple(expected) if isinstance(value, tuple) else expected):
             raise UserError(
-                f"{name} cannot be exported: the run preprocesses images with {key}={value}, open_clip "
-                f"would with {expected}"
+                f"{name} cannot be exported: the run preprocesses images with {key}={value}, but "
+                f"open_clip with {expected}"
             )
 
 

@@ -80,9 +80,8 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
         one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     remarks = [group.line() for group in left_out]
-    remarks += [
-        "All results are on held-out pairs: choose settings with them, and report results on other evaluation sets."
-    ] * only_held_out
+    if only_held_out:
+        remarks.append("All results are on held-out pairs: choose settings with them, report results on other sets.")
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 

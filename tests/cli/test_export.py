@@ -214,7 +214,7 @@ def test_preprocessing_that_open_clip_would_change_is_refused(tmp_path: Path, mo
     real, means = open_clip.get_model_preprocess_cfg, cycle([{}, {"mean": (0.5, 0.5, 0.5)}])  # of the run, of the file
     monkeypatch.setattr("open_clip.get_model_preprocess_cfg", lambda model: dict(real(model)) | next(means))
     for message in refusals(run, tmp_path):
-        assert re.search(r"images with mean=.*open_clip would with \(0.5", message)
+        assert re.search(r"images with mean=.*but open_clip with \(0.5", message)
 
 
 def test_a_name_that_selects_siglips_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def no_pdf() -> Iterator[None]:
 
 @pytest.fixture
 def pdf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the figures of reports have their PDF, see `no_pdf`."""
+    """Draw the PDF of each figure, which `no_pdf` leaves out."""
     monkeypatch.setattr(figures, "_saved", SAVED)
 
 

@@ -110,7 +110,7 @@ def detailed_captions(content: Content, rng: random.Random) -> list[str]:
 
 
 def negative_caption(caption: str, rng: random.Random) -> str:
-    """Return a caption that differs in few words, like NegCLIP's; it is false if `caption` is true.
+    """Change a few words of a true caption, so that it becomes false, as NegCLIP does.
 
     Two colours are swapped, or one colour or one shape is replaced by another. Two colours are swapped only if shapes
     are named too, because otherwise the caption might stay true. A caption without colours and shapes is negated.

@@ -1,4 +1,4 @@
-"""Evaluation samples: classes (shape, colour or count); images with five captions, for retrieval; minimal pairs.
+"""Samples for evaluation: images of classes, images with five captions each, and minimal pairs.
 
 Of the config, only seed, world, image_size, max_count, layout, test_images and test_pairs apply here. The random seeds
 differ from those of the training data.
