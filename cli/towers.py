@@ -121,6 +121,7 @@ def towers(arguments: list[str]) -> None:
     )
     place = shlex.quote(str(recipe.parent))
     print(f"your own photographs: clipx train --config-dir {place} recipe={recipe.stem} data.root=FOLDER")
+    print("two objectives with three seeds each: the same, and -m objective=clip,sogclr seed=0,1,2")
 
 
 def download(package: Package, folder: Path) -> Path:

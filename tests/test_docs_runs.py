@@ -124,7 +124,10 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
     ("archive", "seeds", "places"),
     [
         ("objectives_photos", range(20), {"docs/results.md": "## Photographs", "README.md": "# clipx"}),
-        ("objectives_photos_replication", REPLICATION, {"docs/results.md": "### A replication"}),
+        pytest.param(
+            *("objectives_photos_replication", REPLICATION, {"docs/results.md": "### A replication"}),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
