@@ -18,7 +18,7 @@ from evaluation.datasets.opening import open_sets, open_usable
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract
 from evaluation.runs import items, results
-from evaluation.runs.results import LIMIT, limit_note
+from evaluation.runs.results import LIMIT, TRAINING_PAIRS, split_note
 from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, Features, Result, Settings, Task
 
@@ -33,6 +33,7 @@ def evaluate(
     loading: Loading,
     force: bool = False,
     settings: Settings = DEFAULTS,
+    trained_on: tuple[str, ...] = (),
 ) -> list[Result]:
     """Score each task on each data set that fits the task; print and return all rows.
 
@@ -44,13 +45,16 @@ def evaluate(
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
+        trained_on: those of `specs` that have the model's training pairs; the splits of their rows say so.
 
     Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set that
     cannot be used does not stop the others: the error is raised after their rows are stored.
     """
     plan, unusable = _opened(specs, tasks, settings, encoder)
     by_name = {dataset.name: dataset for dataset, _ in plan}
-    jobs = _jobs(encoder, plan, unusable, out, force, settings.limit)
+    limited = {LIMIT: str(settings.limit)} if settings.limit is not None else {}
+    marks = {name: limited | ({TRAINING_PAIRS: "yes"} if name in trained_on else {}) for name in by_name}
+    jobs = _jobs(encoder, plan, unusable, out, force, marks)
     is_new = any(not job.rows for group in jobs for job in group)
     problems, rows = [*unusable.values()], list[Result]()
     printed = time.monotonic()
@@ -100,9 +104,9 @@ class _Job:
     artifact: Path
 
 
-def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool, limit: int | None) -> _Job:
-    hashes = _hashes(encoder, dataset, task) | ({LIMIT: str(limit)} if limit is not None else {})
-    artifact = _artifact_path(out, dataset, task, limit_note(hashes))
+def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bool, marks: dict[str, str]) -> _Job:
+    hashes = _hashes(encoder, dataset, task) | marks
+    artifact = _artifact_path(out, dataset, task, split_note(hashes))
     return _Job(dataset, task, hashes, [] if force else _stored_rows(out, dataset, task, hashes, artifact), artifact)
 
 
@@ -112,13 +116,13 @@ def _jobs(
     unusable: dict[str, str],
     out: Path,
     force: bool,
-    limit: int | None,
+    marks: dict[str, dict[str, str]],  # data set -> entries for the hashes of its rows
 ) -> list[list[_Job]]:
     """Return the jobs of each set that all ranks can use; add specification -> problem of the others to `unusable`."""
     groups: dict[str, list[_Job]] = {}
     for data, fitting in plan:
         try:
-            groups[data.name] = [_job(encoder, data, task, out, force, limit) for task in fitting]
+            groups[data.name] = [_job(encoder, data, task, out, force, marks[data.name]) for task in fitting]
         except UserError as error:
             unusable[data.name] = str(error)
     for of_rank in distributed.gather_objects(unusable):  # all ranks must embed the same sets
@@ -131,7 +135,7 @@ def _score(encoder: Encoder, job: _Job, features: Features, device: Device, out:
     score = job.task.score(job.dataset, features, device, encoder.cosine)
     if score.artifact is not None:
         _save_artifact(job, score.artifact)
-    note = limit_note(job.hashes)
+    note = split_note(job.hashes)
     hashes = job.hashes | job.task.groups(job.dataset)[0]
     by_item = [replace(one, split=one.split + note, hashes=hashes | one.hashes) for one in score.items]
     items.add(out, by_item, job.task.name, job.dataset, encoder)

@@ -91,18 +91,11 @@ def _run(config: EvalConfig) -> list[Result]:
     """Evaluate in this process; return all result rows on rank 0, an empty list on other ranks."""
     from clipx import distributed
     from clipx.utils.device import choose_device, explain_out_of_memory
-    from evaluation.datasets.opening import is_training_data
 
-    if (run := _run_folder(config)) is not None and distributed.rank() == 0:
-        data = run.config.data
-        for spec in (one for one in _datasets(config, run) if is_training_data(one, data)):
-            others = "; datasets=[held_out] scores others" if data.held_out else ""
-            print(f"{spec} has the pairs that the run was trained on{others}", file=sys.stderr)
     device = choose_device(config.device, "device")
     memory = explain_out_of_memory(f"batch_size={config.batch_size}", "a smaller one, or precision=bf16")
     with memory, distributed.group(device, timeout=WAIT):
-        alphas: list[float | None] = [*config.interpolate] or [None]
-        return [row for alpha in alphas for row in _evaluate(config, device, alpha)]
+        return [row for alpha in config.interpolate or (None,) for row in _evaluate(config, device, alpha)]
 
 
 def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -> list[Result]:
@@ -111,6 +104,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     from clipx.utils.device import loader_processes
     from evaluation import runner
     from evaluation.claims.measurements import popularity
+    from evaluation.datasets.opening import is_training_data
     from evaluation.embedding import encoder
     from evaluation.embedding.features import Loading
     from evaluation.runs import suites
@@ -134,7 +128,8 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         print(f"{note}: results go to {out}", file=sys.stderr)
     loading = Loading(config.batch_size, loader_processes(config.workers), device, cache_home() / "features")
     specs, settings = _datasets(config, run), Settings.of(config)
-    rows = runner.evaluate(model, specs, config.tasks, out, loading, config.force, settings)
+    trained_on = tuple(spec for spec in specs if run is not None and is_training_data(spec, run.config.data))
+    rows = runner.evaluate(model, specs, config.tasks, out, loading, config.force, settings, trained_on)
     if distributed.rank() > 0:
         return []
     if config.suite != "none":

@@ -89,7 +89,7 @@ def _parse_split(dataset: str, split: str) -> _SplitParts:
         name = of_folder[1]
     pool = re.match(r"(\d+) of \d+ images \(seed \d+\)(, )?", rest)
     rest = rest[pool.end() :] if pool else rest
-    paper = re.match(r"paper protocol(, (?=limit )|$)", rest)
+    paper = re.match(r"paper protocol(, (?=limit |training )|$)", rest)
     choices = rest[paper.end() :] if paper else rest
     return _SplitParts(name, choices, bool(paper), int(pool[1]) if pool else None)
 

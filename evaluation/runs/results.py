@@ -28,6 +28,7 @@ LOCK = "results.lock"
 INTERMEDIATE = "intermediate"  # in a run directory: a folder per evaluated checkpoint that is not the run's result
 DIVERGED = "train"  # task of the row of a diverged run
 LIMIT = "limit"  # key in the hashes of a row that scores only some examples (limit=N)
+TRAINING_PAIRS = "training pairs"  # key in the hashes of a row that scores the pairs that the run was trained on
 
 
 def read(path: Path) -> list[Result]:
@@ -58,9 +59,10 @@ def write(path: Path, rows: list[Result]) -> None:
     write_text(path, "".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
-def limit_note(hashes: dict[str, str]) -> str:
-    """Return the suffix that limit= adds to the names of splits and artifacts; "" without limit=."""
-    return f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
+def split_note(hashes: dict[str, str]) -> str:
+    """Return what limit=N and the run's training pairs add to the names of splits and artifacts; "" without both."""
+    limit = f", {LIMIT} {hashes[LIMIT]}" if LIMIT in hashes else ""
+    return limit + (f", {TRAINING_PAIRS}" if TRAINING_PAIRS in hashes else "")
 
 
 def data_hash(row: Result) -> str:

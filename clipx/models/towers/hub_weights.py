@@ -104,13 +104,6 @@ def check_fits(model: str, weights: str, key: str) -> None:
         raise UserError(f"{key}={weights} has other towers than open_clip:{model}: {differing}")
 
 
-def models_with_two_towers() -> list[str]:
-    """Return the models that open_clip lists, without those for audio or for generating texts (from version 4 on)."""
-    return [
-        name for name in open_clip.list_models() if {"vision_cfg", "text_cfg"} <= set(open_clip.get_model_config(name))
-    ]
-
-
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
     """Return the first setting that differs, with both values; "" if the weights fit."""
     try:

@@ -33,7 +33,13 @@ open_clip.add_model_config(Path(__file__).parent / "configs")
 
 def tower_names() -> tuple[str, ...]:
     """Return all names `open_clip:NAME`, with the configurations in configs/ and those added by plug-ins."""
-    return tuple(f"open_clip:{name}" for name in hub_weights.models_with_two_towers())
+    needed = {
+        "vision_cfg",
+        "text_cfg",
+    }  # from version 4 on, open_clip also lists models for audio and for writing texts
+    return tuple(
+        f"open_clip:{name}" for name in open_clip.list_models() if needed <= {*open_clip.get_model_config(name)}
+    )
 
 
 def describe(name: str) -> str:

@@ -15,6 +15,7 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.run.saving import TrainState
 from clipx.training import setup
+from evaluation.claims.measures import value_title
 from evaluation.embedding import encoder
 from evaluation.runs import items, results
 from tests.helpers import fakes
@@ -111,7 +112,7 @@ def test_a_run_with_zeta_is_compared_with_the_optimum_of_its_training_pairs(tmp_
     assert rows["zeta_text_sinkhorn_spearman"].n == 12
 
 
-def test_a_set_that_the_run_was_trained_on_is_named_and_moved_data_are_explained(
+def test_a_set_that_the_run_was_trained_on_is_marked_and_moved_data_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = settings(tmp_path)
@@ -120,7 +121,9 @@ def test_a_set_that_the_run_was_trained_on_is_named_and_moved_data_are_explained
     state.save(run)
     root = tmp_path / "data"
     evaluate(retrieval(run, f"captions:{root}/train"))
-    assert f"captions:{root}/train has the pairs that the run was trained on" in capsys.readouterr().err
+    assert "data/train, training pairs" in capsys.readouterr().out
+    rows = results.read(run / "results.jsonl")
+    assert {value_title(row) for row in rows} == {"retrieval data/train (training pairs)"}  # so in each table
     root.rename(tmp_path / "moved")
     with pytest.raises(
         UserError, match=r"no folder .*; if it has moved, repeat the run's `clipx train` with data.root="
