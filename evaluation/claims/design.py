@@ -16,7 +16,6 @@ from clipx.errors import UserError
 from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
 from evaluation.claims.table import CLAIMS, RECIPES
-from evaluation.claims.types import Claim
 
 LOOKS = (3, 5, 8)  # default numbers of seeds of a new design
 LOOKS_WITHOUT_DESIGN = (3, 5, 8, 12, 20)  # of runs whose seeds came before a design
@@ -116,7 +115,7 @@ def changed_claims(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mappi
     return changed
 
 
-def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str, dict[str, str]]:
+def describe_claims(recipe: str) -> dict[str, dict[str, str]]:
     """Return claim id -> label of each part -> its arms, measures and bound as text, for all claims of the recipe."""
     return {
         claim.id: {
@@ -124,7 +123,7 @@ def describe_claims(recipe: str, claims: tuple[Claim, ...] = CLAIMS) -> dict[str
             for part in claim.parts(recipe)
         }
         | {f"control, {control.condition}": control.text for control in claim.controls_of(recipe)}
-        for claim in claims
+        for claim in CLAIMS
         if recipe in claim.recipes
     }
 

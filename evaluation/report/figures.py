@@ -181,13 +181,6 @@ class Line:
         return cls(label, [x for x, _ in known], [y for _, y in known], seed=seed)
 
 
-def shared_limits(lines: list[Line]) -> Point | None:
-    """Return the range of all values with a margin, so that panels can share an axis; None if there are no values."""
-    values = [value for line in lines for value in line.y]
-    margin = 0.05 * (max(values) - min(values)) or 1.0 if values else 0.0
-    return (min(values) - margin, max(values) + margin) if values else None
-
-
 def line_plot(
     name: str,
     caption: str,
@@ -196,12 +189,8 @@ def line_plot(
     y: str,
     log_x: bool = False,
     log_y: bool = True,
-    limits: Point | None = None,
 ) -> Figure:
-    """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five.
-
-    `limits`: of the y axis; None: those of the values.
-    """
+    """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five."""
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
     intervals = ["low", "high"] if any(line.spread for line in lines) else []
     unknown = ("",) * len(intervals)
@@ -221,8 +210,6 @@ def line_plot(
         if log_y and values and min(values) > 0 and max(values) > 5 * min(values):
             axes.set_yscale("log")
             plain_ticks(axes.yaxis)
-        if limits is not None:
-            axes.set_ylim(limits)
         if log_x:
             axes.set_xscale("log")
             plain_ticks(axes.xaxis)

@@ -51,8 +51,7 @@ class ReportFiles:
 
     html: Path  # self-contained page
     markdown: Path
-    # report: a row per result; compare: per method and metric; diff: per item that only one model has right
-    csv: Path
+    csv: Path  # report: a row per result; compare: per method and metric
     figures: list[Path]  # files that the Markdown page shows or links: SVG, PDF, CSV, images
 
 

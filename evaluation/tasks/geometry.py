@@ -105,7 +105,7 @@ def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
     """Return coordinates of DRAWN pairs in the first two principal components of all pairs (paper 4, figure 1)."""
     features = torch.cat([image, text]).double()
     centred = features - features.mean(dim=0)
-    variance, axes = torch.linalg.eigh(centred.T @ centred)  # ascending
+    _, axes = torch.linalg.eigh(centred.T @ centred)  # eigenvalues ascend
     axes = axes[:, -2:].flip(1)
     # make each axis' largest entry positive: eigh leaves the sign open
     axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()
@@ -114,7 +114,6 @@ def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
     return {
         "image": coordinates[:n][:DRAWN].tolist(),
         "text": coordinates[n:][:DRAWN].tolist(),
-        "variance": (variance[-2:].flip(0) / variance.sum().clamp(min=1e-30)).tolist(),
     }
 
 

@@ -76,12 +76,16 @@ def test_a_run_that_ends_with_the_loss_of_equal_embeddings_says_so(
     assert train._about_chance({"clip": 2 * math.log(8)}, config)
 
 
-# tests/clipx/test_train_points.py has point sets
-@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion"])
-def test_timms_optimizers_learn_and_resume_exactly(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["timm:muon", "timm:lion", "point sets"])  # a step of point sets draws frequencies
+def test_timms_optimizers_and_point_sets_learn_and_resume_exactly(tmp_path: Path, kind: str) -> None:
     config = small(prepared(tmp_path, samples=24, epochs=6, save_every=12))
     config.log.every = 1
-    config.optimizer.kind, config.optimizer.lr = kind, 3e-4
+    if kind == "point sets":
+        config.model.image.name, config.model.text.name = "small:vit", "small:transformer"
+        config.model.points.kernel, config.model.points.features_train = "imq", 128
+        config.temperature.parameterisation, config.temperature.min_scale = "identity", 1.0
+    else:
+        config.optimizer.kind, config.optimizer.lr = kind, 3e-4
     run = trained(config)
     losses = [row["loss"] for row in log(run)]
     assert sum(losses[-6:]) < sum(losses[:6])

@@ -6,7 +6,7 @@ from typing import Any
 
 from clipx.utils.terminal import duration
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
-from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, shared_limits, slug
+from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, slug
 from evaluation.runs.description import MISSING, digits, last, number, training_seconds
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
@@ -52,13 +52,12 @@ def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
     """Return one figure per score logged during training; [] with log.evaluate_every=0."""
     names = dict.fromkeys(name for _, run in runs for line in run.log for name in line.get("evaluation") or {})
     panels = {score: [_line(label, run, score, "evaluation", 100) for label, run in runs] for score in names}
-    limits = shared_limits([line for lines in panels.values() for line in lines])
     drawn: list[Figure] = []
     for score, lines in panels.items():
         if any(line.x for line in lines):
             caption = f"{score} during training{_per_seed(runs)}"
             name, y = f"{prefix}evaluation-{len(drawn) + 1:02d}-{slug(score)}", f"{score.rpartition(' ')[2]} (%)"
-            drawn.append(line_plot(name, caption, lines, "step", y, log_y=False, limits=limits))
+            drawn.append(line_plot(name, caption, lines, "step", y, log_y=False))
     if len(drawn) > MAX_FIGURES:
         return [Details(f"All {len(drawn)} scores during training", [Figures(drawn)])]
     return figures(drawn)

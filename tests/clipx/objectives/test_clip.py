@@ -1,4 +1,4 @@
-"""Terms with a softmax over the batch, and the sigmoid loss with groups, against double loops and closed forms."""
+"""Softmax over the batch, sigmoid loss with groups and counting loss, against double loops and closed forms."""
 
 import doctest
 import math
@@ -12,6 +12,7 @@ from clipx.types import Embeddings
 from tests.helpers.pairs import Terms, embed, loss_of, negatives_of, random_pairs, value_and_gradients
 
 NEGCLIP_SCALE = 4.0
+COUNTING_SCALE = 6.0
 SCALE, BIAS = 5.0, -2.0
 GROUPS = {
     "some": [4, 9, 4, 0, 9, 4, 7],  # ids need not be consecutive
@@ -111,3 +112,16 @@ def test_a_tiny_sigmoid_loss_stays_precise_in_float32() -> None:
     image = torch.eye(2)
     found = loss_of({"siglip": {}}, embed(image, image, 60.0, bias=-30.0)).total.item()
     assert found == pytest.approx(2 * math.exp(-30), rel=1e-5)
+
+
+@pytest.mark.parametrize(("scaled", "factor"), [(False, 1.0), (True, COUNTING_SCALE)])
+def test_the_counting_loss_is_the_papers_sum(scaled: bool, factor: float) -> None:
+    image, text = random_pairs(5, 4)
+    negative, total = negatives_of(text), 0.0
+    for x, y, n in zip(image.tolist(), text.tolist(), negative.tolist(), strict=True):
+        own = math.exp(factor * sum(a * b for a, b in zip(x, y, strict=True)))
+        other = math.exp(factor * sum(a * b for a, b in zip(x, n, strict=True)))
+        total -= math.log(own / (own + other)) / 5
+    found, gradients = value_and_gradients({"counterfactual": {"scaled": scaled}}, embed(image, text, COUNTING_SCALE))
+    assert abs(found.item() - total) < 1e-9
+    assert (gradients["scale"] != 0) == scaled

@@ -178,17 +178,6 @@ def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
     assert manager.due(9, {"loss": 2.0})
 
 
-def test_a_checkpoint_of_an_older_version_with_a_random_state_loads(tmp_path: Path) -> None:
-    path = state().save(tmp_path)
-    training = torch.load(path / "training.pt", weights_only=True)
-    random = {"cpu": torch.get_rng_state(), "cuda": []}
-    torch.save({**training, "random": random}, tmp_path / "old.pt")
-    replace_file(path, "training.pt", (tmp_path / "old.pt").read_bytes(), fix_manifest=True)
-    loaded = state(1)
-    assert resume(loaded, tmp_path)
-    assert loaded.optimizer.state_dict()["state"].keys() == training["optimizer"]["state"].keys()
-
-
 def test_moments_in_another_order_are_stored_like_their_weights(tmp_path: Path) -> None:
     """A fused optimizer pairs the values of weights and moments as they lie in memory."""
     run = tiny.components(term_runs.settings("clip", "none", "adamw"), "resnet")

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode
-from tests.helpers.folder import jpeg, png_header
+from tests.helpers.folder import png_header
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK"])
@@ -15,16 +15,6 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     Image.new("RGB", (5, 4), "red").convert(mode).save(buffer, "JPEG" if mode == "CMYK" else "PNG")
     image = decode(buffer.getvalue())
     assert (image.mode, image.size) == ("RGB", (5, 4))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\0" * 500, b"hello", jpeg("red")[:200], jpeg("red")[:-80], jpeg("red")[:30] + b"\xff" * 600],
-    ids=["empty", "zeros", "text", "cut early", "cut late", "garbled"],
-)
-def test_a_corrupt_image_is_a_bad_sample(data: bytes) -> None:
-    with pytest.raises(BadSample, match="corrupt image"):
-        decode(data)
 
 
 @pytest.mark.parametrize("side", [20_000, int(MAX_PIXELS**0.5) + 2], ids=["bomb", "PIL only warns"])

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from clipx.config.schema import ScenesConfig
-from clipx.data.scenes.captions import check_faults
 from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import RECURRING, training_sample
-from clipx.errors import UserError
 from tests.helpers.scenes import components, within_binomial
 
 CONFIG = ScenesConfig(false_negatives=0.2, omit=0.2, noise=0.2, popularity_skew=1.0)
@@ -42,8 +40,3 @@ def test_false_negatives_is_the_share_of_samples_that_repeat_a_content() -> None
     for sample, source in repeats:
         assert sample.scene.content == source.scene.content
         assert not np.array_equal(render(sample.scene), render(source.scene))
-
-
-def test_fault_rates_that_sum_to_more_than_one_are_refused() -> None:
-    with pytest.raises(UserError, match=r"omit \+ data\.scenes\.mislabelled .*=1.1 .*at most 1"):
-        check_faults(ScenesConfig(omit=0.6, mislabelled=0.5))

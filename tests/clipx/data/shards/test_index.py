@@ -145,15 +145,6 @@ def test_the_files_of_a_replaced_index_stay_for_those_who_have_mapped_them(tmp_p
     assert sum(path.is_dir() for path in folder.iterdir()) == 2, "older indices were kept"
 
 
-def test_of_two_images_the_first_is_used_and_the_other_reported(tmp_path: Path) -> None:
-    write_shard(tmp_path / "0.tar", "a", "a/b", "d")
-    with tarfile.open(tmp_path / "0.tar", "a") as tar:
-        add(tar, "d.png", jpeg("blue"))
-    index = open_index(tmp_path)
-    assert index.damage() == ["0.tar: d.png is ignored, d.jpg is used"]
-    assert [index.key(i) for i in range(len(index))] == ["a", "a/b", "d"]
-
-
 def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
     write_shard(tmp_path / "0.tar", "a", "b")
     with tarfile.open(tmp_path / "0.tar", "a") as tar:

@@ -3,6 +3,7 @@
 import hashlib
 import random
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
@@ -12,7 +13,6 @@ from clipx.data.preprocess.images import BadSample
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from tests.helpers.folder import COLOURS, jpeg
-from tests.helpers.hf_datasets import rows, write
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,24 @@ def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the test an empty cache of `datasets`, without progress bars."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
     datasets.disable_progress_bars()
+
+
+def rows() -> dict[str, list[Any]]:
+    """Return columns with an image, three texts and a caption in each row. The last row has no image and no caption."""
+    images = [{"bytes": jpeg(colour), "path": None} for colour in COLOURS]
+    texts = [[f"{colour} {k}" for k in range(3)] for colour in COLOURS]
+    return {"image": [*images, None], "texts": [*texts, ["nothing"]], "caption": [t[0] for t in texts] + [" "]}
+
+
+def write(folder: Path, saved: bool) -> Path:
+    """Write `rows` with save_to_disk if `saved`, else as a parquet file."""
+    dataset = datasets.Dataset.from_dict(rows())
+    if saved:
+        datasets.DatasetDict({"train": dataset}).save_to_disk(str(folder))
+    else:
+        folder.mkdir(parents=True)
+        dataset.to_parquet(str(folder / "train-00000.parquet"))
+    return folder
 
 
 def config(root: Path, caption: str = "caption", captions: str = "first") -> DataConfig:
