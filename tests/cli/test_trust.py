@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file, save_file
 
 from cli.settings.recipes import load_recipe
@@ -318,11 +317,9 @@ def test_weights_of_integers_are_refused(copied_run: tuple[RunConfig, Path]) -> 
         load_weights(clip.build_model(RunFolder(run).config, pretrained=False), file.parent)
 
 
-@pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, f'{{"a": {"9" * 400}}}'], ids=["deep", "digits"])
-def test_json_and_yaml_of_odd_sizes_are_no_traceback(text: str) -> None:
-    for load in (load_json, load_yaml):
-        with pytest.raises((ValueError, yaml.YAMLError), match=r"nest|digits"):
-            load(text)
+def test_json_with_a_very_long_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="400 digits"):
+        load_json(f'{{"a": {"9" * 400}}}')
 
 
 def test_references_of_yaml_are_read_as_long_as_they_are_few() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx_here
-from tests.helpers.runs import log
 
 
 def write_log(run: Path, **last: Any) -> None:
@@ -37,9 +36,3 @@ def test_a_line_has_progress_loss_tau_gap_score_and_state(tmp_path: Path, monkey
     assert " ".join(lines[0]) == "a/s0 25% 1 min 30 s 1.000 █▁ 0.0700 0.500 30.0% 50 running"
     assert [" ".join(line[-4:]) for line in lines[1:3]] == ["0.500 30.0% 50 finished", "diverged at step 20"]
     assert "silent for 1 h" in " ".join(lines[3])
-
-
-def test_a_trained_run_is_finished_and_its_log_says_how_far_it_is(trained_run: Path, tmp_path: Path) -> None:
-    rows = [row for row in log(trained_run) if "progress" in row]
-    assert rows[-1]["progress"] == 1 and rows[-1]["left_s"] == 0
-    assert "finished" in clipx_here("watch", str(trained_run), cwd=tmp_path).stdout

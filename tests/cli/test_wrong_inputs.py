@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run
-from cli.train import train
-from clipx.errors import RunDiverged
 from tests.helpers.commands import clipx_here, tiny
 
 OWN = {  # file of the user -> content
@@ -250,26 +247,3 @@ def test_a_run_folder_that_cannot_be_written_is_named(shards: Path, tmp_path: Pa
     (tmp_path / "runs").touch()  # a file instead of a read-only folder, because root may write into every folder
     done = clipx_here("train", *tiny(shards), "name=a", cwd=tmp_path, code=2)
     assert done.stderr.splitlines() == ["clipx: runs/a/s0 cannot be written: Not a directory"]
-
-
-@pytest.mark.slow
-def test_a_diverged_run_exits_with_code_3_each_time(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hot = [*tiny(shards, samples=160), "name=hot", "optimizer.lr=1e30", "train.max_bad_steps=2"]
-    done = clipx_here("train", *hot, cwd=tmp_path, code=3)
-    (message,) = [line for line in done.stderr.splitlines() if "diverged" in line]
-    assert message.startswith("clipx: runs/hot/s0 diverged at step ")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunDiverged, match=r"^runs/hot/s0 diverged at step ") as again:
-        train(compose_run(hot))
-    assert again.value.code == 3
-
-
-@pytest.mark.slow
-def test_a_table_whose_images_are_all_missing_does_not_pass_the_check(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{i}.jpg,text {i}\n" for i in range(20)))
-    data = ["data=csv", f"data.root={tmp_path}", "data.annotations=t.csv"]
-    done = clipx_here("check", "recipe=demo", *data, "train.batch_size=8", cwd=tmp_path, code=2)
-    (message,) = done.stderr.splitlines()
-    assert message.startswith("clipx: cannot use data: all samples of a batch are bad")

@@ -2,7 +2,8 @@
 
 test_metrics.py has the one of an image's captions that alone counts as right; test_chance.py the other captions that
 count as hits, with which random embeddings score 80%; test_features.py and test_sharded.py the cache that ignores the
-checkpoint, and the samples of the last batch that are dropped or repeated.
+checkpoint, and the samples of the last batch that are dropped or repeated; cli/eval/test_one.py the checkpoint that is
+selected on the validation set that is reported.
 """
 
 from pathlib import Path
@@ -15,19 +16,14 @@ from torch import nn
 from clipx.data.preprocess.transforms import Normalise
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
-from clipx.run import checkpoint
 from clipx.run.folder import RunFolder
-from clipx.run.saving import TrainState
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
-from evaluation.datasets.named import NAMED, Classes
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
-from evaluation.runs import groups, results
-from evaluation.runs import reader as report_runs
 from evaluation.tasks.linear_probe import LinearProbe
 from evaluation.tasks.retrieval import Retrieval
-from evaluation.types import DEFAULTS, Result, Settings
+from evaluation.types import Settings
 from tests.helpers import fakes, replicas
 from tests.helpers.folder import settings
 from tests.helpers.largest_tensor import Largest
@@ -35,11 +31,10 @@ from tests.helpers.runs import untrained
 
 
 def test_rows_of_the_papers_protocol_include_the_floor_and_name_the_protocol(tmp_path: Path) -> None:
-    data = open_dataset(fakes.captioned(tmp_path / "s", (5,) * 60), Settings(protocol="paper"))
-    assert isinstance(data, Captioned)
+    data = fakes.opened(fakes.captioned(tmp_path / "s", (5,) * 60), Captioned, Settings(protocol="paper"))
     image, text, owner = fakes.embeddings(60, 0), fakes.embeddings(300, 1), torch.arange(300) // 5
     ranks = retrieval_ranks(image, text, owner)
-    rows = Retrieval().score(data, dict(zip(Retrieval().requests(data), (image, text), strict=True))).results
+    rows = fakes.scored(Retrieval(), data, image, text).results
     for row in rows:
         k = int(row.metric.partition("@")[2])
         of_caption = torch.ones(len(text), dtype=torch.float64)
@@ -53,8 +48,7 @@ def test_rows_of_the_papers_protocol_include_the_floor_and_name_the_protocol(tmp
 def test_the_category_of_a_pair_comes_from_its_column_not_from_the_position_of_its_row(tmp_path: Path) -> None:
     types = ["Color and Appearance", "Quantity and Count", "Color and Appearance", "Text"]
     replicas.mmvp(tmp_path, types, reverse=True)
-    data = open_dataset(f"mmvp:{tmp_path}")
-    assert isinstance(data, MinimalPairs) and data.categories("test") == types
+    assert fakes.opened(f"mmvp:{tmp_path}", MinimalPairs).categories("test") == types
 
 
 def test_opening_a_set_does_not_overwrite_the_templates_of_another(tmp_path: Path) -> None:
@@ -96,8 +90,7 @@ def test_test_images_are_normalised_as_training_images(
 
 
 def test_the_choice_of_the_probes_c_is_blind_to_the_test_split(tmp_path: Path) -> None:
-    data = open_dataset(fakes.labelled(tmp_path, classes=3, train=60, test=60))
-    assert isinstance(data, Labelled)
+    data = fakes.opened(fakes.labelled(tmp_path, classes=3, train=60, test=60), Labelled)
     features = {
         request: fakes.embeddings(60, seed, dim=8) + torch.eye(3, 8)[data.labels(request.split)]
         for seed, request in enumerate(LinearProbe().requests(data))
@@ -105,37 +98,6 @@ def test_the_choice_of_the_probes_c_is_blind_to_the_test_split(tmp_path: Path) -
     wrong_test = {request: x.flip(0) if request.split == "test" else x for request, x in features.items()}
     first, second = (LinearProbe().score(data, given) for given in (features, wrong_test))
     assert first.artifact == second.artifact and first.results[0].value != second.results[0].value
-
-
-# A checkpoint is selected on the validation set that is reported.
-
-
-def test_the_last_checkpoint_is_evaluated_and_its_row_reported(tmp_path: Path) -> None:
-    """A run has two checkpoints, of which the first scored better on the reported set."""
-    config = settings(tmp_path)
-    config.model.image.name = "small:conv"
-    run = RunFolder.create(config).path
-    model = clip.build_model(config)
-    rows = []
-    for step, value in ((10, 0.9), (20, 0.8)):
-        torch.nn.init.constant_(next(model.image.parameters()), step)
-        kept = TrainState(model, torch.optim.SGD(model.parameters()), "data", step=step).save(run)
-        hashes = {"checkpoint": checkpoint.verify(kept)["sha256"][checkpoint.WEIGHTS][:16]}
-        rows.append(Result("zeroshot", "s", "test", "top1", value, 10, 0, 1, 0.1, True, 0, "test", hashes))
-    results.write(run / "results.jsonl", rows)
-    encoder, _ = from_checkpoint(run, torch.device("cpu"))
-    assert encoder.provenance["checkpoint"] == rows[-1].hashes["checkpoint"]
-    (summary,) = groups.summarise_metrics(groups.group_runs([report_runs.read(run)]))
-    assert summary.row.value == 0.8
-
-
-def test_imagenets_validation_images_are_used_for_the_test_only(imagenet: Path) -> None:
-    known = NAMED["imagenet"]
-    assert isinstance(known, Classes)
-    data = known.open("imagenet", f"imagenet:{imagenet}", imagenet, DEFAULTS)
-    paths = {split: set(data.images(split).paths) for split in data.splits}  # type: ignore[attr-defined]
-    assert paths["test"] and len(paths) > 1
-    assert all(not paths["test"] & found for split, found in paths.items() if split != "test")
 
 
 def test_retrieval_does_not_hold_the_whole_similarity_matrix() -> None:

@@ -14,7 +14,6 @@ from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from evaluation.claims.measures import ZEROSHOT
 from evaluation.datasets.kinds import Labelled
-from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.embedding.features import Loading
 from evaluation.report import writer
@@ -31,9 +30,7 @@ CPU = torch.device("cpu")
 
 
 def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ensemble") -> Labelled:
-    opened = open_dataset(fakes.labelled(folder, classes=classes, test=test), Settings(prompts))
-    assert isinstance(opened, Labelled)
-    return opened
+    return fakes.opened(fakes.labelled(folder, classes=classes, test=test), Labelled, Settings(prompts))
 
 
 def prepared(root: Path, kernel: str = "imq") -> RunConfig:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from evaluation.datasets.kinds import Captioned, Labelled
-from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
 from tests.helpers import fakes
@@ -20,8 +19,7 @@ pytestmark = [
 
 
 def test_the_part_of_cifar10_has_the_expected_sizes_and_labels() -> None:
-    data = open_dataset(f"wds:{DATA}/wds_cifar10")
-    assert isinstance(data, Labelled)
+    data = fakes.opened(f"wds:{DATA}/wds_cifar10", Labelled)
     assert data.classnames[0] == "airplane" and len(data.classnames) == 10
     for split, count in (("train", 10_000), ("test", 5_000)):
         label = data.labels(split)
@@ -43,8 +41,7 @@ def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(
 
 
 def test_clevr_labels_equal_the_object_counts_of_the_scenes() -> None:
-    data = open_dataset(f"clevr:{DATA}/CLEVR_v1.0")
-    assert isinstance(data, Labelled)
+    data = fakes.opened(f"clevr:{DATA}/CLEVR_v1.0", Labelled)
     assert (data.short, data.splits, len(data.images("test"))) == ("clevr_count", ("test",), 10)
     text = (Path(DATA) / "CLEVR_v1.0" / "scenes" / "CLEVR_val_scenes.json").read_text()
     count_of = {scene["image_filename"]: len(scene["objects"]) for scene in json.loads(text)["scenes"]}
@@ -53,8 +50,7 @@ def test_clevr_labels_equal_the_object_counts_of_the_scenes() -> None:
 
 
 def test_coco_captions_belong_to_their_images() -> None:
-    data = open_dataset(f"coco:{DATA}/coco/annotations/captions_train2017.json")
-    assert isinstance(data, Captioned)
+    data = fakes.opened(f"coco:{DATA}/coco/annotations/captions_train2017.json", Captioned)
     assert (data.short, data.splits, len(data.images("train2017"))) == ("coco/train2017", ("train2017",), 80)
     assert set(data.image_of_caption("train2017").bincount().tolist()) == {5}
     index = [path.name for path in data.images("train2017").paths].index("000000322517.jpg")  # type: ignore[attr-defined]

@@ -13,7 +13,6 @@ from PIL import Image
 from clipx.errors import UserError
 from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.kinds import Labelled
-from evaluation.datasets.opening import open_dataset
 from evaluation.runs import results
 from evaluation.tasks import TASKS
 from evaluation.tasks.linear_probe import LinearProbe
@@ -159,8 +158,7 @@ def test_tasks_are_scored_on_the_given_device(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_linear_probe_has_the_same_accuracy_on_gpu_and_cpu(tmp_path: Path) -> None:
-    data = open_dataset(fakes.labelled(tmp_path / "things", train=60, test=60))
-    assert isinstance(data, Labelled)
+    data = fakes.opened(fakes.labelled(tmp_path / "things", train=60, test=60), Labelled)
     task = LinearProbe()
     features = {
         request: fakes.embeddings(60, seed, dim=8) + 3 * torch.eye(3, 8)[data.labels(request.split)]

@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,11 +12,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
-from evaluation.types import DEFAULTS, Encoder, Result, Settings
+from evaluation.types import DEFAULTS, Encoder, Result, Score, Settings
 from tests.helpers.folder import add
 
+K = TypeVar("K")
 WIDTH = 32  # E
 
 
@@ -110,6 +114,19 @@ def pairs(folder: Path, categories: tuple[str, ...] = ("colour", "count", "colou
         samples.append({"txt": f"text {i}".encode(), "json": json.dumps(annotation).encode(), "png": picture(i)})
     shard(folder / "00000.tar", samples)
     return f"pairs:{folder}"
+
+
+def opened(spec: str, kind: type[K], settings: Settings = DEFAULTS) -> K:
+    """Open a data set that must be of this kind."""
+    data = open_dataset(spec, settings)
+    assert isinstance(data, kind)
+    return data
+
+
+def scored(task: Any, data: AnyDataset, *features: Tensor) -> Score:
+    """Score features in the order of the task's requests."""
+    score: Score = task.score(data, dict(zip(task.requests(data), features, strict=True)))
+    return score
 
 
 def run(

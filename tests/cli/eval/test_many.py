@@ -148,13 +148,14 @@ def run_on_table(root: Path, captions: str) -> tuple[RunConfig, Path]:
     return config, RunFolder.create(config).path
 
 
-def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path) -> None:
+def test_an_undecodable_held_out_pair_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, run = run_on_table(tmp_path, "each")
     count = len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out"))
     (cached,) = (Path(os.environ["CLIPX_CACHE"]) / "held_out").iterdir()
     held_image = min(json.loads(cached.read_text())) // 2  # two captions an image
     (tmp_path / "train" / f"{held_image}.png").write_bytes(b"broken")
     assert len(open_held_out(f"held_out:{run}", run, DEFAULTS).images("held_out")) == count - 1
+    assert "samples are unusable, left out" in capsys.readouterr().err
 
 
 def test_held_out_pairs_of_data_that_have_changed_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from cli.launcher.process_pool import gpus_of_each_job
-from cli.reproduce.command import _can_be_reported, reproduce
+from cli.reproduce.command import reproduce
 from cli.reproduce.plan import make_plan
 from clipx.errors import Fault, UserError
 from tests.helpers import fakes
@@ -75,14 +75,6 @@ def test_an_exception_or_a_killed_process_ends_only_its_own_run(
     assert printed[0] == "1/3 runs/gap_mini-base/s0 failed: a bug"
     assert printed[1].startswith("2/3 runs/gap_mini-softplus/s0 failed: its process was killed")
     assert printed[2] == "3/3 runs/gap_mini-slrt/s0 trained"
-
-
-@pytest.mark.parametrize("file", ["log.jsonl", "results.jsonl"])
-def test_a_run_with_a_log_or_with_results_is_reported(file: str, tmp_path: Path) -> None:
-    """An untrained run has no log."""
-    assert not _can_be_reported(tmp_path)
-    (tmp_path / file).touch()
-    assert _can_be_reported(tmp_path)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from cli.train import train
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import earlier_runs
-from tests.helpers.commands import clipx_here, tiny
+from tests.helpers.commands import clipx_here
 
 NAMES = [
     (["recipe=demo", "train.processes=2", "launch.nodes=2", "data.workers=1"], "demo"),  # they change no result
@@ -59,16 +59,17 @@ def test_a_system_error_of_a_run_is_raised_without_a_line_of_hydra(
     assert capsys.readouterr().err == ""
 
 
-def test_a_sweep_names_runs_and_prints_an_error_that_they_share_once(
+def test_a_sweep_names_runs_by_their_values_and_prints_an_error_that_they_share_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(config: RunConfig) -> None:
-        raise UserError("no data" if config.seed < 2 else "no disk")
+        raise UserError("no data" if config.temperature.tau < 0.3 else "no disk")
 
     monkeypatch.setattr("cli.train.train", fail)
-    done = clipx_here("train", "-m", "recipe=demo", "seed=0,1,2", cwd=tmp_path, code=2)
-    assert "run 3: demo/s2" in done.stderr.splitlines()
-    assert done.stderr.splitlines()[-1] == "clipx: demo/s0: no data (the same for 1 more); demo/s2: no disk"
+    done = clipx_here("train", "-m", "recipe=demo", "temperature.tau=0.1,0.2,0.3", cwd=tmp_path, code=2)
+    first, last = (f"demo-temperature.tau_{tau}/s0" for tau in (0.1, 0.3))
+    assert f"run 3: {last}" in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1] == f"clipx: {first}: no data (the same for 1 more); {last}: no disk"
 
 
 def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(copied_run: tuple[RunConfig, Path]) -> None:
@@ -81,16 +82,6 @@ def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(copied_r
     with pytest.raises(UserError, match="nowhere is missing"):
         train(config)
     assert not run.parent.with_name("other").exists()
-
-
-@pytest.mark.long
-def test_a_sweep_continues_after_a_failed_job_and_names_runs_by_their_values(shards: Path, tmp_path: Path) -> None:
-    sweep = ["temperature.tau=0.1,0.2", "model.init=nowhere,null", "seed=3"]
-    done = clipx_here("train", "-m", *tiny(shards), *sweep, cwd=tmp_path, code=2)
-    assert done.stderr.count("/s3: model.init=nowhere is missing") == 1
-    finished = {p.parent.parent.name for p in tmp_path.glob("runs/*/s3/checkpoints")}
-    swept = [[f"temperature.tau={tau}", "model.init=null"] for tau in (0.1, 0.2)]
-    assert finished == {compose_run([*tiny(shards), *values]).name for values in swept}
 
 
 def test_the_processes_of_a_launcher_of_hydra_find_the_arms_of_an_own_recipe(

@@ -116,18 +116,6 @@ def test_rows_of_other_splits_prompts_or_limits_are_not_ranked_as_equal(dataset:
     assert lead.endswith(f"(a: zeroshot x/test; b: {other}): evaluate all runs on the same sets.")
 
 
-def test_a_split_is_chosen_by_its_name() -> None:
-    levels = {"a": 0.5, "b": 0.6}
-    runs = [
-        replace(one, results=[*on_split([one], "x/test", "test")[0].results,
-                              replace(one.results[0], dataset="x/dev", split="dev", value=1 - levels[arm])])
-        for arm in levels
-        for one in runs_of(arm, levels[arm])
-    ]  # fmt: skip
-    assert [method.label for method in compare_all(runs).ranked] == ["b", "a"]
-    assert [method.label for method in compare_all(runs, on=("x/dev",)).ranked] == ["a", "b"]
-
-
 def test_the_mean_covers_only_tasks_that_all_methods_have() -> None:
     probed = [
         replace(one, results=[*one.results, replace(one.results[0], task="linear_probe", value=0.9)])

@@ -14,7 +14,7 @@ from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.kinds import Associations, Choices, Labelled, MinimalPairs
 from evaluation.datasets.opening import open_dataset
 from evaluation.types import Settings
-from tests.helpers import replicas
+from tests.helpers import fakes, replicas
 from tests.helpers.layout_faults import edit
 
 DEPTH = ("in-front", "behind")
@@ -97,24 +97,12 @@ def test_winoground_has_its_pairs_and_categories_in_the_order_of_the_file(tmp_pa
     assert np.asarray(data.images("test")[3])[0, 0].tolist() == [1, 100, 0]
 
 
-def test_a_limit_keeps_images_with_their_captions(tmp_path: Path) -> None:
-    replicas.sugar_crepe(tmp_path, COUNTS)
-    spec = f"sugar_crepe:{tmp_path}"
-    limited, whole = open_dataset(spec, Settings(limit=4)), open_dataset(spec)
-    assert isinstance(limited, Choices)
-    captions = limited.texts("test", "captions")
-    assert (len(limited.images("test")), len(captions), len(limited.categories("test"))) == (4, 8, 4)
-    assert limited.fingerprint("test", "images") != whole.fingerprint("test", "images")
-    assert all(kind in caption for kind, caption in zip(limited.categories("test"), captions[::2], strict=True))
-
-
 @pytest.mark.parametrize(("name", "directory"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
 def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str, tmp_path: Path) -> None:
     """As in CLIP-benchmark, class names are in the order of ImageNet's labels."""
     ids = [*sorted(IDS[7:1000:5])[:198], IDS[0], IDS[999]]
     folder = replicas.imagenet_variant(tmp_path, directory, ids[::-1])
-    data = open_dataset(f"{name}:{tmp_path}")
-    assert isinstance(data, Labelled)
+    data = fakes.opened(f"{name}:{tmp_path}", Labelled)
     names = prompts.classnames("imagenet1k")
     kept = [label for label, one in enumerate(IDS) if one in set(ids)]
     assert data.classnames == [names[label] for label in kept] and len(data.templates) == 80
@@ -162,8 +150,7 @@ def test_coco_order_is_read_like_the_datasets_library_reads_it(tmp_path: Path) -
 
 def test_winogavils_cues_have_their_candidates_and_datacomps_prompt(tmp_path: Path) -> None:
     replicas.winogavil(tmp_path, [(5, 2), (12, 3)])
-    data = open_dataset(f"winogavil:{tmp_path}")
-    assert isinstance(data, Associations)
+    data = fakes.opened(f"winogavil:{tmp_path}", Associations)
     assert data.texts("test", "captions") == ["An eagle", "A tree"]
     colours = [np.asarray(image)[0, 0, 0] for image in data.images("test")]
     assert [[colours[i] for i in of_cue] for of_cue in data.candidates] == [[*range(5)], [*range(1, 12), 0]]

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from clipx.config.schema import DataConfig
-from clipx.data.sampler import split_held_out
-from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
-from evaluation.datasets.captioned import held_out_pairs
 from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.labelled import SYNSETS
 from evaluation.datasets.opening import open_dataset
-from tests.helpers import replicas
+from tests.helpers import fakes, replicas
 from tests.helpers.folder import jpeg
 
 
@@ -22,9 +18,7 @@ def write(folder: Path, names: list[str]) -> None:
 
 
 def labelled(spec: str) -> Labelled:
-    opened = open_dataset(spec)
-    assert isinstance(opened, Labelled)
-    return opened
+    return fakes.opened(spec, Labelled)
 
 
 def test_class_folders_are_a_labelled_set(tmp_path: Path) -> None:
@@ -86,13 +80,6 @@ def test_captions_in_sub_folders_are_no_classes_and_no_image_is_skipped(tmp_path
         open_dataset(f"folder:{tmp_path}")
 
 
-def test_images_with_text_files_are_a_set_with_captions(tmp_path: Path) -> None:
-    write(tmp_path, ["test/1.jpg", "test/1.txt", "test/2.jpg", "test/2.txt"])
-    opened = open_dataset(f"folder:{tmp_path}")
-    assert isinstance(opened, Captioned) and opened.splits == ("test",)
-    assert opened.texts("test", "captions") == ["a dog", "a brown dog"] * 2
-
-
 def test_imagenets_validation_images_in_one_folder_have_the_labels_of_the_list(tmp_path: Path) -> None:
     """test_named.py has the same with the list in the devkit."""
     order = [f"n{number:08d}" for number in reversed(range(1000))]
@@ -111,17 +98,3 @@ def test_images_that_are_not_read_are_named_because_leaving_them_out_would_chang
     replicas.write(tmp_path / "dog/3.gif", b"gif")
     with pytest.raises(UserError, match=r"dog/2.HEIC and 1 more: .HEIC is not read; convert to JPEG"):
         labelled(f"folder:{tmp_path}").labels("test")
-
-
-def test_a_held_out_image_that_cannot_be_read_is_left_out_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for i in range(8):
-        (tmp_path / f"{i}.jpg").write_bytes(jpeg("red"))
-        (tmp_path / f"{i}.txt").write_text("a dog\n")
-    data = DataConfig(name="t", source="folder", root=str(tmp_path), split=".", held_out=0.5)
-    source = open_pair_source(data)
-    _, ids = split_held_out(len(source), 0.5, source.image_of())
-    (tmp_path / source.where(int(ids[0]))).write_bytes(b"no image")
-    assert len(held_out_pairs("held_out:s0", data).images("held_out")) == 3
-    assert "held_out:s0: 1 of 4 held-out samples are unusable, left out" in capsys.readouterr().err

@@ -205,8 +205,7 @@ def test_clevrs_labels_start_at_three_objects_and_agree_with_torchvisions(tmp_pa
 )
 def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath: str, tmp_path: Path) -> None:
     replicas.karpathy(tmp_path, name, folder, [5, 6, 1], filepath)
-    data = open_dataset(f"{name}:{tmp_path}")
-    assert isinstance(data, Captioned)
+    data = fakes.opened(f"{name}:{tmp_path}", Captioned)
     assert (data.short, data.splits) == (name, ("test",))
     assert data.image_of_caption("test").bincount().tolist() == [5, 6, 1]
     assert data.texts("test", "captions")[5] == "caption 0 of 2"
@@ -283,8 +282,7 @@ def test_a_sample_without_a_group_is_named(tmp_path: Path, wrong: bytes) -> None
 
 def test_a_limit_keeps_the_groups_of_the_drawn_images(tmp_path: Path) -> None:
     fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=6)
-    data = open_dataset(f"fmow:{tmp_path}", Settings(limit=7))
-    assert isinstance(data, Labelled)
+    data = fakes.opened(f"fmow:{tmp_path}", Labelled, Settings(limit=7))
     group, whole = data.groups("test"), labelled("fmow", tmp_path)
     assert group is not None and len(group) == 7
     pictures = [np.asarray(image).tolist() for image in whole.images("test")]

@@ -16,8 +16,7 @@ from tests.helpers.layout_faults import error_of
 
 
 def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path) -> None:
-    dataset = open_dataset(fakes.labelled(tmp_path / "things", classes=3, train=6, test=9))
-    assert isinstance(dataset, Labelled)
+    dataset = fakes.opened(fakes.labelled(tmp_path / "things", classes=3, train=6, test=9), Labelled)
     assert (dataset.short, dataset.splits) == ("things", ("test", "train"))
     assert dataset.labels("test").tolist() == [0, 1, 2] * 3
     assert dataset.texts("test", "prompts")[:3] == ["a photo of a thing 0.", "a thing 0", "a photo of a thing 1."]
@@ -37,8 +36,7 @@ def test_each_image_has_its_captions_of_json_or_else_of_txt(tmp_path: Path) -> N
 
 
 def test_categories_of_pairs_come_from_json(tmp_path: Path) -> None:
-    dataset = open_dataset(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")))
-    assert isinstance(dataset, MinimalPairs)
+    dataset = fakes.opened(fakes.pairs(tmp_path / "minimal", ("size", "colour", "size")), MinimalPairs)
     assert dataset.categories("all") == ["size", "colour", "size"]
     assert len(dataset.images("all")) == len(dataset.texts("all", "captions")) == 6
 

@@ -55,16 +55,15 @@ def test_each_caption_keeps_its_image(tmp_path: Path) -> None:
         {"png": fakes.picture(i), "json": json.dumps({"captions": texts}).encode()} for i, texts in captions.items()
     ]
     fakes.shard(tmp_path / "photos" / "test" / "0.tar", samples)
-    dataset = open_dataset(f"swaps:{tmp_path / 'photos' / 'test'}")
-    assert isinstance(dataset, Choices)
+    dataset = fakes.opened(f"swaps:{tmp_path / 'photos' / 'test'}", Choices)
     assert dataset.short == "photos_swaps/test"
     assert dataset.categories("test") == ["numbers", "numbers", "words", "words"]
     assert dataset.texts("test", "captions")[:4] == ["two dogs", "seven dogs", "seven cats", "two cats"]
     originals = open_dataset(f"captions:{tmp_path / 'photos' / 'test'}").images("test")
     shown = [image.tobytes() for image in dataset.images("test")]
     assert shown == [originals[i].tobytes() for i in (0, 1, 0, 1)]
-    limited = open_dataset(f"swaps:{tmp_path / 'photos' / 'test'}", Settings(limit=2))
-    assert isinstance(limited, Choices) and len(limited.categories("test")) == 2
+    limited = fakes.opened(f"swaps:{tmp_path / 'photos' / 'test'}", Choices, Settings(limit=2))
+    assert len(limited.categories("test")) == 2
 
 
 def test_captions_without_anything_to_change_are_refused(tmp_path: Path) -> None:

@@ -92,14 +92,6 @@ def test_the_error_for_a_corrupt_file_is_one_line_with_its_path(tmp_path: Path, 
     assert "\n" not in str(raised.value)
 
 
-def test_reading_a_config_runs_no_resolvers(tmp_path: Path) -> None:
-    folder = write_run(tmp_path)
-    config = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(config.replace("name: demo", "name: ${oc.env:HOME}"))
-    with pytest.raises(UserError, match=r"config\.yaml .* interpolation"):
-        find([tmp_path])[0].name  # noqa: B018
-
-
 def test_the_seed_is_that_of_the_config(tmp_path: Path) -> None:
     write_run(tmp_path, seed=0).rename(tmp_path / "demo" / "s5")
     (run,) = find([tmp_path])

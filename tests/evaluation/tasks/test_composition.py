@@ -11,7 +11,7 @@ from clip_benchmark.metrics import image_caption_selection
 from torch import Tensor
 
 from evaluation.datasets.composition import CHANGES, PIECES
-from evaluation.datasets.kinds import Associations, MinimalPairs
+from evaluation.datasets.kinds import Associations
 from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.composition import CaptionChoice, CueAssociations, PairAccuracy, chance_jaccard
 from evaluation.types import Result
@@ -35,9 +35,8 @@ def clip_benchmark(images: Tensor, texts: Tensor) -> dict[str, float]:
 
 
 def score(data: Any, task: Any, images: Tensor, texts: Tensor) -> dict[str, Result]:
-    requests = task.requests(data)
-    features = dict(zip(requests, (images.flatten(0, 1), texts.flatten(0, 1)), strict=True))
-    return {row.metric: row for row in task.score(data, features).results}
+    scored = fakes.scored(task, data, images.flatten(0, 1), texts.flatten(0, 1))
+    return {row.metric: row for row in scored.results}
 
 
 def near(images: Tensor, noise: float, seed: int) -> Tensor:
@@ -101,11 +100,11 @@ def test_the_mean_of_valse_is_over_its_pieces(tmp_path: Path) -> None:
 
 def test_winoground_is_scored_as_clip_benchmark_scores_it(tmp_path: Path) -> None:
     replicas.winoground(tmp_path, ["Object", "Relation"] * 60)
-    data: Any = open_dataset(f"winoground:{tmp_path}")
+    data = open_dataset(f"winoground:{tmp_path}")
     image = fakes.embeddings(240, 0).view(120, 2, -1)
     text = near(image, 3.0, 1)
-    features = dict(zip(PairAccuracy().requests(data), (image.flatten(0, 1), text.flatten(0, 1)), strict=True))
-    scored, expected = PairAccuracy().score(data, features), clip_benchmark(image, text)
+    scored = fakes.scored(PairAccuracy(), data, image.flatten(0, 1), text.flatten(0, 1))
+    expected = clip_benchmark(image, text)
     rows = {row.metric: row for row in scored.results}
     for ours, name in (("pair_accuracy", "image_acc"), ("text_score", "text_acc"), ("group_score", "acc")):
         assert rows[ours].value == pytest.approx(expected[name]) and 0 < expected[name] < 1
@@ -135,28 +134,11 @@ def test_ties_and_nan_count_as_wrong(tmp_path: Path) -> None:
             assert {row.value for row in rows.values()} == {0.0}
 
 
-def test_a_category_is_scored_on_its_pairs_wherever_they_are(tmp_path: Path) -> None:
-    data, task = open_dataset(fakes.pairs(tmp_path, ("size", "colour", "size", "colour", "colour"))), PairAccuracy()
-    assert isinstance(data, MinimalPairs)
-    images, captions = task.requests(data)
-    image = fakes.embeddings(10, 0)
-    text = image.clone()
-    text[[2, 3]] = image[[3, 2]]  # swap the texts of pair 1, of category colour
-    rows = {row.metric: row for row in task.score(data, {images: image, captions: text}).results}
-    assert {name: row.n for name, row in rows.items()} == {
-        "pair_accuracy": 5, "pair_accuracy/colour": 3, "pair_accuracy/size": 2
-    }  # fmt: skip
-    values = {"pair_accuracy": 0.8, "pair_accuracy/colour": 2 / 3, "pair_accuracy/size": 1.0}
-    assert {name: row.value for name, row in rows.items()} == pytest.approx(values)
-    assert {row.chance for row in rows.values()} == {0.25}
-
-
 def test_the_jaccard_index_is_that_of_scikit_learn(tmp_path: Path) -> None:
     from sklearn.metrics import jaccard_score
 
     replicas.winogavil(tmp_path, [(5, 2), (6, 3), (10, 2), (12, 5)] * 8)
-    data = open_dataset(f"winogavil:{tmp_path}")
-    assert isinstance(data, Associations)
+    data = fakes.opened(f"winogavil:{tmp_path}", Associations)
     image, cue = fakes.embeddings(12, 0, 6), fakes.embeddings(32, 1, 6)
     rows = score(data, CueAssociations(), image[None], cue[None])
     expected = []

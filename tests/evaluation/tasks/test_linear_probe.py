@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
-from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.linear_probe import GRID, Linear, LinearProbe, Regression, search
 from evaluation.tasks.linear_probe import _split as split_rows
 from evaluation.types import Features
@@ -29,9 +28,7 @@ def problem(n: int, seed: int, noise: float = 6.0) -> tuple[Tensor, Tensor]:
 
 
 def dataset(folder: Path, train: int = 240, test: int = 200) -> Labelled:
-    opened = open_dataset(fakes.labelled(folder, classes=CLASSES, train=train, test=test))
-    assert isinstance(opened, Labelled)
-    return opened
+    return fakes.opened(fakes.labelled(folder, classes=CLASSES, train=train, test=test), Labelled)
 
 
 def features(data: Labelled, signal: float) -> Features:

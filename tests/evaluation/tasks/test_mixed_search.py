@@ -14,8 +14,6 @@ from evaluation.tasks.mixed_search import chance_ndcg
 from evaluation.types import Result, Settings
 from tests.helpers import fakes
 
-TASK = TASKS["mixed_search"]
-
 
 def score(
     folder: Path,
@@ -26,7 +24,7 @@ def score(
     metric: str = "ndcg@10",
 ) -> Result:
     data = open_dataset(fakes.captioned(folder, counts), Settings(protocol=protocol))
-    rows = TASK.score(data, dict(zip(TASK.requests(data), (image, text), strict=True))).results
+    rows = fakes.scored(TASKS["mixed_search"], data, image, text).results
     return next(row for row in rows if row.metric == metric)
 
 
@@ -65,18 +63,3 @@ def test_chance_is_the_mean_over_all_orders() -> None:
     gain = [1 / math.log2(place + 2) if place < 10 else 0.0 for place in range(12)]
     pairs = [(gain[a] + gain[b]) / ideal for a in range(12) for b in range(a)]
     assert chance_ndcg(2, 12) == pytest.approx(sum(pairs) / len(pairs), abs=1e-9)
-
-
-def test_a_case_counted_by_hand(tmp_path: Path) -> None:
-    """Caption 0 finds its caption 1, then the captions 2 and 3 of the other image, then its own image."""
-    degrees = {"images": [80, 170], "texts": [0, 10, 30, 40]}
-    image, text = (
-        torch.tensor([[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in side])
-        for side in degrees.values()
-    )
-    found = score(tmp_path, (2, 2), image, text)
-    best = 1 + 1 / math.log2(3)
-    first = (1 + 1 / math.log2(5)) / best
-    second = (1 + 1 / math.log2(6)) / best  # the query at 30: captions at 40, 10, 0, images at 80, 170
-    assert found.value == pytest.approx((first + second) / 2, abs=1e-9)
-    assert (found.metric, found.n) == ("ndcg@10", 2)

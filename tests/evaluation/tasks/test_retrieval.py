@@ -6,12 +6,8 @@ import pytest
 import torch
 
 from evaluation.datasets.kinds import Captioned
-from evaluation.datasets.opening import open_dataset
 from evaluation.tasks.retrieval import Retrieval, chance_image_to_text, pool
-from evaluation.types import Settings
-from tests.helpers import fakes, replicas
-
-TASK = Retrieval()
+from tests.helpers import fakes
 
 
 def test_chance_equals_the_hit_rate_of_random_orders() -> None:
@@ -27,11 +23,9 @@ def test_chance_equals_the_hit_rate_of_random_orders() -> None:
 
 
 def test_identical_pairs_are_all_found_and_shown_as_correct(tmp_path: Path) -> None:
-    data = open_dataset(fakes.captioned(tmp_path, (2,) * 12))
-    assert isinstance(data, Captioned)
-    images, captions = TASK.requests(data)
+    data = fakes.opened(fakes.captioned(tmp_path, (2,) * 12), Captioned)
     image = fakes.embeddings(12, 0)
-    score = TASK.score(data, {images: image, captions: image.repeat_interleave(2, dim=0)})
+    score = fakes.scored(Retrieval(), data, image, image.repeat_interleave(2, dim=0))
     assert all(row.value == 1.0 for row in score.results)
     assert [row.n for row in score.results if row.metric.startswith("image_to_text")] == [12] * 3
     assert [row.n for row in score.results if row.metric.startswith("text_to_image")] == [24] * 3
@@ -50,14 +44,3 @@ def test_a_pool_has_all_captions_of_its_images_and_is_the_same_in_every_call() -
     assert len(images) == 20 and torch.equal(images, pool(owner, 50, 20)[0])
     assert torch.equal(images[owner_in_pool], owner[texts])
     assert torch.equal(owner_in_pool.bincount(), owner.bincount()[images])
-
-
-def test_pools_smaller_than_the_set_have_their_own_rows(tmp_path: Path) -> None:
-    replicas.karpathy(tmp_path, "mscoco", "", [5] * 12, "val2014")
-    data = open_dataset(f"mscoco:{tmp_path}", Settings(pools=(4, 12)))
-    assert isinstance(data, Captioned)
-    images, captions = TASK.requests(data)
-    rows = TASK.score(data, {images: fakes.embeddings(12, 0), captions: fakes.embeddings(60, 1)}).results
-    assert [row.split for row in rows] == ["test"] * 6 + ["test, 4 of 12 images (seed 0)"] * 6
-    assert [row.n for row in rows if row.metric.startswith("text")] == [60] * 3 + [20] * 3
-    assert rows[7].metric == "text_to_image_recall@1" and rows[7].chance == 1 / 4

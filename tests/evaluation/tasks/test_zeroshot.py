@@ -10,7 +10,6 @@ from torch import Tensor
 
 from evaluation.datasets.kinds import Labelled
 from evaluation.datasets.named import NAMED
-from evaluation.datasets.opening import open_dataset
 from evaluation.metrics import label_ranks
 from evaluation.tasks.zeroshot import ZeroShot, class_scores, classifier, confusion
 from evaluation.types import Features
@@ -20,9 +19,7 @@ TASK = ZeroShot()
 
 
 def dataset(folder: Path, classes: int, test: int) -> Labelled:
-    opened = open_dataset(fakes.labelled(folder, classes=classes, test=test))
-    assert isinstance(opened, Labelled)
-    return opened
+    return fakes.opened(fakes.labelled(folder, classes=classes, test=test), Labelled)
 
 
 def random_features(data: Labelled, count: int, seed: int) -> Features:
@@ -71,9 +68,7 @@ def test_confusions_are_the_counts_that_are_not_0() -> None:
 
 def datacomps(name: str, folder: Path, test: int, groups: int) -> Labelled:
     fakes.labelled(folder / NAMED[name].place, classes=8, test=test, groups=groups)
-    opened = open_dataset(f"{name}:{folder}")
-    assert isinstance(opened, Labelled)
-    return opened
+    return fakes.opened(f"{name}:{folder}", Labelled)
 
 
 def scores_of(data: Labelled, features: Features) -> Tensor:
