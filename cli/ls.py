@@ -92,7 +92,8 @@ def _print_runs(folders: list[str]) -> None:
             try:
                 differing[settings] = _differing(of_recipe(run.config.recipe, run.config.arm), run.config)
             except UserError as error:  # a broken run must not hide the others
-                differing[settings] = str(error).partition(";")[0] if run.has_config else "no config.yaml"
+                problem, *hints = str(error).split("; ")
+                differing[settings] = "; ".join([problem, *hints[-1:]]) if run.has_config else "no config.yaml"
         names = [run.name for run in members]
         seeds = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
         first_and_last = " .. ".join(map(str, steps[:: max(1, len(steps) - 1)]))

@@ -121,7 +121,8 @@ def towers(arguments: list[str]) -> None:
     )
     place = shlex.quote(str(recipe.parent))
     print(f"your own photographs: clipx train --config-dir {place} recipe={recipe.stem} data.root=FOLDER")
-    print("two objectives with three seeds each: the same, and -m objective=clip,sogclr seed=0,1,2")
+    print("two objectives with three seeds each: the same, and -m objective=clip,clip_reg seed=0,1,2")
+    print(f"then: clipx eval runs/{recipe.stem}*, and clipx report compare runs")
 
 
 def download(package: Package, folder: Path) -> Path:

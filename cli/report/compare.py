@@ -1,8 +1,10 @@
 """`clipx report compare`: methods under the same conditions, ranked."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -70,18 +72,21 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     """Compare the runs at or below `paths`. Raises UserError: as `compare_runs`."""
     runs = reader.find(paths, limited=limited)
     one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
-    evaluated = {row.dataset for run in runs for row in run.results}
-    _check_sets(on, evaluated)
-    only_held_out = not on and {canonical_name(name) for name in evaluated} == {CANONICAL_HELD_OUT}
-    on = [CANONICAL_HELD_OUT] if only_held_out else on
-    found, left_out = methods.compare(group_runs(runs), by, tuple(map(dataset_key, on)))
+    _check_sets(on, {row.dataset for run in runs for row in run.results})
+    groups = group_runs(runs)
+    of_groups = [{canonical_name(row.dataset) for run in group.runs for row in run.results} for group in groups]
+    evaluated = Counter(chain(*of_groups))  # data set -> number of methods
+    of_held_out, of_others = evaluated.pop(CANONICAL_HELD_OUT, 0), max(evaluated.values(), default=0)
+    on_held_out = not on and of_held_out > of_others and of_others < 2  # methods share no other set
+    on = [CANONICAL_HELD_OUT] if on_held_out else on
+    found, left_out = methods.compare(groups, by, tuple(map(dataset_key, on)))
     labels = {method.label for one in found for method in one.ranked}
     if reference and labels:  # without a score there is no label, and the lead says how to get scores
         one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
     remarks = [group.line() for group in left_out]
-    if only_held_out:
-        remarks.append("All results are on held-out pairs: choose settings with them, report results on other sets.")
+    if on_held_out:
+        remarks.append("Methods share held-out pairs only: choose settings with them, report results on other sets.")
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 

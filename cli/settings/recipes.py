@@ -40,6 +40,7 @@ GROUPS = ("recipe", "data", "objective")
 TYPED = ("hydra", "runs", "launch", "sets")
 NOTIFY = "log.notify"  # a program
 TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out")  # `out` of clipx eval
+OWN_RECIPES = "recipes of your own: --config-dir FOLDER"
 _checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
 
 
@@ -213,8 +214,8 @@ def recipe(name: str) -> Recipe:
     try:
         path = lookup(recipes(), name, "recipe")
     except UserError as error:
-        here = f"for {name}.yaml in this folder, add --config-dir ."
-        own = here if Path(f"{name}.yaml").is_file() else "recipes of your own: --config-dir FOLDER"
+        places = (place for place in (".", ".towers/recipes") if Path(place, f"{name}.yaml").is_file())
+        own = next((f"for {name}.yaml, add --config-dir {place}" for place in places), OWN_RECIPES)
         raise UserError(f"{error}; {own}") from error
     found = load_recipe(path)
     if _checked.get(name) is not found:

@@ -138,6 +138,9 @@ class RunFolder:
             remedy = "give this one another name=, or remove that directory"
             if any(change.startswith(("train.samples:", "train.epochs:")) for change in changed):
                 remedy += f"; to go on from its weights with a new schedule, add model.init={self.path}"
+            if [change.partition(":")[0] for change in changed] == ["name"]:
+                before = self.path.parent.with_name(self.config.name)
+                remedy = f"if you have renamed {self.path.parent}, name it {before} again"
             raise UserError(f"{self.path} already holds a run with other settings ({'; '.join(changed)}): {remedy}")
 
     def refuse_lost_checkpoints(self) -> None:

@@ -285,7 +285,7 @@ def compare(
         if len(members) == 1:
             first, *more = differing(dict(key), compared)
             values = f"{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
-            reason = f"no other run with the same {first}" + (f" and {len(more)} more" if more else "")
+            reason = f"no other run with the same {first}" + (f" and {len(more)} other settings" if more else "")
             alone.setdefault(reason, []).append(f"{members[0].label} ({values})")
     left_out += [LeftOut(reason, names) for reason, names in alone.items()]
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out

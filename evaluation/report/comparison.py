@@ -139,7 +139,7 @@ def lead(comparison: MethodComparison, title: str) -> str:
             first += f"; {first_names(single, MAX_NAMES)} with one seed came last, whatever the score"
         return f"{first}; no other method shares {MIN_SEEDS} seeds with it, so other seeds may change that."
     behind = f"not significantly ahead of {first_names(tied, MAX_NAMES)} (Holm's method over all pairs)"
-    return f"{first}, {behind if tied else 'significantly ahead of all others'}."
+    return f"{first}, {behind if tied else 'significantly ahead of all others over the seeds'}."
 
 
 def _fewer_seeds(comparison: MethodComparison) -> list[str]:
@@ -180,7 +180,8 @@ def _few_items(comparison: MethodComparison) -> str:
     items = min(row.n for row in rows if value_title(row) in scored)
     if items >= FEW_ITEMS:
         return ""
-    return f"There are {items} test items: one of them changes a score by up to {100 / items:.1f} points."
+    change = f"one of them changes a score by up to {100 / items:.1f} points"
+    return f"There are {items} test items: {change}, and on other items the order may be another."
 
 
 def chance(comparison: MethodComparison) -> str:

@@ -41,5 +41,6 @@ def test_a_line_for_all_seeds_has_the_settings_unlike_the_recipes(
         {"objective.positive.weight=0.1"},
         set(),
     ]
-    assert "recipe=test is not known\n" in printed and "runs/broken/s0/config.yaml is not readable YAML" in printed
+    assert "recipe=test is not known; recipes of your own: --config-dir" in printed
+    assert "runs/broken/s0/config.yaml is not readable YAML" in printed
     assert "runs/mine" in clipx_here("ls", "theory", "runs", cwd=tmp_path).stdout

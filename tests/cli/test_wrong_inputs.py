@@ -40,7 +40,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo runs=/scratch/${USER}": "Interpolation key 'USER' not found",
     "check recipe=demo runs=": "runs= is out of range; allowed: a folder",
     "train recipe=own": "recipes of your own: --config-dir FOLDER",
-    "train recipe=mine": "; for mine.yaml in this folder, add --config-dir .",
+    "train recipe=mine": "; for mine.yaml, add --config-dir .",
     "ls claims 1.2": "clipx ls 1.2 is not known; allowed: ",
     "completion tcsh": "clipx completion tcsh is not known; allowed: bash, zsh",
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",

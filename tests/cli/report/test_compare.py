@@ -8,6 +8,7 @@ import pytest
 
 from cli.report.command import report
 from clipx.errors import UserError
+from evaluation.runs.results import add
 from tests.helpers.method_runs import runs_of
 from tests.helpers.synthetic import write
 
@@ -81,8 +82,13 @@ def test_if_all_results_are_on_held_out_pairs_they_are_ranked_by_them(
                 for metric in ("image_to_text_recall@1", "text_to_image_recall@1")]  # fmt: skip
         write(tmp_path / "runs", replace(one, results=rows))
     report(["compare", str(tmp_path / "runs")])
-    assert "is first of 2" in (shown := capsys.readouterr().out) and "All results are on held-out pairs" in shown
+    assert "is first of 2" in (shown := capsys.readouterr().out) and "Methods share held-out pairs only" in shown
     report(["compare", str(tmp_path / "runs"), "on=held_out"])
+    assert "is first of 2" in capsys.readouterr().out
+    for one in runs_of("low", 0.50):  # a set that one method alone was evaluated on
+        results = tmp_path / "runs" / one.name / f"s{one.seed}" / "results.jsonl"
+        add(results, [replace(row, dataset="other") for row in one.results])
+    report(["compare", str(tmp_path / "runs")])
     assert "is first of 2" in capsys.readouterr().out
 
 

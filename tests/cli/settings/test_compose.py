@@ -1,6 +1,7 @@
 """The command line: overrides set fields of the typed config, and name the run; `ls`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cli.settings.compose import compose_eval, compose_run, run_command
 from cli.train import train
 from clipx.config.schema import RunConfig
 from clipx.errors import UserError
-from clipx.run.folder import earlier_runs
+from clipx.run.folder import RunFolder, earlier_runs
 from tests.helpers.commands import clipx_here
 
 NAMES = [
@@ -70,6 +71,13 @@ def test_a_sweep_names_runs_by_their_values_and_prints_an_error_that_they_share_
     first, last = (f"demo-temperature.tau_{tau}/s0" for tau in (0.1, 0.3))
     assert f"run 3: {last}" in done.stderr.splitlines()
     assert done.stderr.splitlines()[-1] == f"clipx: {first}: no data (the same for 1 more); {last}: no disk"
+
+
+def test_a_renamed_run_is_refused_with_its_old_name(copied_run: tuple[RunConfig, Path]) -> None:
+    config, run = copied_run
+    renamed = RunFolder(run.parent.rename(run.parent.with_name("renamed")) / run.name)
+    with pytest.raises(UserError, match=rf"if you have renamed .*/renamed, name it .*/{config.name} again"):
+        renamed.refuse_changes(replace(config, name="renamed"))
 
 
 def test_a_start_that_fails_leaves_no_folder_but_a_run_with_steps_stays(copied_run: tuple[RunConfig, Path]) -> None:

@@ -176,7 +176,7 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
     of_e, of_f = [one.line() for one in left_out]
     assert of_e == "left out, no other run with the same train.samples: e (64, not 640)"
-    assert re.fullmatch(r"left out, no other run with the same data.name and \d+ more: f \(x, not d\)", of_f)
+    assert re.fullmatch(r"left out, no other run with the same data.name and \d+ other settings: f \(x, not d\)", of_f)
 
 
 def test_published_weights_are_left_out_because_they_have_no_settings() -> None:
