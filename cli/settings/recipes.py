@@ -214,6 +214,7 @@ def recipe(name: str) -> Recipe:
     try:
         path = lookup(recipes(), name, "recipe")
     except UserError as error:
+        # `make towers` writes to the second
         places = (place for place in (".", ".towers/recipes") if Path(place, f"{name}.yaml").is_file())
         own = next((f"for {name}.yaml, add --config-dir {place}" for place in places), OWN_RECIPES)
         raise UserError(f"{error}; {own}") from error

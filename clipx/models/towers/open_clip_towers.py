@@ -33,13 +33,9 @@ open_clip.add_model_config(Path(__file__).parent / "configs")
 
 def tower_names() -> tuple[str, ...]:
     """Return all names `open_clip:NAME`, with the configurations in configs/ and those added by plug-ins."""
-    needed = {
-        "vision_cfg",
-        "text_cfg",
-    }  # from version 4 on, open_clip also lists models for audio and for writing texts
-    return tuple(
-        f"open_clip:{name}" for name in open_clip.list_models() if needed <= {*open_clip.get_model_config(name)}
-    )
+    # from version 4 on, open_clip also lists models for audio and for writing texts
+    towers, models = {"vision_cfg", "text_cfg"}, open_clip.list_models()
+    return tuple(f"open_clip:{name}" for name in models if towers <= {*open_clip.get_model_config(name)})
 
 
 def describe(name: str) -> str:
