@@ -121,7 +121,7 @@ def _differing(expected: RunConfig, config: RunConfig) -> str:
 
 
 def _typed(key: str, value: object, expected: object) -> list[str]:
-    """Return key=value if the value differs from the recipe's. For a dictionary, do this for each of its keys."""
+    """Return key=value if the value differs from the recipe's; of a dictionary, each key whose value differs."""
     if isinstance(value, dict) and value:
         known = expected if isinstance(expected, dict) else {}
         removed = [shlex.quote(f"~{key}.{name}") for name in known if name not in value]

@@ -101,7 +101,7 @@ class Objective:
         self.learns_temperature = any(term.learns_temperature for term in terms.values())
 
     def check_settings(self, teacher: str | None, bias: float | None) -> None:
-        """Raise UserError if a term needs model.teacher or temperature.bias, and it is None."""
+        """Raise UserError if a term needs a teacher or a logit bias, and the settings give none."""
         for need, given in (("teacher", teacher), ("bias", bias)):
             if need in self.needs and given is None:
                 raise UserError(f"objective={'+'.join(self.terms)} needs {NEEDS[need]}")

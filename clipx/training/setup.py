@@ -66,7 +66,7 @@ def build_components(
     steps_per_epoch = pairs // config.train.batch_size
     learning_rate = optimizer.build_lr_schedule(config.schedule, config.optimizer.lr, steps_per_epoch)
     model = build_model(config).to(device).to(memory_format=torch.channels_last)  # faster convolutions
-    # this copies the model, so it must precede DDP
+    # ModelEmaV3 copies the model, so it comes before DDP wraps it
     ema = ModelEmaV3(model, config.train.ema) if config.train.ema is not None else None
     forward = _parallelise(model, config, device)
     teacher = None

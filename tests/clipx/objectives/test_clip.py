@@ -1,4 +1,4 @@
-"""Softmax over the batch, sigmoid loss with groups and counting loss, against double loops and closed forms."""
+"""Losses with a softmax over the batch, SigLIP with groups, the counting loss: against loops and closed forms."""
 
 import doctest
 import math

@@ -30,7 +30,7 @@ def rows() -> dict[str, list[Any]]:
 
 
 def write(folder: Path, saved: bool) -> Path:
-    """Write `rows` with save_to_disk if `saved`, else as a parquet file."""
+    """Write `rows`: if `saved`, with save_to_disk, otherwise as a parquet file."""
     dataset = datasets.Dataset.from_dict(rows())
     if saved:
         datasets.DatasetDict({"train": dataset}).save_to_disk(str(folder))
