@@ -104,7 +104,7 @@ def evaluate(arguments: list[str]) -> None:
     """clipx eval RUN... [tasks=[...]] [datasets=[...]] [jobs=N] [limit=N] [key=value ...]
     clipx eval model=open_clip:NAME/TAG_OR_FILE | model=hf-hub:USER/NAME datasets=[...] [tasks=[...]] [key=value ...]
 
-    RUN is a run directory, a folder of runs, a pattern ('runs/*/s0') or a checkpoint (RUN/checkpoints/STEP);
+    RUN is a run directory, a folder of runs or a checkpoint (RUN/checkpoints/STEP);
     checkpoint=RUN and checkpoint=[RUN,RUN] may be written instead. A run is evaluated at its last checkpoint, or at the
     best one if train.keep_best is set. With several runs, jobs=N evaluates N at a time.
     datasets= takes names of sets in sets=DIR (cifar10, mscoco, ...), LAYOUT:PATH (wds:DIR, captions:DIR, csv:FILE,

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from clipx import distributed
+from clipx.config.schema import DataConfig
 from clipx.errors import UserError
 from clipx.run.folder import ARTIFACTS, RESULTS
 from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled
-from evaluation.datasets.opening import open_sets, open_usable
+from evaluation.datasets.opening import is_training_data, open_sets, open_usable, training_copies
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract
 from evaluation.runs import items, results
@@ -33,7 +34,7 @@ def evaluate(
     loading: Loading,
     force: bool = False,
     settings: Settings = DEFAULTS,
-    trained_on: tuple[str, ...] = (),
+    training: DataConfig | None = None,
 ) -> list[Result]:
     """Score each task on each data set that fits the task; print and return all rows.
 
@@ -45,7 +46,7 @@ def evaluate(
         out: folder for results.jsonl, .csv, .md and artifacts/. Results stored there with the same hashes are reused.
         force: score again even if the results are stored; cached embeddings are still used.
         settings: prompts, retrieval protocol, pools, limit and columns.
-        trained_on: those of `specs` that have the model's training pairs; the splits of their rows say so.
+        training: the model's training pairs, if they are known; the splits of rows on these pairs say so.
 
     Raises UserError: an unknown task or data set, a task that fits none of the data sets, or unusable data. A set that
     cannot be used does not stop the others: the error is raised after their rows are stored.
@@ -53,6 +54,7 @@ def evaluate(
     plan, unusable = _opened(specs, tasks, settings, encoder)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     limited = {LIMIT: str(settings.limit)} if settings.limit is not None else {}
+    trained_on = {name for name, dataset in by_name.items() if training and _is_trained_on(dataset, training)}
     marks = {name: limited | ({TRAINING_PAIRS: "yes"} if name in trained_on else {}) for name in by_name}
     jobs = _jobs(encoder, plan, unusable, out, force, marks)
     is_new = any(not job.rows for group in jobs for job in group)
@@ -84,6 +86,14 @@ def evaluate(
     if problems:
         raise UserError("; ".join(dict.fromkeys(problems)))
     return rows
+
+
+def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
+    """Return True for a set of training pairs: their folder, or at least half of its images are copies of theirs."""
+    copies, count = training_copies(dataset, training), len(dataset.images(dataset.splits[0]))
+    if copies and distributed.rank() == 0:
+        print(f"{dataset.name}: {copies} of {count} images are copies of training images", file=sys.stderr)
+    return is_training_data(dataset.name, training) or 2 * copies >= count
 
 
 def _show(rows: list[Result], plan: list[tuple[AnyDataset, list[Task]]]) -> None:

@@ -80,7 +80,7 @@ def test_docs_claims_counts_the_verdicts_of_the_pages() -> None:
 def test_docs_claims_counts_the_narrow_intervals_on_photographs() -> None:
     head = page_tables.VERDICTS_ON_PHOTOGRAPHS[0]
     tables = [page_tables.in_page(path.read_text(), head) for path in page_tables.PAGES.values()]
-    part = re.compile(r"\| ([\d.]+) \| .* \[(-?[\d.]+), (-?[\d.]+)\]")  # s, and the interval of the effect
+    part = re.compile(r"\| ([\d.]+) \| .*? \[(-?[\d.]+), (-?[\d.]+)\]")  # s, and the interval of the effect
     found = [tuple(map(float, at.groups())) for table in tables for row in table if (at := part.search(row))]
     wide = [s for s, low, high in found if (high - low) / 2 > s + 5e-5]  # rounded to four decimals
     estimates = sum(s < 0.003 for s in wide)

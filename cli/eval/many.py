@@ -1,9 +1,8 @@
 """`clipx eval RUN...`: evaluate one model, or several runs one after another or at the same time.
 
-RUN is a run folder, a checkpoint, a pattern or a folder of runs.
+RUN is a run folder, a checkpoint or a folder of runs.
 """
 
-import glob
 import sys
 import time
 import traceback
@@ -41,10 +40,13 @@ def evaluate(config: EvalConfig, arguments: list[str]) -> None:
     failures: dict[str, Exception] = {}
     started = time.monotonic()
     for number, (run, error) in enumerate(_outcomes([replace(config, checkpoint=run) for run in runs], config), 1):
-        if error is not None:
-            failures[run] = error
         left = f", about {duration((time.monotonic() - started) / number * (len(runs) - number))} left"
-        state = "evaluated" if error is None else f"failed: {one_line(error)}"
+        state = "evaluated"
+        if error is not None:
+            text = one_line(error)
+            same = next((other for other, earlier in failures.items() if one_line(earlier) == text), "")
+            state = f"failed: as {same}" if same else f"failed: {text}"
+            failures[run] = error
         print(f"{number}/{len(runs)} {run} {state}{left if number < len(runs) else ''}", file=sys.stderr, flush=True)
     if len(failures) < len(runs):
         print("Each evaluated run has a results.md. To rank: clipx report compare RUN...")
@@ -58,35 +60,23 @@ def find_runs(arguments: list[str]) -> list[str]:
 
     In a folder of runs, a run with neither a checkpoint nor a recorded divergence is skipped and named in one line.
 
-    Raises UserError: a pattern matches nothing, or all runs of a folder would be skipped.
+    Raises UserError: all runs of a folder would be skipped.
     """
     found, skipped = dict[str, None](), list[str]()
-    for argument in arguments:
-        for path in _matches(argument):
-            if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
-                found[str(path)] = None  # also a missing path: the evaluation reports the error
-                continue
-            runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
-            usable = [run for run in runs if checkpoints.checkpoints(run) or (run / OUTCOME).is_file()]
-            if not usable:
-                raise UserError(f"no run with a checkpoint at or below {path}")
-            found |= {str(run): None for run in usable}
-            skipped += [str(run) for run in runs if run not in usable]
+    for path in map(Path, arguments):
+        if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
+            found[str(path)] = None  # also a missing path: the evaluation reports the error
+            continue
+        runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
+        usable = [run for run in runs if checkpoints.checkpoints(run) or (run / OUTCOME).is_file()]
+        if not usable:
+            raise UserError(f"no run with a checkpoint at or below {path}")
+        found |= {str(run): None for run in usable}
+        skipped += [str(run) for run in runs if run not in usable]
     if skipped:
         hint = "the command that trained a run continues it"
         print(f"skipped, no checkpoint ({hint}): {first_names(skipped)}", file=sys.stderr)
     return list(found)
-
-
-def _matches(argument: str) -> list[Path]:
-    """Return the argument as a path, or the folders that match it if it is a pattern."""
-    if not glob.has_magic(argument) or Path(argument).exists():
-        return [Path(argument)]
-    matching = map(Path, glob.glob(argument, recursive=True))  # noqa: PTH207 - a pattern may be absolute
-    found = sorted(filter(Path.is_dir, matching), key=natural_order)
-    if not found:
-        raise UserError(f"no folder matches {argument}")
-    return found
 
 
 def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, Exception | None]]:

@@ -104,7 +104,6 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     from clipx.utils.device import loader_processes
     from evaluation import runner
     from evaluation.claims.measurements import popularity
-    from evaluation.datasets.opening import is_training_data
     from evaluation.embedding import encoder
     from evaluation.embedding.features import Loading
     from evaluation.runs import suites
@@ -127,9 +126,9 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     if note and distributed.rank() == 0:
         print(f"{note}: results go to {out}", file=sys.stderr)
     loading = Loading(config.batch_size, loader_processes(config.workers), device, cache_home() / "features")
-    specs, settings = _datasets(config, run), Settings.of(config)
-    trained_on = tuple(spec for spec in specs if run is not None and is_training_data(spec, run.config.data))
-    rows = runner.evaluate(model, specs, config.tasks, out, loading, config.force, settings, trained_on)
+    training = None if run is None else run.config.data
+    settings = Settings.of(config)
+    rows = runner.evaluate(model, _datasets(config, run), config.tasks, out, loading, config.force, settings, training)
     if distributed.rank() > 0:
         return []
     if config.suite != "none":

@@ -82,15 +82,15 @@ def _print(console: Console, outcome: Outcome, survives: bool | None) -> None:
     title = Text.assemble((f"{outcome.claim.id} {outcome.words}", COLOURS[outcome.verdict]))
     title.append("" if survives in (True, None) else " (not after Holm's correction for all claims)", "yellow")
     console.print(title.append(f"  {outcome.claim.statement}" + (f" ({outcome.recipe})" if outcome.recipe else "")))
-    replication = (f"replication {text}" for text in outcome.replication)
     checks = (f"checked by {check.text}" for check in outcome.checked_by)
-    for note in filter(None, (outcome.note, *replication, *checks)):
+    for note in filter(None, (outcome.note, *checks)):
         console.print(Padding(Text(note, "yellow"), INDENT, expand=False))
     for finding in outcome.findings:
         words = [finding.label, *_numbers(finding)]
         if len(outcome.findings) > 1:
             words.append(finding.verdict)
-        console.print(Padding(Text("; ".join(filter(None, [*words, finding.note]))), INDENT, expand=False))
+        again = finding.replication and f"replication {finding.replication}"
+        console.print(Padding(Text("; ".join(filter(None, [*words, finding.note, again]))), INDENT, expand=False))
 
 
 def _numbers(finding: Finding) -> list[str]:

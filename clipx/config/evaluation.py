@@ -13,7 +13,7 @@ class EvalConfig:
     checkpoint: str | None = setting(
         None,
         "run directory (best checkpoint if train.keep_best is set, else the last) or its checkpoints/step_*; on the "
-        "command line also a list, a pattern or a folder of runs; `clipx eval RUN...` sets it without the key",
+        "command line also a list or a folder of runs; `clipx eval RUN...` sets it without the key",
     )
     model: str | None = setting(
         None, "open_clip:NAME/TAG, open_clip:NAME/FILE, hf-hub:USER/NAME; open_clip:NAME/random: random weights"

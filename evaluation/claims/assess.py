@@ -68,28 +68,28 @@ def assess(claim: Claim, recipe: str, evidence: Evidence) -> Outcome:
     if any(check.reverses for check in checked_by):
         verdict = "depends"
     changes = _changes(claim, recipe, evidence)
-    replication = _replication(claim, recipe, evidence, findings)
-    return Outcome(claim, recipe, verdict, findings, p_value(findings), changes, replication, checked_by)
+    replicated = _replicated(claim, recipe, evidence, findings)
+    return Outcome(claim, recipe, verdict, replicated, p_value(findings), changes, checked_by)
 
 
-def _replication(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[str, ...]:
-    """Return the effect of each part on the seeds of a replication, judged once; () without such seeds."""
+def _replicated(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+    """Return the findings, each with its effect on the seeds of a replication, judged once."""
     arms = {
         arm: {seed - REPLICATION.start: run for seed, run in seeds.items() if seed in REPLICATION}
         for arm, seeds in evidence.runs.get(recipe, {}).items()
     }
     again = replace(evidence, runs={recipe: {arm: seeds for arm, seeds in arms.items() if seeds}}, _known={})
-    texts = []
+    replicated = []
     for part, found in zip(claim.parts(recipe), findings, strict=True):
         known = [set(seeds) for arm, seeds in again.runs[recipe].items() if arm in part.arms or part.arms == (ANY,)]
-        common = _first_missing(set.intersection(*known)) if known else 0
-        if common < LOOKS[0]:
-            continue
-        estimate = _Part(part, recipe, again, {common: ERROR}).finding().estimate
-        if estimate is not None and math.isfinite(estimate.low):
-            numbers = f"{estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {common} seeds"
-            texts.append(f"{numbers}: {_agreement(found, estimate)}")
-    return tuple(texts)
+        seeds = _first_missing(set.intersection(*known)) if known else 0
+        if seeds >= LOOKS[0]:
+            estimate = _Part(part, recipe, again, {seeds: ERROR}).finding().estimate
+            if estimate is not None and math.isfinite(estimate.low):
+                numbers = f"{estimate.effect:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {seeds} seeds"
+                found = replace(found, replication=f"{numbers}: {_agreement(found, estimate)}")
+        replicated.append(found)
+    return replicated
 
 
 def _agreement(found: Finding, again: Estimate) -> str:

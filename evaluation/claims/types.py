@@ -143,6 +143,7 @@ class Finding:
     seeds_needed: float | None = None
     each: tuple[float, ...] = ()  # effect of each seed behind a mean
     look: int = 0  # number of seeds at its look; more than `seeds` if some of them failed
+    replication: str = ""  # the effect on the seeds of a replication, and whether it agrees; "" without them
 
     @property
     def effect(self) -> float | None:
@@ -184,7 +185,6 @@ class Outcome:
     findings: list[Finding]
     p: float | None = None  # p-value of the verdict over all looks; None if a program checked the claim
     note: str = ""  # how the claim differs from the stored design
-    replication: tuple[str, ...] = ()  # of comparisons: the effect on other seeds, and whether it agrees
     checked_by: tuple[ControlCheck, ...] = ()  # one for each control with runs
 
     @property

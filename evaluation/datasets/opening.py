@@ -1,5 +1,6 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
+import filecmp
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -7,6 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 from clipx.config.schema import DataConfig
+from clipx.data.sampler import split_held_out
+from clipx.data.sources.files import FilePairs, size_of
+from clipx.data.sources.opening import open_source
 from clipx.errors import UserError, prefixed
 from clipx.utils.registry import lookup, one_of, suggest
 from evaluation.datasets import prompts
@@ -22,8 +26,9 @@ from evaluation.datasets.captioned import (
     open_xm3600,
     open_xtd10,
 )
+from evaluation.datasets.files import FileImages
 from evaluation.datasets.folders import open_folder
-from evaluation.datasets.kinds import AnyDataset
+from evaluation.datasets.kinds import AnyDataset, Captioned
 from evaluation.datasets.labelled import open_clevr
 from evaluation.datasets.named import NAMED
 from evaluation.datasets.shards import open_captions, open_pairs, open_wds
@@ -114,6 +119,29 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
     pairs = root / (data.annotations or data.split)
     places = [pairs] if pairs.exists() else [pairs, root]
     return Path(place).expanduser().resolve() in [one.resolve() for one in places]
+
+
+def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
+    """Return the number of images of a set with captions that have the same bytes as an image that a run trains on.
+
+    It looks at image files only: 0 if those of the set or of the run are elsewhere, or if the run's are gone.
+    """
+    if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
+        return 0
+    try:
+        source = open_source(data)
+    except UserError:
+        return 0
+    if not isinstance(source, FilePairs):
+        return 0
+    train, _ = split_held_out(len(source), data.held_out, source.image_of())
+    of_size: dict[int, list[Path]] = {}
+    for path in dict.fromkeys(source.folder / source.where(int(i)) for i in train):
+        of_size.setdefault(size_of(path), []).append(path)
+    paths = map(Path, images.paths)
+    return sum(
+        any(filecmp.cmp(path, other, shallow=False) for other in of_size.get(size_of(path), ())) for path in paths
+    )
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:

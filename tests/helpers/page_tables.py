@@ -18,7 +18,7 @@ from pathlib import Path
 from clipx.run.folder import TIMING
 from evaluation.claims.assess import AT_BOUND, outcomes
 from evaluation.claims.conditions import Conditions, measured_conditions
-from evaluation.claims.design import FOLDER, LOOKS
+from evaluation.claims.design import FOLDER, LOOKS, REPLICATION
 from evaluation.claims.evidence import Evidence, collect_evidence
 from evaluation.claims.table import CLAIMS
 from evaluation.claims.types import Finding, Outcome
@@ -32,7 +32,10 @@ MINIATURES, PHOTOGRAPHS = (  # recipe -> paper
     for world in ("_mini", "_photos")
 )
 VERDICTS = ["| claim | statement or part | s | three seeds | all seeds |", "|---|---|---|---|---|"]
-VERDICTS_ON_PHOTOGRAPHS = ["| claim, on photographs | statement or part | s | all seeds |", "|---|---|---|---|"]
+VERDICTS_ON_PHOTOGRAPHS = [
+    "| claim, on photographs | statement or part | s | all seeds | replication, eight seeds |",
+    "|---|---|---|---|---|",
+]
 FILES = ("config.yaml", "environment.json", "log.jsonl", "results.jsonl", TIMING, "artifacts/zeroshot_draws-*.json")
 FOLDER_OF_DATA = re.compile(r"/[\w/.-]*/(?=flickr8k)")  # on the machine of the runs
 TIMES = ("time", "step_s", "data_wait", "left_s")  # no table reads these numbers of a log, and they do not compress
@@ -144,8 +147,17 @@ def _verdicts(paper: int, evidence: Evidence) -> list[str]:
 
 def _verdicts_on_photographs(paper: int, evidence: Evidence) -> list[str]:
     found = _outcomes(paper, PHOTOGRAPHS, evidence)
-    rows = (cells for outcome in found for cells in _cells(outcome, outcome))
-    return VERDICTS_ON_PHOTOGRAPHS + [_row(*start, last) for *start, _, last in rows]
+    rows = [cells for outcome in found for cells in _cells(outcome, outcome)]
+    again = [text for outcome in found for text in _replications(outcome)]
+    return VERDICTS_ON_PHOTOGRAPHS + [
+        _row(*start, last, text) for (*start, _, last), text in zip(rows, again, strict=True)
+    ]
+
+
+def _replications(outcome: Outcome) -> list[str]:
+    """Return the replication of each row of `_cells`."""
+    of_parts = [finding.replication.replace(f", {len(REPLICATION)} seeds", "") for finding in outcome.findings]
+    return of_parts if len(of_parts) == 1 else ["", *of_parts]
 
 
 def _outcomes(paper: int, recipes: Collection[str], evidence: Evidence) -> list[Outcome]:

@@ -81,7 +81,8 @@ def _verdicts(outcomes: list[Outcome]) -> list[Block]:
     more = [
         [
             _id(outcome.claim.id),
-            *map(Cell, (outcome.recipe, outcome.claim.published, "; ".join(outcome.replication))),
+            *map(Cell, (outcome.recipe, outcome.claim.published)),
+            Cell("; ".join(filter(None, (part.replication for part in outcome.findings)))),
             Cell("; ".join(check.text for check in outcome.checked_by)),
         ]
         for outcome in outcomes

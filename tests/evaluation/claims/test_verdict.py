@@ -401,5 +401,5 @@ def test_a_replication_stands_beside_the_verdict_and_does_not_change_it(
     outcome = assess(tested, "clip_reg_mini", evidence(runs))
     assert outcome.verdict == expected and outcome.findings[0].effect == pytest.approx(effect, abs=1e-3)
     assert outcome.findings[0].note == "", "no further seeds wait for the next look"
-    (text,) = outcome.replication
+    text = outcome.findings[0].replication
     assert text.startswith(f"{again + np.mean(JITTER):.4f} [") and text.endswith(f"8 seeds: {agreement}")

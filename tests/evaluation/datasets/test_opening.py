@@ -9,7 +9,7 @@ import pytest
 from clipx.config.schema import DataConfig
 from clipx.errors import UserError
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, draw
-from evaluation.datasets.opening import is_training_data, open_dataset
+from evaluation.datasets.opening import is_training_data, open_dataset, training_copies
 from evaluation.types import Settings
 from tests.helpers import fakes
 from tests.helpers.layout_faults import error_of
@@ -197,3 +197,21 @@ def test_a_set_in_the_place_of_the_training_pairs_is_known(
     data = DataConfig(name="t", root=str(tmp_path), split=split, annotations=annotations)
     (tmp_path / "pairs.csv").touch()
     assert is_training_data(spec.format(tmp_path), data) is expected
+
+
+def test_images_that_a_run_trains_on_are_recognised_in_another_place(tmp_path: Path) -> None:
+    def folder(name: str, pictures: range) -> str:
+        (tmp_path / name).mkdir()
+        for seed in pictures:
+            (tmp_path / name / f"{name}{seed}.png").write_bytes(fakes.picture(seed))
+            (tmp_path / name / f"{name}{seed}.txt").write_text("a picture")
+        return f"folder:{tmp_path / name}"
+
+    mine, copies, others = (folder(*of) for of in (("mine", range(20)), ("a", range(15, 25)), ("b", range(20, 30))))
+    data = DataConfig(name="t", source="folder", root=str(tmp_path / "mine"))
+    assert training_copies(open_dataset(copies), data) == 5
+    assert training_copies(open_dataset(others), data) == 0
+    data.held_out = 0.5
+    assert training_copies(open_dataset(mine), data) == 10, "held-out images are not trained on"
+    data.root = str(tmp_path / "gone")
+    assert training_copies(open_dataset(copies), data) == 0
