@@ -89,8 +89,9 @@ def evaluate(
 
 
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
-    """Return True for a set of training pairs: their folder, or at least half of its images are copies of theirs."""
-    copies, count = training_copies(dataset, training), len(dataset.images(dataset.splits[0]))
+    """Return True if a set is the folder of the training pairs, or if at least half of its images are copies."""
+    copies = training_copies(dataset, training)
+    count = len(dataset.images(dataset.splits[0])) if copies else 1  # without copies, the set may be unreadable
     if copies and distributed.rank() == 0:
         print(f"{dataset.name}: {copies} of {count} images are copies of training images", file=sys.stderr)
     return is_training_data(dataset.name, training) or 2 * copies >= count

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from clipx.config.schema import DataConfig
 from clipx.errors import UserError
 from evaluation.datasets.composition import CHANGES
 from evaluation.datasets.kinds import Labelled
@@ -178,15 +179,16 @@ def test_a_set_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> N
     assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
 
 
+@pytest.mark.parametrize("training", [None, DataConfig(name="t", source="folder", root="/gone")])
 @pytest.mark.parametrize("write", [fakes.captioned, fakes.labelled])
 def test_a_forbidden_set_does_not_stop_the_others(
-    write: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path], str], training: DataConfig | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A captioned set is read when it is opened, the labels of the other one afterwards."""
     good, bad = fakes.labelled(tmp_path / "good"), write(tmp_path / "bad")
     forbid(monkeypatch, os, "scandir", "bad" if write is fakes.captioned else "bad/test")
     with pytest.raises(UserError, match=rf"{bad}: cannot use .*bad.*Permission denied"):
-        run(tmp_path, [bad, good], [])
+        run(tmp_path, [bad, good], [], training=training)
     assert {row.dataset for row in results.read(tmp_path / "out" / "results.jsonl")} == {"good"}
     if write is fakes.captioned:
         with pytest.raises(UserError, match=r"Permission denied.*; tasks=retrieval needs"):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from clipx.config.schema import DataConfig
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.features import Loading
@@ -136,7 +137,8 @@ def run(
     model: Encoder | None = None,
     force: bool = False,
     settings: Settings = DEFAULTS,
+    training: DataConfig | None = None,
 ) -> list[Result]:
     """Evaluate a model, by default `encoder()`, and write its results to root/out; return them."""
     loading = Loading(8, 0, "cpu", root / "features")
-    return evaluate(model or encoder(), specs, tasks, root / "out", loading, force, settings)
+    return evaluate(model or encoder(), specs, tasks, root / "out", loading, force, settings, training)
