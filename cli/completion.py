@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("cli", "clipx", "evaluation", "recipes")  # if one of their files changes, the table is written again
 FLAGS = ["true", "false"]
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench")  # commands that take the settings of a run
+WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench", "data embed")  # commands that take the settings of a run
 EXAMPLES = {  # values to offer for options that allow others too
     "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
     "on": ["held_out"],
@@ -83,7 +83,7 @@ def complete(line: str, commands: list[str], table: Completions) -> list[str]:
     if not before:
         return _starting(word, [*commands, "--help", "--version"])
     command = before[0]
-    values = table["values"].get(" ".join(before[:2])) or table["values"].get(command, {})
+    values = table["values"].get(" ".join(before[:2]), table["values"].get(command, {}))
     folders, typed = split_config_dir(before)
     own = [file for folder in folders for file in recipe_files(folder)]
     arms = table["arms"] | {file.stem: _arms(file) for file in own if file.is_file()}

@@ -37,6 +37,8 @@ def table() -> completion.Completions:
         ("clipx report co", ["compare "]),
         ("clipx report compare by=z", ["by=zeroshot "]),
         ("clipx data verify x wor", ["workers="]),
+        ("clipx data embed rec", ["recipe="]),
+        ("clipx report claims runs o", []),  # `claims` has none of the options of `report`
         ("clipx eval runs/", []),  # left to the shell, as the next
         ("clipx train data.root=/da", []),
         ("clipx nonsense x", []),
