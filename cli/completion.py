@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from cli.settings.arguments import CheckOptions, split_config_dir
+from cli.settings.arguments import CheckOptions, NoOptions, parse_arguments, split_config_dir
 from clipx.config.setting import settings_of
 from clipx.utils.files import cache_home, content_hash, recipe_files, write_text
 from clipx.utils.registry import lookup
@@ -56,7 +56,7 @@ class Completions(TypedDict):
 
 def script(arguments: list[str]) -> None:
     """Run `clipx completion SHELL`: print the script."""
-    shell = arguments[0] if len(arguments) == 1 else ""
+    (shell,), _ = parse_arguments(arguments, NoOptions, "completion", "bash or zsh")
     print(lookup(SCRIPTS, shell, "clipx completion"), end="")
 
 

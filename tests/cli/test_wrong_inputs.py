@@ -42,6 +42,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=own": "recipes of your own: --config-dir FOLDER",
     "train recipe=mine": "; for mine.yaml, add --config-dir .",
     "ls claims 1.2": "clipx ls 1.2 is not known; allowed: ",
+    "completion": "`clipx completion` needs bash or zsh; clipx completion --help",
     "completion tcsh": "clipx completion tcsh is not known; allowed: bash, zsh",
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
     "train recipe=key": "recipe=key: train.smaples in own/key.yaml is not a setting; did you mean 'train.samples'",
