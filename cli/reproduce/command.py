@@ -102,7 +102,8 @@ def _submit(plan: Plan, runs: list[PlannedRun], designs: list[Design], arguments
         depth[run.folder] = max((depth[parent] + 1 for parent in run.parents if parent in depth), default=0)
     left = [run for run in runs if state_of(run.config) != "finished"]
     jobs = [Job("cli.reproduce.command", [*run.overrides, *folders], run.config, depth[run.folder]) for run in left]
-    jobs.append(Job("cli.main", ["reproduce", *arguments, *folders, "report=true"], runs[0].config, LAST))
+    report = ["reproduce", *(a for a in arguments if key_of(a) != "report"), *folders, "report=true"]
+    jobs.append(Job("cli.main", report, runs[0].config, LAST))
     if runs[0].config.launch.submit:
         for design in designs:
             store(plan.runs, design)
