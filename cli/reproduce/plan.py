@@ -106,6 +106,7 @@ def make_plan(arguments: list[str]) -> Plan:
     _check(options, settings)
     data_roots = _data_roots(options.recipe, roots, settings)
     folder = Path(next(iter(texts_of(settings, "runs")), "runs"))
+    options.recipe, options.scale = ([*dict.fromkeys(names)] for names in (options.recipe, options.scale))
     names = [name for name in options.recipe if not options.arms or {*options.arms} & {*recipe(name).arms}]
     looks = {name: _looks(options.looks, folder, name) for name in names}
     overrides = []

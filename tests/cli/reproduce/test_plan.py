@@ -38,6 +38,12 @@ def test_seeds_come_first_so_that_early_results_compare_arms() -> None:
     assert plan.options.jobs == 2 and plan.out == Path("runs/gap_mini-report")
 
 
+def test_a_name_given_twice_counts_once() -> None:
+    once = make_plan(["recipe=scaling_mini", "arms=clip", "scale=samples", "seeds=1"])
+    twice = make_plan(["recipe=scaling_mini,scaling_mini", "arms=clip,clip", "scale=samples,samples", "seeds=1"])
+    assert (twice.overrides, twice.out) == (once.overrides, once.out)
+
+
 def test_a_replication_has_seeds_of_its_own() -> None:
     plan = make_plan(["recipe=gap_mini", "arms=base", "first_seed=100"])
     assert plan.overrides == [["recipe=gap_mini", "arm=base", f"seed={seed}"] for seed in range(100, 108)]
