@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("cli", "clipx", "evaluation", "recipes")  # if one of their files changes, the table is written again
 FLAGS = ["true", "false"]
 ARM_SETTINGS = ("arm", "arms", "reference")  # settings whose values are arms of the recipe
-WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench", "data embed")  # commands that take the settings of a run
+WITH_SETTINGS = ("train", "check", "reproduce", "tune", "bench", "data embed")  # commands with settings of a run
 EXAMPLES = {  # values to offer for options that allow others too
     "by": ["mean", "zeroshot", "linear_probe", "retrieval", "pairs"],
     "on": ["held_out"],

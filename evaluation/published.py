@@ -16,7 +16,7 @@ from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
 from evaluation.runs.description import last
 from evaluation.runs.reader import Run
-from evaluation.runs.results import LIMIT
+from evaluation.runs.results import LIMIT, TRAINING_PAIRS
 from evaluation.types import CENTRED_NOTE, PAPER_NOTE, SPLIT, Result
 
 FILE = Path(__file__).with_suffix(".csv")
@@ -54,9 +54,11 @@ class Column:
 
     def obstacle(self, row: Result) -> str:
         """Return the reason why a row of this data set and metric cannot be compared; "" if it can."""
-        if row.split.endswith(PAPER_NOTE):
+        if TRAINING_PAIRS in row.hashes:
+            return "the run's training pairs"
+        if PAPER_NOTE in row.split:
             return "protocol=paper; published: exact recall"
-        if row.split.endswith(CENTRED_NOTE):
+        if CENTRED_NOTE in row.split:
             return "protocol=centred; published: the embeddings as they are"
         if row.dataset == self.drawn:
             return "our own test split"

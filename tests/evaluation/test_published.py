@@ -69,6 +69,12 @@ def test_the_same_protocol_gives_a_difference() -> None:
         (replace(IMAGENET, n=10_000), "10,000 items; published: 50,000"),
         (replace(IMAGENET, hashes=IMAGENET.hashes | {"limit": "49900"}, n=49_900), "49,900 items; published: 50,000"),
         (replace(COCO, split="test, paper protocol"), "protocol=paper; published: exact recall"),
+        (replace(COCO, split="test, paper protocol, limit 9"), "protocol=paper; published: exact recall"),
+        (
+            replace(COCO, split="test, centred protocol, limit 9"),
+            "protocol=centred; published: the embeddings as they are",
+        ),
+        (replace(COCO, split="test, training pairs", hashes={"training pairs": "yes"}), "the run's training pairs"),
         (row("zeroshot", "caltech101", "mean_per_class", 6084, **templates("caltech101")), "our own test split"),
         (replace(COCO, dataset="mscoco/val", split="val"), "the split val; published: test"),
         (row("zeroshot", "camelyon17", "top1", 85_054), ""),
