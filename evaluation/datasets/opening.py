@@ -111,13 +111,15 @@ def locate(spec: str, root: str, run: Path | None = None) -> str:
 
 
 def is_training_data(spec: str, data: DataConfig) -> bool:
-    """Return True if a set `LAYOUT:FOLDER` is the folder, or the file, of a run's training pairs."""
+    """Return True if a set `LAYOUT:PLACE` is the folder, the file or the split of a run's training pairs."""
     kind, _, place = spec.partition(":")
-    if data.root is None or not place or kind in NAMED or kind in ("hf", "karpathy", HELD_OUT):  # they open test splits
+    if data.root is None or not place or kind in NAMED or kind in ("karpathy", HELD_OUT):  # they open test splits
         return False
     root = Path(data.root).expanduser()
     pairs = root / (data.annotations or data.split)
     places = [pairs] if pairs.exists() else [pairs, root]
+    if kind == "hf":  # a test split, without @SPLIT
+        places = [Path(f"{root}@{data.split}")]
     return Path(place).expanduser().resolve() in [one.resolve() for one in places]
 
 

@@ -184,6 +184,8 @@ def test_a_file_that_vanishes_meanwhile_is_no_error(tmp_path: Path, monkeypatch:
         (".", "pairs.csv", "csv:{}/pairs.csv", True),
         ("test", None, "captions:{}/test", True),  # a set as distributed: no such folder
         (".", None, "hf:{}", False),
+        ("train", None, "hf:{}@train", True),
+        ("train", None, "hf:{}@test", False),
         (".", None, "cifar10:{}", False),
         ("train", "pairs.csv", "karpathy:{}/pairs.csv", False),
         (".", None, "held_out:{}", False),
