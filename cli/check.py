@@ -62,7 +62,7 @@ def check(config: RunConfig) -> None:
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
         accumulation = share.train.accumulation
-        if pairs == _width(components) and pairs > 2 * accumulation:  # a product without its .T would fit, too
+        if pairs == _width(components) and pairs > 2 * accumulation:  # square: a forgotten .T would give no error
             pairs -= 2 * accumulation
             components.config = replace(share, train=replace(share.train, batch_size=pairs))
         # two steps, because the first step is slower

@@ -21,7 +21,9 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk or the user's quota
 
 
 def exit_code_of(call: Callable[[], None]) -> int:
-    """Run a command and return its exit code: 0 done, 2 wrong input, 1 external failure, 3 diverged, 130 Ctrl-C.
+    """Run a command and return its exit code.
+
+    0 done, 2 wrong input, 1 external failure, 3 diverged, 130 Ctrl-C, 141 the program that reads stdout has ended.
 
     Errors of these kinds are printed in one line. Any other exception propagates; one in a plug-in's code is printed.
     A training run that stopped early and was saved exits with 75 (SystemExit).

@@ -94,7 +94,7 @@ class Grid:
         return list(dict.fromkeys(arm for arm, _ in self.scores))
 
     def beyond(self, arm: str) -> float | None:
-        """Return the next value outside of the grid if one at its edge is better than its neighbour, and the best."""
+        """Return the next value beyond an edge of the grid if the edge is the best value and beats its neighbour."""
         values, best = self.values(arm), self.best(arm)
         for edge, neighbour in ((values[-1], values[-2]), (values[0], values[1])):
             if best == edge and self.mean(arm, edge) > self.mean(arm, neighbour):
@@ -124,7 +124,7 @@ class Grid:
 def clearly_better(own: list[float], shared: list[float]) -> bool:
     """Return True if the mean gain over the seeds is above its standard error, and no seed of `own` diverged.
 
-    Equal gains, as counts of few images can have, show no standard error: they are not clear.
+    Equal gains, which scores over few images may give, show no spread over the seeds, so they are not clear.
     """
     if not all(map(math.isfinite, own)):
         return False

@@ -28,7 +28,7 @@ CURVE, RUNNING = "curve", "running"
 COLUMNS = ("run", "done", "left", "loss", CURVE, "tau", "gap", "score", "images/s", "state")
 WIDE = 100  # columns of a terminal on which the curve fits
 POINTS = 16  # of the curve of the loss
-LATE, SLACK = 3, 30.0  # a run is silent if its next line takes LATE times as long as the last one, and SLACK seconds
+LATE, SLACK = 3, 30.0  # a run is silent if its last line is older than LATE times the last interval plus SLACK seconds
 UNKNOWN = 60.0  # seconds between two lines, if the log does not tell them yet
 Logs = dict[Path, tuple[float, list[dict[str, Any]]]]  # run -> time and rows of its log
 

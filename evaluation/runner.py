@@ -240,7 +240,7 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
 
 
 def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Path:
-    """Return a path with task and data set in its name, and prompts= and limit= if they are not the defaults."""
+    """Return a path named by task and data set, by prompts= if it is not the default, and by a note of `split_note`."""
     uses_prompts = any(request.view == "prompts" for request in task.requests(dataset))
     chosen = dataset.prompts if isinstance(dataset, Labelled) and uses_prompts else ENSEMBLE
     short = chosen.encode()[:100].decode(errors="ignore")  # names of files have at most 255 bytes

@@ -103,7 +103,7 @@ class Dataset(Protocol):
     captioned: has `image_of_caption(split)`; views: images and captions.
     pairs: has `categories(split)`, one per pair; images 2p and 2p+1 and captions 2p and 2p+1 belong to pair p.
     choices: has `categories(split)`, one per image, and `answers`, the number of captions per image; image i has the
-        captions from `answers` * i to `answers` * (i + 1) - 1, and the first of them is right.
+        captions from `answers` * i to `answers` * (i + 1) - 1, and the first `right` of them are right.
     associations: has `candidates`, the candidate images of each cue, and `right`, the positions of the right ones among
         these; the cues are the captions.
     """

@@ -53,7 +53,7 @@ class Job:
     module: str  # of clipx
     arguments: list[str]
     config: RunConfig
-    after: int = 0  # jobs with a smaller number must end before
+    after: int = 0  # starts when all jobs with a smaller number have ended
 
     @property
     def needs(self) -> tuple[int, str, int, int]:

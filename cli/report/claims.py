@@ -159,7 +159,7 @@ def _print_needs(found: list[Outcome], evidence: Evidence, jobs: int) -> None:
         console.print(table)
     if decided := [f"{o.claim.id} {o.recipe} ({o.verdict})" for o in found if o.verdict in DECIDED]:
         print(f"decided: {', '.join(decided)}")
-    for outcome in [one for one in found if one.verdict == "undecided"]:
+    for outcome in found:
         for finding, reason in stuck_parts(outcome):
             print(f"{reason} ({outcome.claim.id} {outcome.recipe}: {finding.label})")
     seeds: dict[Arm, int] = {}

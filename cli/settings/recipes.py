@@ -128,11 +128,7 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     except Exception as error:  # keys and values that OmegaConf does not have
         raise _invalid(path, error) from error
     return Recipe(
-        **vars(experiment),
-        settings=settings,
-        bases=bases,
-        objectives=chosen,
-        plugins=[str(name) for name in plugins],
+        **vars(experiment), settings=settings, bases=bases, objectives=chosen, plugins=[str(name) for name in plugins]
     )
 
 

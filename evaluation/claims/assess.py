@@ -180,6 +180,7 @@ class _Part:
         self.diverged = {arm: number for arm, number in counts.items() if number}  # arm -> number of its seeds
         design = evidence.designs.get(recipe)
         most = design.failed_loss if design else None
+        # since version 0.2, a claim whose seeds fall into two groups is undecided
         self.guarded = design is not None and (most is not None or bool(design.errors))
         self.failed = {} if most is None else self._failed(most)  # arm -> its failed seeds
         self.note = "; ".join(self._failures())

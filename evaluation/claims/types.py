@@ -56,7 +56,7 @@ class Comparison:
     contrast: tuple[float, ...] = ()  # if the effect is a weighted sum of the arms' values: the weights; their sum is 0
     only_recipe: str = ""  # the only recipe that the comparison applies to; "" for all recipes of the claim
     diverging_arm: str = ""  # the comparison also holds if this arm diverges in every seed and no other arm diverges
-    at_bound: str = ""  # a recipe whose effect is close to `least`: while undecided, it gets no more seeds there
+    at_bound: str = ""  # a recipe whose effect is close to `least`: more seeds are not asked for while it is undecided
 
 
 @dataclass(frozen=True)

@@ -182,13 +182,7 @@ class Line:
 
 
 def line_plot(
-    name: str,
-    caption: str,
-    lines: list[Line],
-    x: str,
-    y: str,
-    log_x: bool = False,
-    log_y: bool = True,
+    name: str, caption: str, lines: list[Line], x: str, y: str, log_x: bool = False, log_y: bool = True
 ) -> Figure:
     """Draw lines. `log_y`: the y axis is logarithmic if all values are positive and span more than a factor of five."""
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))

@@ -71,8 +71,8 @@ class MetricSummary:
 def group_runs(runs: list[Run]) -> list[RunGroup]:
     """Group the runs that have the same name and parent folder; every label is unique.
 
-    A label is that of `method_labels`. The name of the run is the label of a single group, and of those that
-    `method_labels` does not tell apart; if several have this name, their folders below the common one follow it.
+    Labels are those of `method_labels`. A single group, and groups that these labels do not tell apart, have the name
+    of their run instead; if several have this name, their folders below the common one follow it.
     """
     members: dict[tuple[Path, str], list[Run]] = {}
     for run in runs:
@@ -113,9 +113,9 @@ def method_labels(groups: list[RunGroup], without: Set[str] = frozenset()) -> li
 
     An objective that equals a preset has its name, any other those of its terms: `clip_reg`, `clip+uniform`.
 
-    Methods with the same one of these, but for one without overrides, also get settings that tell them apart:
-    `clip optimizer.lr=0.004`. The settings `without` are not used. Results without settings have the name of their
-    folder.
+    Methods that would share a label also get settings that tell them apart: `clip optimizer.lr=0.004`. If only one of
+    them has no overrides, it gets none. The settings `without` are not used. Results without settings have the name of
+    their folder.
     """
     runs = [group.runs[0] for group in groups]
     names = [_own_name(run) for run in runs]

@@ -26,7 +26,7 @@ from clipx.run.folder import (
 from evaluation.runs import results
 from evaluation.types import Result, first_names
 
-STATED = "claims.json"  # written by `clipx theory` and `clipx report missing-objects`
+STATED = "claims.json"  # written by `clipx theory`, `clipx bench` and `clipx report missing-objects`
 REPORT = "report.md"  # a pattern such as runs/RECIPE-* matches the folder of a report too
 HINT = "run `clipx train recipe=demo`, then `clipx eval RUN`"
 OTHER_DATA = re.compile(r" \[data [0-9a-f]+\]$")  # at the end of a data set's name, see `name_apart`

@@ -79,9 +79,8 @@ class Clustering(Task):
         named = split + centred_note(dataset.protocol)
         chance = sum(chances) / SEEDS
         low, high = max(low, 0.0), min(high, 1.0)
-        return Score(
-            [Result(self.name, dataset.short, named, "v_measure", value, len(points), low, high, chance, True)]
-        )
+        row = Result(self.name, dataset.short, named, "v_measure", value, len(points), low, high, chance, True)
+        return Score([row])
 
     def _split(self, dataset: Labelled | Captioned) -> str:
         return TEST if self.labelled else dataset.splits[0]

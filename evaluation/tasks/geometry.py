@@ -111,10 +111,7 @@ def principal_components(image: Tensor, text: Tensor) -> dict[str, Any]:
     axes = axes * axes.gather(0, axes.abs().argmax(dim=0, keepdim=True)).sign()
     coordinates = (centred @ axes).mul(1e4).round().div(1e4)
     n = len(image)
-    return {
-        "image": coordinates[:n][:DRAWN].tolist(),
-        "text": coordinates[n:][:DRAWN].tolist(),
-    }
+    return {"image": coordinates[:n][:DRAWN].tolist(), "text": coordinates[n:][:DRAWN].tolist()}
 
 
 def standard_error(metric: Callable[[Tensor, Tensor], float], image: Tensor, text: Tensor) -> float:
