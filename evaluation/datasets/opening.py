@@ -131,7 +131,7 @@ def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
         return 0
     try:
-        source = open_source(data)
+        source = None if data.source in ("scenes", "hf") else open_source(data)  # would render them, or download all
     except UserError:
         return 0
     if not isinstance(source, FilePairs):

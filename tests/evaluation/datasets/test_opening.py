@@ -201,7 +201,9 @@ def test_a_set_in_the_place_of_the_training_pairs_is_known(
     assert is_training_data(spec.format(tmp_path), data) is expected
 
 
-def test_images_that_a_run_trains_on_are_recognised_in_another_place(tmp_path: Path) -> None:
+def test_images_that_a_run_trains_on_are_recognised_in_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def folder(name: str, pictures: range) -> str:
         (tmp_path / name).mkdir()
         for seed in pictures:
@@ -217,3 +219,7 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(tmp_path: P
     assert training_copies(open_dataset(mine), data) == 10, "held-out images are not trained on"
     data.root = str(tmp_path / "gone")
     assert training_copies(open_dataset(copies), data) == 0
+    monkeypatch.setattr("evaluation.datasets.opening.open_source", None)
+    for source in ("scenes", "hf"):
+        no_files = DataConfig(name="t", source=source)
+        assert training_copies(open_dataset(copies), no_files) == 0, "scenes are not rendered, hf: not downloaded"
