@@ -117,7 +117,7 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
         return False
     root = Path(data.root).expanduser()
     pairs = root / (data.annotations or data.split)
-    places = [pairs] if pairs.exists() else [pairs, root]
+    places = [pairs] if size_of(pairs) >= 0 else [pairs, root]
     if kind == "hf":  # a test split, without @SPLIT
         places = [Path(f"{root}@{data.split}")]
     return Path(place).expanduser().resolve() in [one.resolve() for one in places]
@@ -126,13 +126,13 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
 def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     """Return the number of images of a set with captions that have the same bytes as an image that a run trains on.
 
-    It looks at image files only: 0 if those of the set or of the run are elsewhere, or if the run's are gone.
+    It looks at image files only: 0 if those of the set or of the run are elsewhere, or the run's cannot be read.
     """
     if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
         return 0
     try:
         source = None if data.source in ("scenes", "hf") else open_source(data)  # would render them, or download all
-    except UserError:
+    except (UserError, OSError):  # OSError: a folder that this user may not read
         return 0
     if not isinstance(source, FilePairs):
         return 0

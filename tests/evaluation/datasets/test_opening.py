@@ -12,7 +12,7 @@ from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, draw
 from evaluation.datasets.opening import is_training_data, open_dataset, training_copies
 from evaluation.types import Settings
 from tests.helpers import fakes
-from tests.helpers.layout_faults import error_of
+from tests.helpers.layout_faults import error_of, forbid
 
 
 def test_labels_prompts_and_images_are_in_the_order_of_the_files(tmp_path: Path) -> None:
@@ -223,3 +223,16 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     for source in ("scenes", "hf"):
         no_files = DataConfig(name="t", source=source)
         assert training_copies(open_dataset(copies), no_files) == 0, "scenes are not rendered, hf: not downloaded"
+
+
+def test_training_pairs_in_a_forbidden_folder_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may be a colleague's: its evaluation needs no training pairs."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "0.png").write_bytes(fakes.picture(0))
+    (tmp_path / "mine" / "0.txt").write_text("a picture")
+    data = DataConfig(name="t", source="csv", root=str(tmp_path / "theirs"), split="train", annotations="pairs.csv")
+    forbid(monkeypatch, Path, "stat", "theirs/pairs.csv")
+    spec = f"folder:{tmp_path / 'mine'}"
+    assert training_copies(open_dataset(spec), data) == 0 and not is_training_data(spec, data)
