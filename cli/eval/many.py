@@ -62,21 +62,21 @@ def find_runs(arguments: list[str]) -> list[str]:
 
     Raises UserError: all runs of a folder would be skipped.
     """
-    found, skipped = dict[str, None](), list[str]()
+    found, skipped = dict[Path, str](), list[str]()  # folder -> as it was given
     for path in map(Path, arguments):
         if not path.is_dir() or (path / "config.yaml").is_file() or (path / checkpoints.MANIFEST).is_file():
-            found[str(path)] = None  # also a missing path: the evaluation reports the error
+            found.setdefault(path.resolve(), str(path))  # also a missing path: the evaluation reports the error
             continue
         runs = sorted((p for p in run_folders(path) if (p / "config.yaml").is_file()), key=natural_order)
         usable = [run for run in runs if checkpoints.checkpoints(run) or (run / OUTCOME).is_file()]
         if not usable:
             raise UserError(f"no run with a checkpoint at or below {path}")
-        found |= {str(run): None for run in usable}
+        found |= {run.resolve(): str(run) for run in usable if run.resolve() not in found}
         skipped += [str(run) for run in runs if run not in usable]
     if skipped:
         hint = "the command that trained a run continues it"
         print(f"skipped, no checkpoint ({hint}): {first_names(skipped)}", file=sys.stderr)
-    return list(found)
+    return list(found.values())
 
 
 def _outcomes(configs: list[EvalConfig], config: EvalConfig) -> Iterator[tuple[str, Exception | None]]:

@@ -65,6 +65,7 @@ def test_folders_select_runs_and_runs_without_a_checkpoint_are_named_once(
     assert many.find_runs(["runs"]) == runs[::-1]
     assert capsys.readouterr().err.endswith("): runs/b/s0\n")
     assert many.find_runs(["runs/a/s2", "runs/a"]) == runs[::-1]
+    assert many.find_runs([f"{tmp_path}/runs/a/s10", "runs/a"]) == [f"{tmp_path}/runs/a/s10", "runs/a/s2"]
     assert many.find_runs([f"{runs[0]}/checkpoints/step_00000000"]) == [f"{runs[0]}/checkpoints/step_00000000"]
     with pytest.raises(UserError, match="no run with"):
         many.find_runs(["train"])
