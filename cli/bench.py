@@ -180,6 +180,9 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     train = next(iter(configs.values())).train
     device, given = choose_device(train.device), {key_of(setting) for setting in settings}
     changes = {key: value for key, value in ON_CPU.items() if device.type == "cpu" and f"train.{key}" not in given}
+    for key in dict.fromkeys(("batch_size", *changes)):
+        if len(found := sorted({str(getattr(config.train, key)) for config in configs.values()})) > 1:
+            raise UserError(f"the arms have different train.{key} ({', '.join(found)}): give train.{key}= for all")
     changed = replace(train, **changes)  # type: ignore[arg-type]
     size = changed.batch_size
     if "batch_size" in changes:

@@ -89,6 +89,16 @@ def test_a_comparison_of_the_users_writes_no_claims(quick: list[int], capsys: py
     assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == ["times.csv"]
 
 
+def test_arms_whose_batch_or_precision_would_be_replaced_are_refused(quick: list[int]) -> None:
+    for key, value in (("train.batch_size", "32"), ("train.precision", "bf16")):
+        Path("own.yaml").write_text(RECIPE.replace("[objective=nuclr]", f"[objective=nuclr, {key}={value}]"))
+        with pytest.raises(UserError, match=rf"the arms have different {key} \(.*\b{value}\b.*\): give {key}= for all"):
+            bench(["recipe=own", "steps=1"])
+        assert quick == []
+        bench(["recipe=own", "steps=1", f"{key}={value}"])
+        quick.clear()
+
+
 def test_an_arm_that_needs_more_memory_than_is_free_is_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.training.cost.free_memory", lambda device: 1_000_000)
     with pytest.raises(UserError, match=r"train.batch_size=16 needs .* but 0.0 GB are free"):
