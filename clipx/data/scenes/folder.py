@@ -37,7 +37,7 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
     """Return the folder of the data set; render the data set first if it is missing.
 
     The folder is `root`, by default a folder in the cache, named by the config's hash. Raises UserError if a setting is
-    out of range, or if `root` contains anything else.
+    out of range, or like `render_folder`.
     """
     root = root or cache_home() / "scenes" / content_hash(_identity(config))
     check(config, "data.scenes.")
@@ -50,8 +50,10 @@ def ensure_rendered(config: ScenesConfig, root: Path | None) -> Path:
 def render_folder(root: Path, config: ScenesConfig) -> None:
     """Render the data set into `root` on all cores, unless another process has just done so.
 
-    Raises UserError if `root` contains anything else.
+    Raises UserError if `root` contains anything else, or is the current folder.
     """
+    if root.is_dir() and root.samefile("."):
+        raise UserError(f"data.root={root} is the current folder, which rendering would replace; name a folder in it")
     # all ranks of a run call this, maybe on several machines: one renders, the others wait
     with turn(root.with_name(f".{root.name}.lock")):
         if _is_finished(root, config):

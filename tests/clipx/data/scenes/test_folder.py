@@ -109,6 +109,20 @@ def test_a_folder_with_other_or_damaged_files_is_refused_and_unchanged(tmp_path:
     assert [p.name for p in root.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_current_folder_is_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absolute: bool
+) -> None:
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    use_small_sizes(monkeypatch)
+    use_threads(monkeypatch)
+    with pytest.raises(UserError, match=r"data\.root=.* is the current folder"):
+        scenes_folder.ensure_rendered(CONFIG, place if absolute else Path())
+    assert place.is_dir()
+
+
 def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(scenes_folder, "render_folder", lambda root, config: None)
     configs = (ScenesConfig(), ScenesConfig(seed=1), ScenesConfig(omit=0.1), ScenesConfig(omit=0.1))
