@@ -35,15 +35,16 @@ class BadSampleFile:
 
     def __init__(self, run: Path) -> None:
         self.path = run / "bad_samples.txt"
-        self.known = set(self.path.read_text(errors="replace").splitlines()) if self.path.is_file() else set()
+        self.known = set(self.path.read_text("utf-8", "replace").splitlines()) if self.path.is_file() else set()
 
     def add(self, bad: list[str]) -> list[str]:
         """Append the new bad samples, and return log messages: the first LOGGED names of a run, then only counts."""
-        new = [line for line in dict.fromkeys(" ".join(b.split()) for b in bad) if line not in self.known]
+        lines = (" ".join(b.encode(errors="backslashreplace").decode().split()) for b in bad)  # as the file holds them
+        new = [line for line in dict.fromkeys(lines) if line not in self.known]
         messages = [f"left out: {line}" for line in new[: max(0, LOGGED - len(self.known))]]
         self.known.update(new)
         if new:
-            with self.path.open("a", errors="backslashreplace") as file:
+            with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{line}\n" for line in new)
         if len(messages) < len(new):
             more = len(new) - len(messages)

@@ -1,5 +1,6 @@
 """Loading for training: the same order for any number of ranks and workers, exact resume, bad samples are skipped."""
 
+import os
 import random
 import re
 from pathlib import Path
@@ -125,6 +126,12 @@ def test_a_bad_sample_is_written_and_logged_once(tmp_path: Path) -> None:
     assert messages[17:] == [f"left out: 11 more samples, 31 in total; all are in {tmp_path / 'bad_samples.txt'}"]
     assert resumed.add(names) == [] == BadSampleFile(tmp_path).add(names)
     assert file.path.read_text().splitlines() == [*names, "two lines"]
+
+
+def test_a_bad_sample_whose_name_is_not_utf_8_is_written_once(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    assert BadSampleFile(tmp_path).add([f"{name}: torn"]) == [r"left out: caf\udce9.jpg: torn"]
+    assert BadSampleFile(tmp_path).add([f"{name}: torn"]) == []
 
 
 class TornShards(ShardPairs):
