@@ -238,6 +238,12 @@ def _shard_paths(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def columns_of(extensions: Extensions) -> dict[str, str]:
+    """Return extension -> column: `extensions`, and the usual ones of the other columns."""
+    named = dict(extensions)
+    return {extension: column for extension, column in COLUMN_OF.items() if column not in named.values()} | named
+
+
 def is_shard(name: str) -> bool:
     """Return True for the name of a tar file that is not hidden."""
     return name.lower().endswith(".tar") and name[0] != "."
@@ -249,9 +255,7 @@ def _is_compressed(path: Path) -> bool:
 
 
 def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iterator[tuple[Shard, Arrays]]:
-    named = dict(extensions)
-    usual = {extension: column for extension, column in COLUMN_OF.items() if column not in named.values()}
-    scan_one = partial(_scan_shard, folder, usual | named)
+    scan_one = partial(_scan_shard, folder, columns_of(extensions))
     if len(shards) < 2 or sum(s.size for s in shards) < MIN_POOL_BYTES:
         yield from map(scan_one, shards)
         return

@@ -96,7 +96,7 @@ SOURCES: dict[str, Callable[[DataConfig], PairSource | Stream]] = {
     "tsv": lambda config: files.table(_images(config), _annotations(config), config, "\t"),
     "hf": lambda config: hf.HFPairs(config, _root(config)),
     "embeddings": lambda config: open_embeddings(_images(config), (config.image_column, config.caption_column)),
-    "webdataset": Stream,
+    "webdataset": lambda config: Stream(config, _extensions(config)),
 }
 # what data.root is: by source, or by data set where that is more exact; {} stands for data.split
 ROOTS = {

@@ -13,7 +13,7 @@ from typing import Literal
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards.index import COLUMN_OF
+from clipx.data.shards.index import Extensions, columns_of
 from clipx.data.sources.files import files_below
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash
@@ -47,7 +47,8 @@ class Stream:
 
     streaming: Literal[True] = True
 
-    def __init__(self, config: DataConfig) -> None:
+    def __init__(self, config: DataConfig, extensions: Extensions = ()) -> None:
+        """`extensions`: as for `open_index`."""
         urls = config.urls or ([config.root] if config.root else [])
         weights = config.url_weights or [1.0] * len(urls)
         if not urls:
@@ -55,6 +56,7 @@ class Stream:
         if len(weights) != len(urls) or not all(0 < weight < math.inf for weight in weights):
             raise UserError(f"data.url_weights={weights} must be one number above 0 for each of the {len(urls)} urls")
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
+        self.column_of = columns_of(extensions)
         self.at_random = config.captions == "random"
         if config.held_out:
             raise UserError(
@@ -112,7 +114,7 @@ class Stream:
     def _pair(self, where: str, sample: dict[str, bytes], generator: random.Random) -> StreamedPair:
         columns: dict[str, bytes] = {}  # of several images or captions the first counts, as in `Shards`
         for extension, data in sample.items():
-            if (column := COLUMN_OF.get(extension.lower())) is not None:
+            if (column := self.column_of.get(extension.lower())) is not None:
                 columns.setdefault(column, data)
         missing = [column for column in ("image", self.column) if column not in columns]
         if missing:

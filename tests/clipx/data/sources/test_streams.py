@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import tarfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from clipx.data.sources.opening import open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import Fault, UserError
 from clipx.types import Batch
-from tests.helpers.folder import write_shards
+from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.loading import load
 
 
@@ -63,6 +64,20 @@ def test_urls_are_drawn_by_their_weights(tmp_path: Path) -> None:
     drawn = [pair.where for pair in islice(Stream(made).pairs(random.Random(0)), 1200)]
     # `where` has no folder, so a/00000.tar and b/00000.tar count together: expected share 1/4 x 1/2 + 3/4
     assert sum(where.startswith("00000.tar:") for where in drawn) / 1200 == pytest.approx(0.875, abs=0.04)
+
+
+def test_named_extensions_are_read_and_masks_are_left_out(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        members = {"k.png": jpeg("red"), "k.JPG": jpeg("blue"), "k.txt": b"usual", "k.alt.txt": b"other"}
+        for name, content in members.items():
+            add(shard, name, content)
+    made = config(tmp_path)
+    made.urls, made.captions = [f"{tmp_path}/a.tar"], "first"
+    made.image_column, made.caption_column = ".jpg", ".alt.txt"
+    stream = open_source(made)
+    assert isinstance(stream, Stream)
+    pair = next(stream.pairs(random.Random(0)))
+    assert (pair.image, pair.caption) == (jpeg("blue"), "other")
 
 
 def test_the_rest_of_a_corrupt_shard_is_skipped_and_a_stream_without_good_samples_raises(tmp_path: Path) -> None:
