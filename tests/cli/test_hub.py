@@ -96,6 +96,20 @@ def test_bias_and_preprocessing_are_those_of_the_hubs_configuration(tmp_path: Pa
     assert (inputs.mean, inputs.resize_mode, inputs.image_size) == ((0.5, 0.25, 0.125), "squash", 96)
 
 
+def test_a_model_of_the_hub_states_its_activation_and_a_file_may_need_another(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pushed(tmp_path, hub)
+    configs = open_clip.factory._MODEL_CONFIGS
+    monkeypatch.setitem(configs, "light-48-quickgelu", configs["light-48"] | {"quick_gelu": True})
+    config = settings(tmp_path)
+    config.model.image.name = config.model.text.name = LIGHT
+    for weights, needed in (("hf-hub:me/demo", False), (f"{tmp_path}/mine.safetensors", True)):
+        config.model.image.pretrained = config.model.text.pretrained = weights
+        clip.build_model(config)
+        assert ("need open_clip:light-48-quickgelu" in capsys.readouterr().err) == needed
+
+
 def evaluated(root: Path, model: str) -> str:
     write_shards(root / "val", samples=4)
     done = clipx_here("eval", f"model={model}", f"datasets=[captions:{root}/val]", "workers=0", cwd=root, code=2)

@@ -119,7 +119,7 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
     """
     is_local = Path(file).is_file()
     shown = _settings_of(_read_file(file)) if is_local else {}
-    if is_local and f"{model}-quickgelu" in open_clip.list_models() and distributed.rank() == 0:
+    if is_local and not trained and f"{model}-quickgelu" in open_clip.list_models() and distributed.rank() == 0:
         print(f"{file}: weights trained with QuickGELU, as OpenAI's, need open_clip:{model}-quickgelu", file=sys.stderr)
     length = shown.pop("context_length", own[1])  # for another length open_clip would interpolate the positions
     trained = trained | shown
