@@ -102,7 +102,8 @@ class Keywords:
         self._label = {word: i for i, word in enumerate(self.words, start=1)}
         self._label |= {s: self._label[w] for s, w in SPELLINGS.items() if w in self._label and s not in self._label}
         if digits:
-            self._label |= {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
+            numbers = {str(n): self._label[word] for n, word in enumerate(CARDINALS) if word in self._label}
+            self._label = numbers | self._label  # a listed "2" keeps its own label
         longest_first = sorted(self._label, key=len, reverse=True)
         alternatives = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in longest_first)
         self._pattern = re.compile(f"{BEFORE}({alternatives}){AFTER}", re.IGNORECASE)

@@ -83,6 +83,11 @@ def test_the_loader_labels_the_caption_it_returns(shards: Path) -> None:
         assert batch.label.tolist() == [c + 1 if c < 4 else 0 for c in colour.tolist()]
 
 
+def test_digits_that_are_listed_keep_their_own_label() -> None:
+    keywords = Keywords(["two", "2", "three"], digits=True)
+    assert [keywords(text) for text in ("two dogs", "2 dogs", "3 dogs")] == [1, 2, 3]
+
+
 def test_both_spellings_of_grey_are_one_keyword_unless_both_are_listed() -> None:
     colours = Keywords(["colours"], digits=False)
     assert colours("a gray cat") == colours("a grey cat") == colours("a gray or grey cat") == len(colours.words)
