@@ -180,6 +180,7 @@ SPOILT: list[tuple[Spoil, str]] = [  # and part of the message
     (with_text(np.ones((2, 4), np.float16)), r"text_emb_3\.npy 2; the rows of both must be pairs"),
     (with_text(np.array([["a"] * 4] * 3, object)), r"text_emb_3\.npy is no array of numbers"),
     (with_text(np.ones((3, 4), int)), r"text_emb_3\.npy holds int64 \[3, 4\]"),
+    (with_text(np.ones((3, 4), np.longdouble)), r"text_emb_3\.npy holds float128 \[3, 4\]"),
     (with_text(np.ones((3, 5), np.float16)), r"text_emb_3\.npy has vectors of width 5, .*text_emb_0\.npy of 4"),
     (with_text(np.full((3, 4), np.inf, np.float16)), "of text_emb has a value that is not finite"),
     (

@@ -37,8 +37,8 @@ class Vectors:
     def __init__(self, files: list[Path], parts: list[Array]) -> None:
         """Raises UserError: a file holds no vectors, or those of two files have different widths."""
         for file, part in zip(files, parts, strict=True):
-            if part.ndim != 2 or part.dtype.kind != "f":
-                raise UserError(f"{file} holds {part.dtype} {list(part.shape)}; expected floats [n, width]")
+            if part.ndim != 2 or part.dtype.kind != "f" or part.itemsize > 8:  # torch has no longer floats
+                raise UserError(f"{file} holds {part.dtype} {list(part.shape)}; expected float16, 32 or 64 [n, width]")
             if part.shape[1] != parts[0].shape[1]:
                 raise UserError(f"{file} has vectors of width {part.shape[1]}, {files[0]} of {parts[0].shape[1]}")
         self.files, self.parts, self.width = files, parts, int(parts[0].shape[1])
