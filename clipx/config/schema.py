@@ -102,8 +102,8 @@ class DataConfig:
     split: str = setting("train", "folder below root with the training shards or images; hf: name of the split")
     captions: str = setting(
         "first",
-        "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: the list "
-        "`captions` of the .json member); each: every caption with its image is a sample (coco, karpathy, csv, tsv)",
+        "first: the .txt member or first text; random: one of the sample's texts each epoch (shards: `captions` of the "
+        ".json member); each: every caption with its image is a sample (folder, coco, karpathy, csv, tsv)",
         choices=("first", "random", "each"),
     )
     annotations: str | None = setting(None, "coco, karpathy, csv, tsv: caption file below root")

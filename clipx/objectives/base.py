@@ -25,8 +25,8 @@ NEEDS = {  # input that a term may declare in `needs` -> how to provide this inp
     "bias": "a learned logit bias: set temperature.bias=-10 (and temperature.tau=0.1, as SigLIP), or in your own loop "
     "Embeddings(bias=...)",
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
-    "group": "groups of pairs that are positives of each other: set data.captions=each (coco, karpathy, csv, tsv) "
-    "or data=scenes, or in your own loop Embeddings(group=...)",
+    "group": "groups of pairs that are positives of each other: set data.captions=each "
+    "(folder, coco, karpathy, csv, tsv) or data=scenes, or in your own loop Embeddings(group=...)",
     "negative_text": "negative captions: use data.source=scenes, or shards with a list `negatives` in .json, or in "
     "your own loop Embeddings(negative_text=...)",
     "teacher": "a frozen teacher: set model.teacher=RUN or open_clip:NAME/TAG, or in your own loop "

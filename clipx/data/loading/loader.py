@@ -330,7 +330,7 @@ def _groups(config: DataConfig, source: PairSource | Stream) -> Tensor:
     if group is None:
         raise UserError(
             f"the objective needs groups of samples, but no two samples of data.source={config.source} share an image "
-            "or a content; use data.captions=each (coco, karpathy, csv, tsv) or data.source=scenes"
+            "or a content; use data.captions=each (folder, coco, karpathy, csv, tsv) or data.source=scenes"
         )
     return torch.from_numpy(group).long()
 

@@ -61,5 +61,6 @@ def test_batches_of_scenes_contain_the_groups(tmp_path: Path, monkeypatch: pytes
 def test_a_source_without_groups_is_refused_before_training(shards: Path, source: str) -> None:
     config = DataConfig(name="t", source=source, root=str(shards), workers=0)
     config.num_samples, config.urls = 16, [str(shards / "train" / "00000.tar")]
-    with pytest.raises(UserError, match=f"no two samples of data.source={source} share an image or a content; use "):
+    message = rf"no two samples of data.source={source} share .*; use data\.captions=each \(folder, coco, "
+    with pytest.raises(UserError, match=message):
         batches(config)
