@@ -12,7 +12,7 @@ from open_clip.transformer import TextTransformer, VisionTransformer
 from torch import Tensor, nn
 
 from clipx.config.schema import RunConfig
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.models import frozen, point_sets, temperature
 from clipx.models.frozen import FrozenTower
 from clipx.models.heads import Head, KernelHead, SinglePointHead
@@ -147,7 +147,11 @@ def _to_point_towers(config: RunConfig, image: ImageTower, text: TextTower) -> N
     for tower, tokens in ((image, image_tokens), (text, text_tokens)):
         tower.module, tower.body, tower.tau = point_sets.PointTower(tokens, points), tokens.body, None
     if isinstance(image.body, point_sets.FeatureMap):
-        _freeze_unused(image)
+        try:
+            _freeze_unused(image)
+        except (RuntimeError, AttributeError) as error:  # several feature maps, or layers that follow the pooling
+            name = f"model.image.name={config.model.image.name}"
+            raise UserError(f"{name} gives no tokens (model.points.kernel): {one_line(error)}") from error
 
 
 @torch.enable_grad()

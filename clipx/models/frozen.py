@@ -33,7 +33,7 @@ LIBRARIES = ("open_clip_torch", "timm", "transformers")  # whose code computes t
 SIDES = ("image", "text")
 GIVEN = "embeddings"  # kind of tower of embeddings made elsewhere
 MAX_WIDTH = 100_000
-FORMAT = 3  # to be increased when the files that keep digests change, or a correction changes what a tower computes
+FORMAT = 4  # to be increased when the files that keep digests change, or a correction changes what a tower computes
 # settings of a tower that change its outputs
 IDENTITY = ("name", "pretrained", "size", "context_length", "pooling", "trainable_blocks")
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
+from timm.models import SwinTransformer
 from torch import Tensor, nn
 
 from clipx.config.schema import (
@@ -20,7 +21,7 @@ from clipx.config.schema import (
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
-from clipx.models.point_sets import BOUNDS, PaddedText, PointTower, TokenTower, to_token_tower
+from clipx.models.point_sets import BOUNDS, FeatureMap, PaddedText, PointTower, TokenTower, to_token_tower
 from clipx.models.towers.open_clip_towers import create_model
 from clipx.models.towers.timm_towers import build_timm_tower
 from clipx.types import PointSet, Progress
@@ -211,6 +212,14 @@ def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
     torch.testing.assert_close(tokens.mean(dim=1), pooled)
 
 
+def test_the_tokens_of_a_timm_tower_with_channels_last_are_its_cells() -> None:
+    trunk = SwinTransformer(32, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 1), num_classes=0).eval()
+    image = torch.randn(2, 3, 32, 32)
+    tokens = FeatureMap(trunk)(image)
+    assert tokens.shape == (2, 16, 16)
+    torch.testing.assert_close(tokens.mean(dim=1), trunk(image))
+
+
 @torch.no_grad()  # as in an evaluation
 def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
     """timm normalises the pooled features of this tower, and there are none."""
@@ -228,9 +237,11 @@ def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
 def test_towers_without_tokens_and_unnormalised_points_are_refused() -> None:
     settings = config()
     settings.model.embed_dim = E
-    settings.model.image.name = "small:conv"
-    with pytest.raises(UserError, match=r"model\.image\.name=small:conv gives no tokens"):
-        clip.build_model(settings)
+    # one vector; layers that follow the pooling; several feature maps
+    for name in ("small:conv", "timm:mobilenetv3_small_050", "timm:crossvit_9_240"):
+        settings.model.image.name = name
+        with pytest.raises(UserError, match=rf"model\.image\.name={name} gives no tokens"):
+            clip.build_model(settings)
     settings = config()
     settings.model.normalise = "never"
     with pytest.raises(UserError, match=r"model\.normalise=never"):
