@@ -30,11 +30,11 @@ class SinglePointHead:
 
     def training(self, progress: Progress) -> Embed:
         """Return the embedding function of a training step."""
-        return _unit_length if self.normalise == "always" else _any_length
+        return _unit_length if self.normalise == "always" else Tensor.float
 
     def evaluation(self, draw: int) -> Embed:
         """Return the embedding function for evaluation, `draw` in 0..draws-1."""
-        return _unit_length if self.cosine else _any_length
+        return _unit_length if self.cosine else Tensor.float
 
     def provenance(self) -> dict[str, str]:
         """Return the settings that change embeddings, besides weights and architecture; empty for cosine similarity."""
@@ -43,10 +43,6 @@ class SinglePointHead:
 
 def _unit_length(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
-
-
-def _any_length(features: Tensor) -> Tensor:
-    return features.float()
 
 
 class KernelHead:

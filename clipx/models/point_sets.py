@@ -150,10 +150,9 @@ class FeatureMap(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """[b, 3, H, W] -> [b, K, width]."""
         cells: Tensor = self.trunk.forward_features(image)
-        if cells.ndim == 3:
-            return cells
-        channels_last = getattr(self.trunk, "output_fmt", "NCHW") == "NHWC"  # such as Swin
-        return cells.flatten(1, 2) if channels_last else cells.flatten(2).transpose(1, 2)
+        if getattr(self.trunk, "output_fmt", "NCHW") == "NHWC":  # such as Swin
+            return cells.flatten(1, 2)
+        return cells if cells.ndim == 3 else cells.flatten(2).transpose(1, 2)
 
 
 # body of a tower that clipx projects, except timm's -> its tokens

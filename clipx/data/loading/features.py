@@ -85,9 +85,11 @@ def image_features(config: DataConfig, source: PairSource, tower: Tower, device:
     image_of, views = source.image_of(), config.views or 1
     # the first sample of each image
     samples = np.arange(len(source)) if image_of is None else np.unique(image_of, return_index=True)[1]
-    contents = _contents(source, samples)
-    of_views = contents[:, None] if config.views is None else _of_views(contents, views)
-    hashes, first, row_of = _distinct(of_views.ravel())
+    of_views = contents = _contents(source, samples)
+    if config.views is not None:
+        names = (f"{content},{view}" for content in contents.tolist() for view in range(views))
+        of_views = np.array([content_of(name.encode()) for name in names], np.uint64)
+    hashes, first, row_of = _distinct(of_views)
     evaluation, normalise = evaluation_transform(tower.inputs), Normalise(tower.inputs, CPU)
     augmentation = [config.crop_scale, config.flip, config.rand_augment, config.decode]
     variant = "" if config.views is None else f"view {augmentation}"
@@ -170,12 +172,6 @@ def _contents(source: PairSource, samples: Array) -> Array:
         with new_file(path) as temporary, temporary.open("wb") as file:
             np.save(file, contents)
     return contents
-
-
-def _of_views(contents: Array, views: int) -> Array:
-    """Return the hash of each view of each image, uint64 [images, views]."""
-    numbers = ([content_of(f"{content},{view}".encode()) for view in range(views)] for content in contents.tolist())
-    return np.array(list(numbers), np.uint64)
 
 
 def _distinct(hashes: Array, lengths: Array | None = None) -> tuple[Array, Array, Array]:

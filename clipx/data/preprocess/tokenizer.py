@@ -16,7 +16,6 @@ from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import lookup
 
 Tokenizer = Callable[[list[str]], Tensor]  # -> int64 [n, L]
-Cleaner = Callable[[str], str]
 WORD = re.compile(r"\w+")
 
 
@@ -26,7 +25,7 @@ def lower_no_punctuation(text: str) -> str:
     return " ".join(re.sub(r"[^\w\s]|_", "", words).split())
 
 
-CLEANERS: dict[str, Cleaner] = {"none": str, "lower_no_punctuation": lower_no_punctuation}
+CLEANERS: dict[str, Callable[[str], str]] = {"none": str, "lower_no_punctuation": lower_no_punctuation}
 
 
 class WordTokenizer:

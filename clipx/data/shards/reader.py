@@ -67,10 +67,6 @@ class Shards:
         """Return a hash of shards, keys, offsets and sizes; other bytes of the same size do not change the hash."""
         return f"{self.index.digest}/{'+'.join(self.columns)}"
 
-    def key(self, sample_id: int) -> str:
-        """Return the sample's key in its shard."""
-        return self.index.key(self._row(sample_id))
-
     def where(self, sample_id: int) -> str:
         """Return the sample's location for messages, such as `00003.tar:000123`."""
         return self.index.where(self._row(sample_id))

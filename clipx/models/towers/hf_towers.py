@@ -31,21 +31,17 @@ POOLING_FILE = "1_Pooling/config.json"  # of sentence-transformers
 CONFIGS = Path(__file__).parent / "configs" / "hf"
 
 
-def _of_class_token(hidden: Tensor, mask: Tensor) -> Tensor:
-    return hidden[:, 0]
-
-
-def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    return (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-
-
 def _last(hidden: Tensor, mask: Tensor) -> Tensor:
     positions = mask * torch.arange(mask.shape[1], device=mask.device)
     return hidden[torch.arange(len(hidden), device=hidden.device), positions.argmax(dim=1)]
 
 
 # model.text.pooling -> function of outputs [b, L, width] and mask bool [b, L], False for padding, to [b, width]
-POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"class": _of_class_token, "mean": _mean, "last": _last}
+POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "class": lambda hidden, mask: hidden[:, 0],
+    "mean": lambda hidden, mask: (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1),
+    "last": _last,
+}
 
 
 class PooledText(nn.Module):

@@ -151,7 +151,7 @@ def test_incomplete_samples_get_no_sample_id(tmp_path: Path) -> None:
         add(tar, "c.jpg", jpeg("red"))
     write_shard(tmp_path / "1.tar", "d")
     shards = Shards.open(tmp_path, ("image", "txt"))
-    assert [shards.key(i) for i in range(len(shards))] == ["a", "b", "d"]
+    assert [shards.where(i) for i in range(len(shards))] == ["0.tar:a", "0.tar:b", "1.tar:d"]
     assert shards.read(2, "txt") == b"d"
     assert shards.problems == ["0.tar:c lacks txt"]
     images = Shards.open(tmp_path, ("image",))

@@ -25,7 +25,7 @@ def test_members_equal_those_that_webdataset_reads(tmp_path: Path) -> None:
     expected = list(webdataset.WebDataset(urls, shardshuffle=False))
     assert len(shards) == len(expected) == 40
     for i, sample in enumerate(expected):
-        assert shards.key(i) == sample["__key__"]
+        assert shards.where(i) == f"{Path(sample['__url__']).name}:{sample['__key__']}"
         assert shards.read(i, "image") == sample["jpg"]
         assert shards.read(i, "txt") == sample["txt"]
         assert shards.read(i, "json") == sample["json"]
@@ -55,7 +55,7 @@ def test_a_corrupt_header_loses_only_one_sample_and_is_reported(tmp_path: Path, 
     data[start : start + len(header)] = header
     path.write_bytes(data)
     after = Shards.open(folder, ("image", "txt"))
-    assert [after.key(i) for i in range(len(after))] == [before.key(i) for i in range(16) if i != 5]
+    assert [after.where(i) for i in range(len(after))] == [before.where(i) for i in range(16) if i != 5]
     assert after.read(5, "txt") == b"a red picture 6"
     ((_, damage),) = scan(path)[1]
     assert f"corrupt header {where} byte" in damage and damage in after.problems
