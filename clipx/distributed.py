@@ -106,7 +106,7 @@ def all_reduce_sum(values: Tensor) -> None:
 
 
 def max_over_ranks(*values: float) -> list[float]:
-    """Return for each number the largest of the ranks'."""
+    """Return the maximum over the ranks of each number."""
     largest = torch.tensor(values, dtype=torch.float64)
     max_over_ranks_(largest)
     return largest.tolist()
@@ -146,7 +146,7 @@ def gather_objects(local: T) -> list[T]:
 
 
 def gather_on_host(columns: list[Tensor], most: int) -> tuple[list[int], list[Tensor]]:
-    """Concatenate int64 columns [b_r] in CPU memory of all ranks r to [B], and return b_r of every rank before them.
+    """Concatenate the int64 columns [b_r] of all ranks r, in CPU memory, to [B]. Return the list of b_r, then these.
 
     One collective. `most`: a bound on b_r, the same on all ranks.
     """

@@ -26,14 +26,14 @@ def modality_gap(image: Tensor, text: Tensor) -> float:
 
 
 def distribution_gap(image: Tensor, text: Tensor) -> float:
-    """Return the energy distance of the modalities after each has lost its mean (Szekely and Rizzo 2013).
+    """Return the energy distance of the centred modalities (Szekely and Rizzo 2013); 0 for one pair.
 
         2 E|x_i - y_j| - E|x_i - x_j| - E|y_i - y_j|   over i != j
 
-    The modality gap measures the distance of the means; this, how the distributions differ without their means. For
-    equal distributions it is about minus the mean distance / n, because each side loses the mean of its own sample:
-    compare values of equal n only. Liu et al. 2026 (arXiv 2604.00279) divide the modality gap in this way; we could not
-    read their formula, and use the energy distance. 0 for one pair.
+    `modality_gap` is the distance of the means; this is the difference that remains without them. Compare only values
+    of equal n: for equal distributions the value is about -E|x_i - x_j| / n, because each modality is centred by the
+    mean of its own sample. Liu et al. 2026 (arXiv 2604.00279) divide the gap into these two parts; we use the energy
+    distance, because we could not read their formula.
     """
     check_sides(image, text)
     n = len(image)

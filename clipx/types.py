@@ -17,8 +17,8 @@ class Batch:
     """The batch of one rank, as the loader yields it: ids, labels and groups in CPU memory, the rest on the device."""
 
     sample_id: Tensor  # int64 [b], index in 0..num_samples-1; of a stream: running number of the sample
-    image: Tensor  # float [b, 3, H, W], normalised
-    text: Tensor  # int64 [b, L] token ids
+    image: Tensor  # float [b, 3, H, W], normalised; or the features of a frozen tower
+    text: Tensor  # int64 [b, L] token ids; or the features of a frozen tower
     label: Tensor  # int64 [b] keyword label, 0 = none
     group: Tensor | None = None  # int64 [b], samples of one group are positives of each other; None: not needed
     negative_text: Tensor | None = None  # int64 [b, L], a false caption for each image; None: not needed
@@ -134,6 +134,6 @@ class Inputs(Tokens, Pixels):
 
 
 def text_lengths(tokens: Tensor, padding: int) -> Tensor:
-    """Return the number of tokens up to the last that is no padding, int64 [b], of token ids [b, L]."""
-    from_the_end = tokens.ne(padding).flip(1).cumsum(dim=1)  # tokens after a position and at it
+    """Return the length of each text without the padding at its end, int64 [b], from token ids [b, L]."""
+    from_the_end = tokens.ne(padding).flip(1).cumsum(dim=1)  # tokens other than padding, counted from the end
     return from_the_end.gt(0).sum(dim=1)

@@ -7,9 +7,9 @@ The features of one tower for one set of items (images or texts) are in CLIPX_CA
     rows.npy    float32 or float16 [n, *shape], or all tokens one after the other: memory-mapped by all processes
     state       uint8 [n]: 0 missing, 1 embedded, 2 unusable, for example an image that cannot be decoded
 
-Items that another set of the same tower has already are copied. Processes share the work: each locks the `state` of a
-block of items, and the system releases the lock if the process dies. A state is written after its rows are on the disk,
-so that a kill loses at most one block of each process.
+Items that another set of the same tower already has are copied from it. Processes share the work: each locks the
+`state` of a block of items, and the system releases the lock if the process dies. A state is written after its rows are
+on the disk, so that a kill loses at most one block of each process.
 """
 
 import fcntl

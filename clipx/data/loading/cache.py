@@ -188,7 +188,7 @@ def _write(folder: Path, source: PairSource, transform: TrainTransform) -> None:
     def measure(number: int, image: Image.Image) -> None:
         sizes[number] = image.size
 
-    each(measure)  # reads only headers
+    each(measure)  # decodes no pixels
     offsets = np.arange(n + 1) * 3 * transform.size**2 if transform.fixed else _offsets(sizes)
     folder.parent.mkdir(parents=True, exist_ok=True)
     check_room(int(offsets[-1]), folder.parent, f"data.cache=memory with {n:,} decoded images")

@@ -24,8 +24,8 @@ class DecodedSample:
     """A preprocessed sample, or the error that makes it unusable."""
 
     sample_id: int
-    pixels: Tensor | None = None  # uint8 [3, H, W]; with crops [h, w, 3]
-    text: Tensor | None = None  # int64 [L]
+    pixels: Tensor | None = None  # uint8 [3, H, W]; with crops [h, w, 3]; or features
+    text: Tensor | None = None  # int64 [L]; or features
     label: int = 0  # keyword label, 0 = none
     error: str = ""  # location and reason; empty for a good sample
     negative_text: Tensor | None = None  # int64 [L], only for objectives that need it

@@ -50,7 +50,7 @@ NO_ID = -1  # of a streamed sample until `StreamLoader` numbers the samples of a
 class _Copies:
     """Copies batches to a GPU while it computes, and lets the host run at most AHEAD steps ahead of it.
 
-    The copies have a stream of their own. Without the limit, the host would fill the GPU's memory with batches.
+    The copies have their own CUDA stream. Without the limit, the host would fill the GPU's memory with batches.
     """
 
     AHEAD = 2
@@ -108,7 +108,7 @@ class BatchLoader(ABC):
     ) -> Iterator[tuple[Batch, list[str]]]:
         """Yield the batches of steps start, start + 1, ..., each with the errors of its bad samples.
 
-        `computing`: context of the waits for the GPU's earlier steps, which are no waits for data.
+        `computing`: context in which to wait for the GPU's earlier steps, because this is no waiting for data.
 
         Raises UserError if the share of bad samples exceeds data.max_bad_rate, or if a batch has no good sample, even
         after replacement. Raises Fault if no batch arrives for data.stall_seconds.

@@ -34,8 +34,8 @@ class BadSample(ValueError):
 def read_error(error: OSError, path: Path, is_shard: bool = False) -> BadSample | Fault | UserError:
     """Return the error to raise if an image file or a shard cannot be read.
 
-    BadSample: the disk cannot read these bytes, or the image file is missing. Fault: the network drive has failed.
-    UserError: the shard cannot be opened or read for another reason.
+    BadSample: the disk cannot read these bytes, or an image file is missing or cannot be opened. Fault: the network
+    drive has failed. UserError: a shard cannot be opened or read for another reason.
     """
     drive_failed = error.errno in DRIVE_FAILED
     if error.errno == errno.EIO or not (drive_failed or is_shard):

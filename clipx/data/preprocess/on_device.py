@@ -49,10 +49,10 @@ class Crops(NamedTuple):
     A NamedTuple, because DataLoader pins its tensors: they are then copied while the device computes.
     """
 
-    box: Tensor  # float32 [b, 4]: left, top, right, bottom of the part to resize, as PIL keeps them
-    part: Tensor  # int64 [b, 4]: left, top, width, height of the pixels that are there
-    flags: Tensor  # bool [b, 2]: x and y are exchanged in box, part and pixels; the result is flipped
-    operations: Tensor  # int64 [b, n], of `Operations`
+    box: Tensor  # [b, 4]: left, top, right, bottom of what is resized; float32, as in PIL
+    part: Tensor  # int64 [b, 4]: left, top, width, height of the pixels that were cut out
+    flags: Tensor  # bool [b, 2]: whether x and y are exchanged in box, part and pixels; whether the result is flipped
+    operations: Tensor  # int64 [b, n], see `Operations.draw`
 
 
 class Resize:
@@ -94,14 +94,14 @@ class Resize:
         step = max(1, CHUNK // (3 * width * height))
         chunks = zip(*(torch.split(of_all, step) for of_all in (crops.box, crops.part, starts)), strict=True)
         images = torch.cat([self._chunk(pixels, box, part, at, (width, height), taps) for box, part, at in chunks])
-        kept = crops.flags[:, 0, None, None, None].logical_not()
-        return torch.where(kept, images, images.mT)  # in the layout of the first, which is contiguous
+        upright = crops.flags[:, 0, None, None, None].logical_not()
+        return torch.where(upright, images, images.mT)  # contiguous, like `images`
 
     def _chunk(
         self, pixels: Tensor, box: Tensor, part: Tensor, starts: Tensor, size: tuple[int, int], taps: int
     ) -> Tensor:
         x, y = (torch.arange(n, device=pixels.device) for n in size)
-        # beyond an image are pixels of the next; their weight is 0
+        # a smaller image is followed by pixels of the next; their weight is 0
         index = starts[:, None, None] + y[:, None] * part[:, 2, None, None] + x
         images = pixels[index.clamp_(max=len(pixels) - 1)].permute(0, 3, 1, 2)
         images = images.to(torch.float64, memory_format=torch.contiguous_format)
@@ -114,7 +114,7 @@ class Resize:
 
         Args:
             side: float32 [b, 2], low and high end of the box.
-            part: int64 [b, 2], first and number of the pixels that are there, at most `length`.
+            part: int64 [b, 2], the first of the pixels that were cut out, and their number, at most `length`.
             taps: the largest number of pixels in a result.
         """
         scale = (side[:, 1:] - side[:, :1]).double() / self.size

@@ -64,7 +64,7 @@ class TrainTransform:
         return pixels, crops._replace(operations=torch.tensor([operations], dtype=torch.int64))
 
     def finish(self, pixels: Tensor, crops: Crops, host: Crops) -> Tensor:
-        """Return uint8 [b, 3, H, W] on the device, as `__call__` would, from what `for_device` returned of b images.
+        """Return uint8 [b, 3, H, W] on the device, as `__call__` would, from what `for_device` returned for b images.
 
         `pixels`: uint8 [pixels, 3], those of all images. `host`: a copy of `crops` in CPU memory.
         """

@@ -40,7 +40,7 @@ class Description:
     size: str | None = None
     position: str | None = None
     orientation: str | None = None
-    numbered: bool = False  # a count of one is "one" or "a single": "a" is written where count_share omits the count
+    numbered: bool = False  # with count_share: a count of one is "one" or "a single", because "a" names no count
 
 
 Style = Callable[[Description, random.Random], str]  # description of a group -> its text
@@ -209,7 +209,7 @@ class Caption:
 
 
 def fault_rates(config: ScenesConfig) -> dict[str, float]:
-    """Return fault -> share of captions as set. Fewer are mislabelled if count_share < 1: no count, no wrong count."""
+    """Return fault -> share of captions, as set; `mislabelled` is the share of those that name a count."""
     return {name: getattr(config, name) for name in FAULTS}
 
 

@@ -77,7 +77,7 @@ def evenly_spaced(count: int) -> list[int]:
 def sampled_contents(source: PairSource) -> dict[str, str]:
     """Return place -> hash of the image and captions of some evenly spaced samples, without unusable ones.
 
-    A resumed run compares them: the fingerprint does not show that a file was replaced by one of equal size.
+    A resumed run compares them: the fingerprint does not show every replaced image.
     """
     found = {}
     for sample_id in dict.fromkeys(evenly_spaced(len(source))):

@@ -54,7 +54,7 @@ class Vectors:
         of_part = np.searchsorted(self.ends, numbers, side="right")
         for at in np.unique(of_part):
             rows = np.flatnonzero(of_part == at)
-            order = rows[np.argsort(numbers[rows])]  # ascending, as the file is read
+            order = rows[np.argsort(numbers[rows])]  # ascending, to read the file in order
             found[order] = self.parts[at][numbers[order] - (self.ends[at] - len(self.parts[at]))]
         return found
 
@@ -63,7 +63,7 @@ class EmbeddingPairs(PairSource):
     """Pairs of vectors; captions come from the metadata, if there are any."""
 
     def __init__(self, root: Path, names: tuple[str, str], sides: list[Vectors]) -> None:
-        """`names`: of the folders or arrays of the image and text vectors, `sides`.
+        """`sides`: the image and the text vectors; `names`: of their folders or arrays.
 
         Raises UserError: there are no pairs or not as many texts as images, or a sampled vector is not finite.
         """

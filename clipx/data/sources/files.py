@@ -82,7 +82,7 @@ class FilePairs(PairSource):
         self.folder = folder
         self.problems = problems
         captions_kept = lookup({"each": 1, "random": None, "first": 1}, captions, "data.captions")  # None: all
-        used = rows if captions_kept is None else _without_empty(rows)  # of all, only usable ones are drawn
+        used = rows if captions_kept is None else _without_empty(rows)  # empty ones are never drawn
         if captions == "each":
             samples = [[row] for row in used]
         else:
@@ -339,7 +339,7 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
     delimiter = next((sign for sign in (delimiter, *DELIMITERS) if sign in header), delimiter)
     if delimiter == "\t" and (rows := _unquoted(path, config, problems)):
         return _file_pairs(folder, path, rows, config.captions, problems)
-    rows, last = list[Row](), 1  # and the line where the last row ended
+    rows, last = list[Row](), 1  # last: the line in which the last row ended
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             # strict, because otherwise a quote without its end would swallow the rows that follow
@@ -358,7 +358,7 @@ def table(folder: Path, path: Path, config: DataConfig, delimiter: str) -> FileP
 
 
 def _unquoted(path: Path, config: DataConfig, problems: list[str]) -> list[Row]:
-    """Return the rows of a table of tabs whose quotes belong to the captions; [] for other tables.
+    """Return the rows of a table separated by tabs whose quotes belong to the captions; [] for other tables.
 
     A quote that opens a field of one row and closes in a later row would otherwise swallow the rows between them.
     """

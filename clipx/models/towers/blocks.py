@@ -33,7 +33,7 @@ class Before(nn.Module):
         self.body = body
         self.n = n
         self.first, _, _ = _split(body, n, setting)
-        self.padding = body.padding if isinstance(body, PooledText) else None  # token id, of texts stored without it
+        self.padding = body.padding if isinstance(body, PooledText) else None  # token id; texts are stored without it
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, 3, H, W] or int64 [b, L] -> [b, tokens, width] or [b, channels, H', W']; zeros at a text's padding."""

@@ -49,7 +49,7 @@ def build_towers(
 ) -> tuple[ImageTower, TextTower]:
     """Build both towers of a run; `load=False` skips published weights, for loading a checkpoint afterwards.
 
-    `image`, `text`: a tower to use instead, `clipx.models.towers.frozen`.
+    `image`, `text`: towers to use instead of building them, as `clipx.models.frozen` makes them.
 
     Raises UserError for unknown towers, missing weights, unsupported settings or different widths.
     """

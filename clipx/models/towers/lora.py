@@ -50,7 +50,7 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
     """
     body.requires_grad_(False)
     found = [m for name, m in body.named_modules() if isinstance(m, LAYERS) and BLOCK.search(f"{name}.")]
-    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]  # `merged` finds only a first one
+    layers = [layer for layer in found if not parametrize.is_parametrized(layer)]  # `merged` reads only the first
     if not layers:
         allowed = "0, or a tower that is a transformer"
         raise UserError(f"{setting}={rank}: the tower has no linear layers in numbered blocks; allowed: {allowed}")
@@ -61,9 +61,9 @@ def adapt(body: nn.Module, rank: int, setting: str) -> None:
 
 
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a model with adapters as those of the same model without: W + 2 B A under W's name.
+    """Merge the adapters of a model into its weights: return W + 2 B A under the name of W.
 
-    Raises UserError: an adapter has another shape or type than its weight, or only one half.
+    Raises UserError: an adapter has another shape or type than its weight, or only one of its matrices.
     """
     found = dict(weights)
     for name in adapted(weights):
@@ -77,7 +77,7 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def merged_name(name: str) -> str:
-    """Return the name that a weight with an adapter has in the same model without."""
+    """Return the name that a weight with an adapter has in the same model without adapters."""
     return name.replace(PARAMETRIZED, ".").removesuffix(".original")
 
 
