@@ -61,6 +61,13 @@ def test_a_row_is_that_of_the_whole_set(made: Path) -> None:
         assert np.array_equal(source.features[side].take(rows).numpy(), expected[rows])
 
 
+@pytest.mark.parametrize("name", ["._0.npz", "metadata/._metadata_0.parquet"])
+def test_hidden_files_are_not_read(made: Path, name: str) -> None:
+    """macOS writes a hidden ._NAME beside each NAME."""
+    (made / "emb" / name).write_bytes(b"Mac OS X")
+    assert len(open_embeddings(made / "emb", NAMES)) == sum(SIZES)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_arrays_of_npz_files_are_mapped_where_they_lie(
     tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch

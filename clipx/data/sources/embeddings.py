@@ -72,7 +72,7 @@ class EmbeddingPairs(PairSource):
             if len(part) != len(other):
                 files = f"{image.files[number]} has {len(part):,} rows, {text.files[number]} {len(other):,}"
                 raise UserError(f"data.root={root}: {files}; the rows of both must be pairs")
-        self.metadata = _numbered(root / METADATA, "*.parquet")
+        self.metadata = _numbered(root / METADATA, "[!.]*.parquet")  # none that is hidden
         rows = sum(_parquet(file).metadata.num_rows for file in self.metadata)
         n = len(image)
         if not n or len(text) != n or (self.metadata and rows != n):
@@ -123,7 +123,7 @@ def open_embeddings(root: Path, names: tuple[str, str]) -> EmbeddingPairs:
     """
     if not root.is_dir():
         raise UserError(f"data.root={root}: no such folder")
-    archives = _numbered(root, "*.npz")
+    archives = _numbered(root, "[!.]*.npz")
     if archives:
         sides = [Vectors(archives, [_array(file, name) for file in archives]) for name in names]
         return EmbeddingPairs(root, names, sides)
