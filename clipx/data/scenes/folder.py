@@ -110,7 +110,8 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
     if not isinstance(found, dict):
         raise UserError(f"data.root={root} exists, but holds no finished scenes; {advice}")
     if found != wanted:
-        differences = ", ".join(f"{k}={found.get(k)}, not {v}" for k, v in wanted.items() if found.get(k) != v)
+        differing = [key for key in wanted | found if found.get(key) != wanted.get(key)]
+        differences = ", ".join(f"{key}={found.get(key)}, not {wanted.get(key)}" for key in differing)
         raise UserError(f"data.root={root} holds other scenes ({differences}); {advice}")
     return True
 

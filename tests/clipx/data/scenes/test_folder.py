@@ -99,6 +99,14 @@ def test_a_finished_folder_is_not_rendered_again_and_refused_with_the_difference
         scenes_folder.ensure_rendered(ScenesConfig(**{**vars(CONFIG), "seed": 1}), folder)
 
 
+def test_scenes_with_a_further_setting_are_other_scenes(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "newer").mkdir()
+    stored = json.loads((folder / "scenes.json").read_text())
+    (tmp_path / "newer" / "scenes.json").write_text(json.dumps(stored | {"depth": 3}))
+    with pytest.raises(UserError, match=r"holds other scenes \(depth=3, not None\)"):
+        scenes_folder.ensure_rendered(CONFIG, tmp_path / "newer")
+
+
 @pytest.mark.parametrize(("name", "content"), [("holiday.jpg", "x"), ("scenes.json", "{"), ("scenes.json", "[]")])
 def test_a_folder_with_other_or_damaged_files_is_refused_and_unchanged(tmp_path: Path, name: str, content: str) -> None:
     root = tmp_path / "photographs"
