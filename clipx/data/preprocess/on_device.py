@@ -35,12 +35,11 @@ def _bicubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0))
 
 
-def _bilinear(x: Tensor) -> Tensor:
-    return torch.where(x < 1, 1 - x, 0)
-
-
 # name -> filter of PIL as a function of the absolute distance, and the distance from which it is 0
-FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {"bicubic": (_bicubic, 2), "bilinear": (_bilinear, 1)}
+FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "bicubic": (_bicubic, 2),
+    "bilinear": (lambda x: torch.where(x < 1, 1 - x, 0), 1),
+}
 
 
 class Crops(NamedTuple):

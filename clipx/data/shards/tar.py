@@ -14,10 +14,7 @@ from pathlib import Path
 BLOCK = tarfile.BLOCKSIZE
 LONG_NAME = tarfile.GNUTYPE_LONGNAME
 OCTAL = re.compile(rb" *[0-7]+[ \0]*")
-CUT = (
-    ": cut in the middle of ",
-    ": has no end marker, so it may be cut",
-)  # what a damage line says
+CUT = (": cut in the middle of ", ": has no end marker, so it may be cut")  # what a damage line says
 Damage = tuple[str, str]  # name of the member that cannot be used, "" if unknown; the problem in one line
 PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)  # types of pax records about the next member
 

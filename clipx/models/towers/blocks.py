@@ -26,7 +26,7 @@ PREPARING = ("_pos_embed", "_embeds")
 
 
 class Before(nn.Module):
-    """The part of a tower before its last n blocks; returns the input of these blocks. It keeps the tower itself."""
+    """The part of a tower before its last n blocks; returns the input of these blocks. It holds the whole tower."""
 
     def __init__(self, body: nn.Module, n: int, setting: str) -> None:
         super().__init__()
