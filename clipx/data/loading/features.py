@@ -1,5 +1,6 @@
 """Features of the training pairs: embed those that are missing, and take those of a batch (data.features=true)."""
 
+import errno
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,15 +161,18 @@ def _contents(source: PairSource, samples: Array) -> Array:
     if stamp is not None and path.is_file():
         known: Array = np.load(path)
         return known
+    unread = list[int]()  # samples that can be read later although their files have not changed
 
     def content(sample_id: int) -> int:
         try:
             return content_of(source.image(sample_id))
         except BadSample as error:
+            if getattr(error.__cause__, "errno", None) in (errno.EACCES, errno.EIO):
+                unread.append(sample_id)
             return content_of(f"{source.where(sample_id)}: {error}".encode())
 
     contents = np.array([content(sample_id) for sample_id in samples.tolist()], np.uint64)
-    if stamp is not None:
+    if stamp is not None and not unread:
         with new_file(path) as temporary, temporary.open("wb") as file:
             np.save(file, contents)
     return contents

@@ -1,5 +1,6 @@
 """Features of frozen towers on disk: one pass an item, shared by processes, whole after kills, refused without room."""
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -13,11 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
+from clipx.config.schema import DataConfig
 from clipx.data import features
 from clipx.data.features import Items, content_of, open_features
+from clipx.data.loading.features import image_features
+from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
+from clipx.types import Pixels
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 CPU = torch.device("cpu")
@@ -116,6 +122,36 @@ def test_statistics_leave_out_unusable_items(tmp_path: Path) -> None:
     assert found.state.tolist() == [1, 1, 1, 2]
     assert torch.allclose(mean, torch.tensor([2.0, 4.0]))
     assert torch.allclose(deviation, torch.tensor([1.0, 2.0]) * (2 / 3) ** 0.5)
+
+
+class Means(Double):
+    """A tower of width 2: the means of two channels."""
+
+    inputs = Pixels(8, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest")
+
+    def __call__(self, batch: Tensor, device: torch.device) -> Tensor:
+        return batch.mean(dim=(2, 3))[:, :2]
+
+
+@pytest.mark.parametrize("reason", [errno.EACCES, errno.EIO])
+def test_an_image_that_can_be_read_again_is_embedded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    for number in range(2):
+        Image.new("RGB", (8, 8), (100 * number, 0, 0)).save(tmp_path / f"{number}.png")
+        (tmp_path / f"{number}.txt").write_text("a caption")
+    config, tower = DataConfig(name="x", source="folder", root=str(tmp_path), workers=0), Means(tmp_path / "notes")
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "1.png":
+            raise OSError(reason, os.strerror(reason), str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        assert os.strerror(reason) in image_features(config, open_pair_source(config), tower).errors[1]
+    assert image_features(config, open_pair_source(config), tower).errors == {}
 
 
 def killed_after(writes: int, notes: Path) -> None:
