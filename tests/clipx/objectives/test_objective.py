@@ -35,6 +35,7 @@ def test_temperature_and_bias_always_get_a_gradient_as_ddp_requires(term: str) -
         ({"clipp": {}}, "objective.clipp is not known; did you mean 'clip'"),
         ({"clip": {"avrage": True}}, "objective.clip.avrage is not known; did you mean 'average'"),
         ({"clip": {"average": "off"}}, "objective.clip.average='off' must be true or false"),
+        ({"clip": {}, "positive": 0}, "objective.positive=0 must map parameters to values, as in {'weight': 0.5}"),
         ({"clip": {"weight": "much"}}, "objective.clip.weight='much' must be a number"),
         ({"dcl": {"tau_plus": -0.1}}, "objective.dcl.tau_plus=-0.1 is out of range; allowed: 0 or more, below 1"),
         ({"dcl": {"tau_plus": float("nan")}}, "objective.dcl.tau_plus=nan is out of range"),
