@@ -22,6 +22,7 @@ PERMITTED = "CLIPX_PERMITTED"
 DIGITS = 40  # of an integer; seeds and sizes have at most 20
 DEPTH = 100  # of nested lists and objects
 VALUES = 100_000  # of a YAML file
+INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|0b[01_]+|[0-9_]+)")
 OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integers of YAML 1.1 in base 8 and 60
 # schemes of URLs that a file may name; hf: sends the user's token, but only to the hub
 FROM_FILES = ("", "file", "http", "https", "hf")
@@ -139,7 +140,7 @@ def check_yaml(text: str) -> None:
             total += 1
             if event.anchor:
                 sizes[event.anchor] = 1
-            if len(event.value) > DIGITS and event.value.isdigit():
+            if len(event.value) > DIGITS and INTEGER.fullmatch(event.value):
                 raise refusal(event, f"an integer of {len(event.value)} digits")
             if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
                 reason = f"YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes"

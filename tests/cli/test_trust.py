@@ -322,6 +322,13 @@ def test_json_with_a_very_long_number_is_refused() -> None:
         load_json(f'{{"a": {"9" * 400}}}')
 
 
+@pytest.mark.parametrize("number", ["-" + "9" * 400, "0x" + "f" * 5000, "0b" + "1" * 400, "9_" * 200])
+def test_yaml_with_a_very_long_number_is_refused(number: str) -> None:
+    """Python cannot print a hexadecimal number of 5,000 digits, so the error about the setting would fail."""
+    with pytest.raises(ValueError, match=f"an integer of {len(number)} digits"):
+        load_yaml(f"seed: {number}")
+
+
 def test_references_of_yaml_are_read_as_long_as_they_are_few() -> None:
     assert load_yaml("a: &a {x: [1, 2]}\nb: *a\nc: &c 3\nd: *c\n") == {
         "a": {"x": [1, 2]},
