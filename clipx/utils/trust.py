@@ -8,6 +8,7 @@ import json
 import os
 import re
 import site
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
@@ -108,8 +109,8 @@ def load_yaml(text: str) -> Any:
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if twice := next((key for at, key in enumerate(keys) if key in keys[:at]), None):
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            if twice := next((key for key, times in keys.items() if times > 1), None):
                 raise ValueError(f"line {node.start_mark.line + 1}: the key {twice} stands twice")
             found: dict[Any, Any] = super().construct_mapping(node, deep)
             return found
