@@ -125,7 +125,7 @@ def solve(settings: PopularitySettings) -> PopularityResult:
     """Draw and solve the samples for every n and seed."""
     risk = true_risk(settings.tau)
     samples: dict[int, list[Sample]] = {n: [] for n in settings.n}
-    for n, seed in product(settings.n, range(settings.seed, settings.seed + settings.seeds)):
+    for n, seed in product(samples, range(settings.seed, settings.seed + settings.seeds)):
         rng = np.random.default_rng((seed, n))
         samples[n].append(solve_sample(n, settings.tau, settings.sweeps, risk, rng))
     return PopularityResult(settings, samples)

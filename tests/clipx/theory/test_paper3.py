@@ -25,6 +25,11 @@ def solved() -> PopularityResult:
     return solve(PopularitySettings(n=(100, 400, 1600), seeds=6))
 
 
+def test_a_size_that_is_given_twice_is_drawn_once() -> None:
+    samples = solve(PopularitySettings(n=(5, 5, 10), seeds=2)).samples
+    assert {n: len(of_n) for n, of_n in samples.items()} == {5: 2, 10: 2}
+
+
 @pytest.mark.parametrize(("n", "correlation"), [(100, 0.99), (400, 0.997), (1600, 0.9995)])
 def test_popularity_is_recovered(solved: PopularityResult, n: int, correlation: float) -> None:
     assert np.mean([s.correlation for s in solved.samples[n]]) >= correlation
