@@ -24,6 +24,7 @@ from clipx.theory.paper5 import PmiSettings
         (PmiSettings, "alpha=-1,0.5"),
         (PmiSettings, "alpha=0.5"),
         (PmiSettings, "alpha=0,0"),
+        (PmiSettings, "spread=1000"),  # some probabilities would be 0
     ],
 )
 def test_a_setting_out_of_its_range_is_reported(schema: type, setting: str) -> None:
