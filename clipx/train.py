@@ -1,7 +1,6 @@
 """The training loop: `fit` trains a run from its first step, or its last checkpoint, to the end."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -42,7 +41,7 @@ from clipx.training.step import log_row, reset_peak_memory, train_step
 from clipx.training.stop_signals import StopMonitor
 from clipx.training.timing import ThroughputMeter
 from clipx.types import Progress
-from clipx.utils.device import choose_device, loader_processes, precision_notes
+from clipx.utils.device import choose_device, cores_of_rank, loader_processes, precision_notes
 from clipx.utils.plugins import source_hashes
 
 MOST_WAITING = 0.2  # share of the time that a run may wait for data before a line says so
@@ -331,7 +330,7 @@ def _about_chance(terms: dict[str, float], config: RunConfig) -> str:
 
 def _about_waiting(share: float, data: DataConfig, source: PairSource | Stream) -> str:
     """Return what to change in a run that waits for its data."""
-    cores, workers = len(os.sched_getaffinity(0)), loader_processes(data.workers)
+    cores, workers = cores_of_rank(), loader_processes(data.workers)
     more = [f"data.workers={workers + 1} or more (now {workers} of {cores} cores)"] if workers < cores - 1 else []
     decodes = data.decode == "exact" and data.cache == "none" and not data.features
     more += ["data.cache=memory"] if decodes and not source.streaming else []

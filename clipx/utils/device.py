@@ -37,10 +37,13 @@ def to_device(values: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def loader_processes(workers: int | str) -> int:
     """Return the number of data.workers. With auto: the cores of this rank, less one for training, at least one."""
-    if isinstance(workers, int):
-        return workers
+    return workers if isinstance(workers, int) else max(1, cores_of_rank() - 1)
+
+
+def cores_of_rank() -> int:
+    """Return the cores of this machine for each rank, if all ranks and runs share them equally."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this run on this machine, set by torchrun
-    return max(1, len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1"))) - 1)
+    return len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1")))
 
 
 def precision_notes(precision: str, device: torch.device) -> list[str]:

@@ -340,3 +340,5 @@ def test_advice_against_waiting_names_only_settings_that_the_run_accepts(monkeyp
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
     assert advised(workers=1) == {"data.workers=2", "data.cache=memory", "data.decode=fast"}
     assert advised(streaming=True, workers=1) == {"data.workers=2", "data.decode=fast"}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # two ranks share the cores
+    assert advised(workers=1) == {"data.cache=memory", "data.decode=fast"}
