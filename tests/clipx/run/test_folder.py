@@ -66,6 +66,12 @@ def test_a_corrupt_outcome_is_named(tmp_path: Path, content: str) -> None:
         RunFolder(tmp_path).divergence()
 
 
+def test_a_wrong_entry_of_later_starts_is_named(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text('{"later": 3}')
+    with pytest.raises(UserError, match=r"environment\.json: later=3 has the wrong type; restore it from a copy"):
+        _ = RunFolder(tmp_path).environment
+
+
 def test_later_starts_add_only_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     current = {"device": "cpu", "processes": 1, "packages": {"torch": "1"}}
 
