@@ -361,7 +361,7 @@ def name_of_arm(other: str, recipe: str, arm: str, name: str) -> str:
     If the user chose `name`, it does not show the overrides, and the result is the name of `other` without overrides.
     """
     default = default_name(recipe, arm)
-    overrides = name.removeprefix(default) if name.startswith(default) else ""
+    overrides = name.removeprefix(default) if name.startswith(f"{default}-") else ""
     return f"{recipe}-{other}{overrides}"
 
 

@@ -28,6 +28,8 @@ from tests.helpers.report_runs import write_run
         ("", "mini", "mini-start"),
         ("", "mini-train.samples_64", "mini-start-train.samples_64"),
         ("clip", "chosen", "mini-start"),
+        ("clip", "mini-clip2", "mini-start"),
+        ("", "mini_long", "mini-start"),
     ],
 )
 def test_the_run_of_another_arm_has_the_same_overrides(arm: str, name: str, expected: str) -> None:
