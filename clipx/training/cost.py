@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flo
 
 from clipx import objectives
 from clipx.config.presets import trained_part
-from clipx.config.schema import RunConfig
+from clipx.config.schema import OptimizerConfig, RunConfig
 from clipx.errors import UserError
 from clipx.objectives.similarity import TILE_BYTES
 from clipx.training.devices import CUDA_NAMES, DEVICES
@@ -127,7 +127,8 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
     """Count a step of one of `processes` processes, on its share of the global batch.
 
     Not counted: the teacher's towers, per-sample columns, prefetched batches, libraries and the allocator's overhead.
-    A term that reads values, or whose shapes depend on values (labels of `keyword`), is counted as `clip`.
+    A term that reads values, or whose shapes depend on values (labels of `keyword`), is counted as `clip`, and an
+    optimizer that reads values as AdamW.
 
     `on_gpu`: count the larger tiles of GPUs, and the temporary tensors of SGD's weight decay there.
 
@@ -213,8 +214,11 @@ def _allocate_moments(model: nn.Module, config: RunConfig, live: "LiveBytes", on
         optimizer_.step()
         optimizer_.zero_grad()
 
-    step()
-    live.peak = 0  # is measured anew
+    try:
+        step()
+    except RuntimeError:  # timm's Muon and some others read values, which fake tensors do not have
+        return _allocate_moments(model, replace(config, optimizer=OptimizerConfig()), live, on_gpu)
+    live.peak = live.flops = 0  # are measured anew
     return step
 
 

@@ -13,7 +13,15 @@ from torch.utils.flop_counter import flop_registry
 
 from cli.settings.compose import compose_run
 from clipx import objectives
-from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig, TrainConfig
+from clipx.config.schema import (
+    ImageTowerConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PointsConfig,
+    RunConfig,
+    TextTowerConfig,
+    TrainConfig,
+)
 from clipx.models import clip
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
@@ -113,6 +121,11 @@ def test_a_term_that_fake_tensors_cannot_run_has_the_flops_of_clip(monkeypatch: 
     terms: dict[str, dict[str, object]] = {"reads_values": {"how": "item"}, "reads_array": {"how": "numpy"}}
     terms |= {"clip": {}, "keyword": {"denominator": "same_label"}}
     assert count_step(replace(small(64), objective=terms)).objective_flops == len(terms) * 8 * 64**2 * 128
+
+
+@pytest.mark.parametrize("kind", ["timm:muon", "timm:adamp", "timm:kron"])
+def test_an_optimizer_that_fake_tensors_cannot_run_is_counted_as_adamw(kind: str) -> None:
+    assert count_step(replace(small(64), optimizer=OptimizerConfig(kind=kind))) == count_step(small(64))
 
 
 def test_torchs_memory_tracker_finds_the_same_peak() -> None:
