@@ -135,10 +135,9 @@ class _RowSum(torch.autograd.Function):
             with torch.enable_grad():
                 leaves = [t.detach().requires_grad_() for t in inputs]
                 value = loss(slice(start, min(start + height, end)), *leaves)
-            for gradient, found in zip(
-                gradients, torch.autograd.grad(value, leaves, materialize_grads=True), strict=True
-            ):
-                gradient += found
+            found = torch.autograd.grad(value, leaves, materialize_grads=True)
+            for gradient, new in zip(gradients, found, strict=True):
+                gradient += new
             total += value.detach()
         for k, gradient in enumerate(gradients):
             if gradient.dim():

@@ -35,11 +35,8 @@ class DistillTerm(Term):
         assert teacher is not None
 
         def loss(tile: slice, x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-            total = scale.new_zeros(())
-            for a, b, teacher_a, teacher_b in (
-                (x, y, teacher.image, teacher.text),
-                (y, x, teacher.text, teacher.image),
-            ):
+            total, sides = scale.new_zeros(()), ((x, teacher.image), (y, teacher.text))
+            for (a, teacher_a), (b, teacher_b) in (sides, sides[::-1]):
                 q = (teacher.scale * dot_products(teacher_a[tile], teacher_b)).softmax(dim=1)
                 total = total - (q * (scale * dot_products(a[tile], b)).log_softmax(dim=1)).sum()
             return total
@@ -119,11 +116,8 @@ class ClipRefineTerm(Term):
         assert teacher is not None
 
         def loss(tile: slice, x: Tensor, y: Tensor) -> Tensor:
-            total = x.new_zeros(())
-            for a, b, teacher_a, teacher_b in (
-                (x, y, teacher.image, teacher.text),
-                (y, x, teacher.text, teacher.image),
-            ):
+            total, sides = x.new_zeros(()), ((x, teacher.image), (y, teacher.text))
+            for (a, teacher_a), (b, teacher_b) in (sides, sides[::-1]):
                 target = (1 - self.alpha) * (dot_products(teacher_a[tile], teacher_b) / self.T).softmax(dim=1)
                 target.diagonal(offset=tile.start).add_(self.alpha)
                 log_p = (dot_products(a[tile], b) / self.T).log_softmax(dim=1)

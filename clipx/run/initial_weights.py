@@ -73,12 +73,8 @@ def weights_source(config: RunConfig, key: str) -> dict[str, Any]:
     if name is None or name.startswith(PUBLISHED_PREFIXES):
         return {}
     path = other_checkpoint(config, f"model.{key}", name)
-    return {
-        key: {
-            "checkpoint": str(path),
-            "sha256": checkpoint.verify(path, checkpoint.WEIGHTS)["sha256"][checkpoint.WEIGHTS],
-        }
-    }
+    digests = checkpoint.verify(path, checkpoint.WEIGHTS)["sha256"]
+    return {key: {"checkpoint": str(path), "sha256": digests[checkpoint.WEIGHTS]}}
 
 
 def check_same_inputs(setting: str, theirs: Inputs, ours: Inputs, remedy: str) -> None:

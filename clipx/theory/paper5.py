@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from clipx.config.setting import ALPHA, AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, each, setting
+from clipx.config.setting import ALPHA, AT_LEAST_0, AT_LEAST_1, POSITIVE, at_least, between, each, setting
 from clipx.theory.experiment import Array, Curve, Panel
 from clipx.utils.figures import GREY
 from clipx.verdict import Check, CheckedClaim, near
@@ -35,9 +35,7 @@ class PmiSettings:
     """Defaults: a joint distribution with I(X; Y) of about 0.8 nats."""
 
     N: int = setting(16, "number of images and of texts", at_least(2))
-    spread: float = setting(
-        1.5, "p is proportional to exp(spread * normal)", (lambda v: 0 < v <= 50, "more than 0, at most 50")
-    )
+    spread: float = setting(1.5, "p is proportional to exp(spread * normal)", between(0.001, 50))
     d: tuple[int, ...] = setting((2, 4, 8, 15), "dimensions of the inner product", each(AT_LEAST_1))
     M: tuple[int, ...] = setting(
         (1, 2, 4, 8), "numbers of points in a set; the claim compares the extremes", each(AT_LEAST_1, different=2)

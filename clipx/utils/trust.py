@@ -144,8 +144,7 @@ def check_yaml(text: str) -> None:
             if len(event.value) > DIGITS and INTEGER.fullmatch(event.value):
                 raise refusal(event, f"an integer of {len(event.value)} digits")
             if event.implicit[0] and OTHER_BASE.fullmatch(event.value):
-                reason = f"YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes"
-                raise refusal(event, reason)
+                raise refusal(event, f"YAML reads {event.value} in base 8 or 60; write a decimal number, or quotes")
         elif isinstance(event, yaml.AliasEvent):
             total += sizes.get(event.anchor, 0)
         elif isinstance(event, yaml.CollectionStartEvent):
