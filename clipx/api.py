@@ -60,7 +60,7 @@ class Runs(_Shown):
     def table(self) -> DataFrame:
         """One row per run: its name, seed, last step and loss, and its mean scores in per cent.
 
-        Held-out pairs have their own columns: settings may be chosen by them.
+        Held-out pairs have their own columns, because settings may have been chosen by them.
         """
         from evaluation.claims.measures import CANONICAL_HELD_OUT
         from evaluation.compare.methods import SCORES
@@ -136,7 +136,7 @@ class Comparison(_Shown):
         from evaluation.report.comparison import with_unit
 
         if not 0 <= number < len(self.found) or not self.found[number].ranked:
-            raise UserError(f"number={number} is no comparison with scores; they are 0 to {len(self.found) - 1}")
+            raise UserError(f"number={number} is no comparison with scores; the numbers are 0..{len(self.found) - 1}")
         one = self.found[number]
         unit, reference = one.unit, one.reference
         with rc_context(STYLE):

@@ -14,7 +14,7 @@ DECIDED: tuple[Verdict, ...] = ("holds", *REFUTED, "depends")
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on a claim from the verdicts on its parts; `refuted` if some of several are equivalent."""
+    """Return the verdict on a claim from the verdicts on its parts; `refuted` if some, but not all, are equivalent."""
     if all(verdict == "not run" for verdict in verdicts):
         return "not run"
     if "does not hold" in verdicts:

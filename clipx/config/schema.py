@@ -203,7 +203,7 @@ class TowerConfig:
     )
     head: str = setting(
         "tower",
-        "from the tower's output to E; tower: as the kind of tower has it (timm, hf, small: linear; open_clip: none); "
+        "from the tower's output to E; tower: depends on its kind (timm, hf, small: linear; open_clip: none); "
         "mlp: linear(dropout(gelu(linear(x)))), plus a linear path",
         choices=("tower", "linear", "mlp"),
     )

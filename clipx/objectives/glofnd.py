@@ -10,11 +10,11 @@ quantile loss. The rest is fastclip_v1. Text anchors have their own lambda, and 
     N_i = {j != i: s_ij <= lambda_i},   g_i = 1/|N_i| sum_{j in N_i} exp(D_ij / tau)
 
 with D_ij = s_ij - s_ii, and in epoch e m' = m / (1 - 0.9^(e+1)) and v' = v / (1 - 0.98^(e+1)). Before `start_epoch`,
-N_i has all others. u_i is a moving average of g_i, the gradient that of fastclip_v1. A step uses the thresholds that it
-has just updated. Formulas, constants and defaults follow the authors' code (bimodal/src/fast_clip) and the values at
-the head of its script for CC3M. Its README has alpha = 5e-4 from epoch 15 on with fastclip_v1, and 1e-3 from epoch 20
-on with v3, which is not included. The authors' 1e-8 is 1e-14 in effect, because FastCLIP's eps replaces it; with the
-default alpha this changes a step by less than 0.1%. An anchor whose N_i is empty has g_i = 0, where the authors' code
+N_i has all others. u_i is a moving average of g_i, and the gradient is that of fastclip_v1. A step uses the thresholds
+that it has just updated. Formulas, constants and defaults follow the authors' code (bimodal/src/fast_clip) and the
+values at the head of its script for CC3M. Its README has alpha = 5e-4 from epoch 15 on with fastclip_v1, and 1e-3 from
+epoch 20 on with v3, which is not included. In place of 1e-8 their code in effect adds FastCLIP's eps, 1e-14; with the
+default alpha, this changes a step by less than 0.1%. An anchor whose N_i is empty has g_i = 0, where the authors' code
 divides by zero.
 
 The two counts take two more matrix products than fastclip_v1.

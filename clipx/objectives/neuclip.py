@@ -18,9 +18,9 @@ Embeddings must have unit length: otherwise no alpha is near log(eps + g_i). A p
 to the m prototypes.
 
 The paper has m = 4096, 10 updates, a restart every 500 steps, and AdaGrad. We could read neither the paper nor the
-authors' code, only public summaries of the paper. Not known, and ours: AdaGrad's step size eta, that alpha passes no
-gradient to the towers and tau (at its optimum this gradient is 0), how a batch smaller than m fills W, and rho and eps,
-which are FastCLIP's.
+authors' code, only public summaries of the paper. They do not say the following, which we chose: AdaGrad's step size
+eta; that alpha passes no gradient to the towers and tau (at its optimum this gradient is 0); how a batch smaller than m
+fills W; and rho and eps, as in FastCLIP.
 """
 
 import math

@@ -40,8 +40,8 @@ def build_initial_model(
     """Build the model with random weights, published weights, or the weights of another run (model.init).
 
     `statistics`: mean and standard deviation of the training features by side, for model.SIDE.standardise; a run from
-    model.init keeps those of its start weights. With `resuming`, none are loaded, because the checkpoint of the run has
-    them.
+    model.init keeps those of its start weights. With `resuming`, no start weights are loaded: the run's checkpoint has
+    its weights.
 
     Raises UserError like `clip.build_model`, and also if model.init is not a good checkpoint or is of another model, or
     if the run has other inputs than the start weights.

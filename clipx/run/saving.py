@@ -157,7 +157,7 @@ class Snapshot:
             raise UserError(_write_error(path, cause)) from error
 
     def _write_files(self, path: Path) -> None:
-        # torch.save needs no file but a HashedFile: it calls only write and flush
+        # a HashedFile is enough for torch.save, which calls only write and flush
         writers: dict[str, Callable[[Any], None]] = {TRAINING: partial(torch.save, self.training)}
         for name, tensors in self.tensors.items():
             writers[name] = partial(write_tensors, tensors=tensors)
@@ -230,8 +230,8 @@ class CheckpointManager:
         """Write a checkpoint, and delete checkpoints that are no longer kept; all ranks must call this.
 
         `finished`: this is the last step, so no later step needs the optimizer's state. `background`: return after the
-        state is copied, while the thread writes. A checkpoint that is still being written is completed first; if that
-        fails, this call waits for its own, because the disk may have room again.
+        state is copied, while the thread writes. A checkpoint that is still being written is completed first. If that
+        fails, this call also waits for its own, which is written if the disk has room again.
 
         Raises UserError: this checkpoint could not be written.
         """
@@ -343,9 +343,9 @@ def _last_good(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def _align_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Give the moments the memory order of their weights, in which a fused optimizer pairs the values.
+    """Give the moments the memory order of their weights: a fused optimizer pairs values by their place in memory.
 
-    It differs in checkpoints of clipx 0.1 with train.parallel=fsdp.
+    In checkpoints of clipx 0.1 with train.parallel=fsdp, the orders differ.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():

@@ -37,7 +37,7 @@ class GapSettings:
     growth_n: int = setting(256, "pairs in a draw for Theorem 3.3", at_least(2))
     growth_d: tuple[int, ...] = setting((3, 16, 64), "dimensions for Theorem 3.3", each(at_least(3)))
     draws: int = setting(40, "draws for Theorem 3.3", at_least(2))
-    seed: int = setting(0, "of all random draws", AT_LEAST_0)
+    seed: int = setting(0, "seed of all random draws", AT_LEAST_0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How fast loader processes prepare images, measured on this machine, and what a step that waits for them takes."""
+"""How fast loader processes prepare images, measured on this machine, and the time of a step that waits for them."""
 
 import io
 import random
@@ -61,7 +61,7 @@ def stored_size(config: RunConfig) -> tuple[int, int]:
 
 
 def loader_rate(config: RunConfig) -> LoaderRate | None:
-    """Measure the rate of this process. None: batches come from memory as they are, or hold features."""
+    """Measure the rate of this process. None if it prepares no images: they are cached as they are, or as features."""
     with torch.device("meta"):  # allocates nothing
         inputs = build_model(config, pretrained=False).inputs
     transform = TrainTransform(config.data, inputs)

@@ -111,4 +111,5 @@ def _parallelise(model: clip.ClipModel, config: RunConfig, device: torch.device)
             )
         for tower in (model.image, model.text):
             tower.compile()
-    return DistributedDataParallel(model, gradient_as_bucket_view=True) if several else model  # avoids a copy
+    # with bucket views, DDP keeps no copy of the gradients
+    return DistributedDataParallel(model, gradient_as_bucket_view=True) if several else model

@@ -45,7 +45,7 @@ LossFn = Callable[..., Loss]  # outputs that are not None -> loss of the global 
 def train_step(components: TrainComponents, batch: Batch, progress: Progress) -> dict[str, Any]:
     """Do one update: towers, gather, objective in float32, backward, clip gradients, optimizer, clamp temperature.
 
-    If the loss or the gradient is not finite, nothing is updated. Returns the step's numbers for `log_row`.
+    If the loss or the gradient is not finite, weights and per-sample values stay. Returns the numbers for `log_row`.
     """
     state = components.state
     components.timer.start()

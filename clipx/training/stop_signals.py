@@ -38,8 +38,8 @@ class StopMonitor:
     def reason(self, step: int) -> str:
         """Return why all ranks must stop after this step, or "" to continue.
 
-        A signal may reach only one rank, and clocks differ. Several ranks therefore exchange a code for the reason, and
-        the seconds of a step, so that all choose the same step for the next exchange. The maximum counts.
+        A signal may reach only one rank, and clocks differ. Several ranks therefore exchange a code for the reason and
+        the seconds of a step. All take the largest of each, so they also agree on the step of the next exchange.
         """
         now = time.monotonic()
         late = self.max_minutes is not None and now - self.started >= 60 * self.max_minutes

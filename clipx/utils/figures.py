@@ -42,9 +42,9 @@ def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3)
 
 
 def plain_ticks(axis: Any) -> None:
-    """Label the ticks of a logarithmic axis with plain numbers: powers of ten, if there is room 2 and 5 times these.
+    """Label the ticks of a logarithmic axis with plain numbers: powers of ten, also 2 and 5 times these on short axes.
 
-    Equal steps if the axis spans less than a factor of five.
+    An axis that spans less than a factor of five gets equal steps.
     """
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 

@@ -87,7 +87,7 @@ class ProgressBar:
         If stderr is not a terminal, print both at the first call, at the end, and every 5 s between them.
         """
         now, is_first = time.monotonic(), not self._shown
-        if is_first:  # not in the rate, because their time includes the start
+        if is_first:  # leave the first items out of the rate: their time includes the start
             self._first, self._started, self._shown = done, now, True
         self._bar.update(self.task, completed=done, status=status)
         is_last = done == self._bar.tasks[-1].total

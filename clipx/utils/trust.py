@@ -46,14 +46,14 @@ def starts_program(url: str) -> bool:
 
 
 def permit(kind: str, values: Iterable[str]) -> None:
-    """Remember what the user has typed: programs (`pipe:COMMAND`, `gs://...`) or plugins (names of modules)."""
+    """Remember what the user has typed: programs (`pipe:COMMAND`, `gs://...`), plugins (modules) or roots (folders)."""
     known = _permitted()
     known[kind] = sorted({*known.get(kind, []), *values})
     os.environ[PERMITTED] = json.dumps(known)
 
 
 def is_permitted(kind: str, value: str) -> bool:
-    """Return True if the command line has named this program or plug-in."""
+    """Return True if the command line has named this program, plug-in or folder."""
     return value in _permitted().get(kind, [])
 
 
