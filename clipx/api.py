@@ -114,11 +114,8 @@ class Comparison(_Shown):
         rows: list[dict[str, object]] = []
         for one, name in zip(self.found, page.names(self.found), strict=True):
             for place, method in enumerate(one.ranked, 1):
-                row: dict[str, object] = {
-                    "conditions": name,
-                    "rank": page.rank(one, method, place).text,
-                    "method": method.label,
-                }
+                rank = page.rank(one, method, place).text
+                row: dict[str, object] = {"conditions": name, "rank": rank, "method": method.label}
                 difference = None if method is one.reference else one.difference(method, one.reference)
                 row |= _interval(page.with_unit(one), one.mean(method, method.values[one.by]), one.unit)
                 seeds = len(one.shared_seeds(method))

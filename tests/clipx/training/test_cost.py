@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import flop_registry
@@ -23,11 +23,21 @@ from clipx.config.schema import (
     TrainConfig,
 )
 from clipx.models import clip
+from clipx.models.towers.base import Projected, Tower
+from clipx.models.towers.build import TOWERS, TowerKind
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
-from clipx.training.cost import COUNTED, count_step, flop_counter, images_at_peak, single_process_cost, step_key
+from clipx.training.cost import (
+    COUNTED,
+    check_memory,
+    count_step,
+    flop_counter,
+    images_at_peak,
+    single_process_cost,
+    step_key,
+)
 from clipx.training.devices import DEVICES
-from clipx.types import Embeddings, Progress
+from clipx.types import Embeddings, Pixels, Progress
 from tests.bench.counted import COLUMNS, FULL_SCALE, by_key, row
 
 
@@ -121,6 +131,20 @@ def test_a_term_that_fake_tensors_cannot_run_has_the_flops_of_clip(monkeypatch: 
     terms: dict[str, dict[str, object]] = {"reads_values": {"how": "item"}, "reads_array": {"how": "numpy"}}
     terms |= {"clip": {}, "keyword": {"denominator": "same_label"}}
     assert count_step(replace(small(64), objective=terms)).objective_flops == len(terms) * 8 * 64**2 * 128
+
+
+class ReadsPixels(nn.Module):
+    """A body of a plug-in's tower whose output depends on the values of the images in a way that needs the host."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return image.mean(dim=(2, 3)) if image.abs().max() < 100 else image.amax(dim=(2, 3))
+
+
+def test_the_memory_of_a_tower_that_fake_tensors_cannot_run_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = ReadsPixels()
+    tower = Tower(Projected(body, 3, 128), body, 128, Pixels(32, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest"))
+    monkeypatch.setitem(TOWERS, "reads", TowerKind(image=lambda *_: tower))
+    assert check_memory(config("reads:pixels", 8, "small:bag"), torch.device("cpu")) == "unknown for these towers"
 
 
 @pytest.mark.parametrize("kind", ["timm:muon", "timm:adamp", "timm:kron"])
