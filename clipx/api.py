@@ -222,9 +222,11 @@ def read(runs: Given) -> Runs:
 
 
 def _overrides(given: Sequence[str]) -> list[str]:
+    from cli.settings.arguments import with_home
+
     if isinstance(given, str) or not all(isinstance(one, str) for one in given):
         raise UserError(f"overrides={given!r} must be a list of texts, as ['train.samples=50000']")
-    return [*given]
+    return [with_home(one) for one in given]
 
 
 def _seeds(given: int | Sequence[int]) -> list[int]:
@@ -242,7 +244,7 @@ def _folders(given: Given) -> list[Path]:
     for one in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
         if not isinstance(one, Runs | str | Path):
             raise UserError(f"runs={one!r} must be the result of train, a folder, or a list of these")
-        below = one.folders if isinstance(one, Runs) else runs_below([Path(one)])
+        below = one.folders if isinstance(one, Runs) else runs_below([Path(one).expanduser()])
         if not below:
             raise UserError(f"no run at or below {one}; train(...) makes runs")
         found += below

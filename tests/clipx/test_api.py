@@ -65,6 +65,15 @@ def test_wrong_inputs_are_refused_in_one_line(call: Any, message: str, short: li
     assert "\n" not in str(error.value) and not Path("runs").exists()
 
 
+def test_paths_may_start_with_the_home_folder(
+    short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    made = api.train("demo", overrides=[*short, "runs=~/mine"]).folders
+    assert made == api.read("~/mine").folders
+    assert made[0].parent.parent == tmp_path / "home" / "mine"
+
+
 def test_a_run_that_stopped_early_raises_instead_of_ending_python(
     short: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
