@@ -25,7 +25,7 @@ import torch
 from clipx.config.presets import check_batch_size, num_pairs
 from clipx.config.schema import RunConfig
 from clipx.data.sampler import Sampler
-from clipx.errors import UserError
+from clipx.errors import UserError, one_line
 from clipx.models.clip import build_model
 from clipx.training.cost import FLOAT32_BYTES, StepCost, count_step
 from clipx.training.devices import DEVICES, Device
@@ -94,11 +94,15 @@ class Forecast:
 def forecast(config: RunConfig, processes: int, name: str) -> Forecast:
     """Forecast a run on `processes` GPUs of the kind `name`, a key of DEVICES.
 
-    Raises UserError: an unknown device, a batch that cannot be split, unknown towers, or unsupported settings.
+    Raises UserError: an unknown device, a batch that cannot be split, unknown towers, towers whose step cannot be
+    counted, or unsupported settings.
     """
     device = lookup(DEVICES, name, "device")
     check_batch_size(config, processes)
-    cost = count_step(config, processes, on_gpu=True)
+    try:
+        cost = count_step(config, processes, on_gpu=True)
+    except RuntimeError as error:  # see `check_memory`
+        raise UserError(f"device={name}: a step of these towers cannot be counted ({one_line(error)})") from error
     return Forecast(config, processes, device, cost, step_time(config, cost, processes, device))
 
 

@@ -22,6 +22,7 @@ from clipx.config.schema import (
     TextTowerConfig,
     TrainConfig,
 )
+from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.towers.base import Projected, Tower
 from clipx.models.towers.build import TOWERS, TowerKind
@@ -37,6 +38,7 @@ from clipx.training.cost import (
     step_key,
 )
 from clipx.training.devices import DEVICES
+from clipx.training.forecast import forecast
 from clipx.types import Embeddings, Pixels, Progress
 from tests.bench.counted import COLUMNS, FULL_SCALE, by_key, row
 
@@ -141,10 +143,15 @@ class ReadsPixels(nn.Module):
 
 
 def test_the_memory_of_a_tower_that_fake_tensors_cannot_run_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = ReadsPixels()
-    tower = Tower(Projected(body, 3, 128), body, 128, Pixels(32, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest"))
-    monkeypatch.setitem(TOWERS, "reads", TowerKind(image=lambda *_: tower))
-    assert check_memory(config("reads:pixels", 8, "small:bag"), torch.device("cpu")) == "unknown for these towers"
+    def build(*_: object) -> Tower[Pixels]:
+        body = ReadsPixels()
+        return Tower(Projected(body, 3, 128), body, 128, Pixels(32, (0.5,) * 3, (0.5,) * 3, "bicubic", "shortest"))
+
+    monkeypatch.setitem(TOWERS, "reads", TowerKind(image=build))
+    run_config = config("reads:pixels", 8, "small:bag")
+    assert check_memory(run_config, torch.device("cpu")) == "unknown for these towers"
+    with pytest.raises(UserError, match="device=A100: a step of these towers cannot be counted"):
+        forecast(run_config, 2, "A100")
 
 
 @pytest.mark.parametrize("kind", ["timm:muon", "timm:adamp", "timm:kron"])
