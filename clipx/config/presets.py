@@ -269,10 +269,7 @@ def _check_length(config: RunConfig) -> None:
         given = "neither train.epochs nor train.samples is set" if train.epochs is None else both
         epochs = train.epochs or 3
         raise UserError(f"{given}; allowed: one of them, as in train.samples=null train.epochs={epochs}")
-    if train.samples is None or train.samples == 0:
-        return
-    steps = train.samples // train.batch_size
-    if steps == 0:
+    if train.samples and train.samples < train.batch_size:
         raise UserError(
             f"train.samples={train.samples} is less than one step of train.batch_size={train.batch_size}; "
             "allowed: 0, which saves the untrained model, or at least one batch"
