@@ -129,8 +129,8 @@ def probe_ids(config: RunConfig, pairs: PairSource) -> list[int]:
     if config.log.geometry_on == "held_out":
         if not len(held_out):
             raise UserError(
-                f"log.geometry_every={config.log.geometry_every} needs pairs that are not trained on: "
-                "set data.held_out to their share, or log.geometry_on=train"
+                f"log.geometry_every={config.log.geometry_every} needs pairs that are not trained on, and "
+                f"data.held_out={config.data.held_out} gives none: set it to a larger share, or log.geometry_on=train"
             )
         return [int(i) for i in held_out[: config.log.geometry_pairs]]
     drawn = random.Random("geometry").sample(range(len(train)), min(len(train), config.log.geometry_pairs))

@@ -88,7 +88,10 @@ def test_images_with_held_out_captions_are_not_trained_on(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("shards", r"log.geometry_every=3 needs pairs that are not trained on: set data.held_out"),
+        (
+            "shards",
+            r"log.geometry_every=3 needs pairs that are not trained on, and data.held_out=0.0 gives none: set it",
+        ),
         ("webdataset", r"log.geometry_every=3 needs random access to the data, which data.source=webdataset does not"),
     ],
 )
