@@ -235,9 +235,9 @@ def build_objective(
         term = table[name]
         signature = inspect.signature(term, eval_str=True).parameters
         allowed = {key: p.annotation for key, p in signature.items() if key != "num_samples"} | {"weight": float}
-        if not isinstance(settings, Mapping):
+        if not isinstance(settings, Mapping | None):
             raise UserError(f"objective.{name}={settings!r} must map parameters to values, as in {{'weight': 0.5}}")
-        parameters: dict[str, Any] = {"weight": 1.0, **settings}
+        parameters: dict[str, Any] = {"weight": 1.0, **(settings or {})}  # `clip:` in YAML is None
         for key, value in parameters.items():
             if key not in allowed:
                 raise UserError(f"objective.{name}.{key} is not known; {suggest(key, allowed)}")
