@@ -38,10 +38,11 @@ def test_an_archive_has_settings_logs_and_results_only() -> None:
         assert not any(re.search(r"/(home|root|tmp|work)/", text) for text in texts.values()), archive
 
 
-def unpacked(archive: str, folder: Path) -> list[RunGroup]:
-    """Return the runs of an archive, by method."""
-    with tarfile.open(DOCS / "runs" / f"{archive}.tar.xz") as tar:
-        tar.extractall(folder, filter="data")
+def unpacked(folder: Path, *archives: str) -> list[RunGroup]:
+    """Return the runs of some archives, by method."""
+    for archive in archives:
+        with tarfile.open(DOCS / "runs" / f"{archive}.tar.xz") as tar:
+            tar.extractall(folder, filter="data")
     return group_runs(reader.find([folder]))
 
 
@@ -101,7 +102,7 @@ def summary(found: Counter[str]) -> dict[str, int]:
 
 @pytest.mark.long
 def test_the_table_of_objectives_on_skewed_scenes_is_that_of_its_runs(tmp_path: Path) -> None:
-    comparisons, _ = compare(unpacked("objectives_mini_skewed", tmp_path))
+    comparisons, _ = compare(unpacked(tmp_path, "objectives_mini_skewed"))
     (found,) = [replace(one, reference_label="clip") for one in comparisons if len(one.ranked) > 1]
     assert {len(method.values["mean"]) for method in found.ranked} == {8}
     table = (DOCS / "results.md").read_text().partition("### Skewed scenes")[2].partition("###")[0]
@@ -121,31 +122,37 @@ def row_on_photographs(comparison: MethodComparison, at: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("archive", "seeds", "places"),
+    ("archives", "seeds", "heading"),
     [
-        ("objectives_photos", range(20), {"docs/results.md": "## Photographs", "README.md": "# clipx"}),
-        pytest.param(
-            *("objectives_photos_replication", REPLICATION, {"docs/results.md": "### A replication"}),
-            marks=pytest.mark.long,
-        ),
+        (("objectives_photos", "objectives_photos_more"), range(20), "## Photographs"),
+        pytest.param(("objectives_photos_replication",), REPLICATION, "### A replication", marks=pytest.mark.long),
     ],
 )
 def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
-    archive: str, seeds: range, places: dict[str, str], tmp_path: Path
+    archives: tuple[str, ...], seeds: range, heading: str, tmp_path: Path
 ) -> None:
-    comparisons, _ = compare(unpacked(archive, tmp_path), by="retrieval")
+    comparisons, _ = compare(unpacked(tmp_path, *archives), by="retrieval")
     (found,) = [replace(one, reference_label="clip") for one in comparisons]
     assert all(set(method.values["retrieval"]) == set(seeds) for method in found.ranked)
     rows = [row_on_photographs(found, at) for at in range(len(found.ranked))]
-    for page, heading in places.items():
-        section = (DOCS.parent / page).read_text().partition(f"{heading}\n")[2].partition("\n##")[0]
-        shown = [line for line in section.splitlines() if re.match(r"\| [\d–]+ \| `", line)]
-        assert len(shown) == len(rows) and all(line.startswith(row) for line, row in zip(shown, rows, strict=True))
+    shown = ranked_rows((DOCS / "results.md").read_text().partition(f"{heading}\n")[2].partition("\n##")[0])
+    assert len(shown) == len(rows) and all(line.startswith(row) for line, row in zip(shown, rows, strict=True))
+
+
+def ranked_rows(text: str) -> list[str]:
+    """Return the rows of a table of ranks."""
+    return [line for line in text.splitlines() if re.match(r"\| [\d–]+ \| `", line)]
+
+
+def test_the_readme_has_rows_of_the_table_of_objectives_in_their_order() -> None:
+    of_page = ranked_rows((DOCS / "results.md").read_text().partition("## Photographs\n")[2].partition("\n##")[0])
+    shown = ranked_rows((DOCS.parent / "README.md").read_text())
+    assert shown == [row for row in of_page if row in shown] != []
 
 
 @pytest.mark.long
 def test_the_table_of_the_ladder_is_that_of_its_runs(tmp_path: Path) -> None:
-    comparisons, left_out = compare(unpacked("scaling_mini", tmp_path))
+    comparisons, left_out = compare(unpacked(tmp_path, "scaling_mini"))
     assert left_out == []
     rows = [
         f"| {' | '.join([f'`{method}`', *(f'{at.value:+.3f} [{at.low:.3f}, {at.high:.3f}]' for at in gains if at)])} |"

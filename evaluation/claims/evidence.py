@@ -14,7 +14,7 @@ from clipx.run.folder import default_name
 from clipx.utils.files import write_text
 from clipx.utils.trust import load_json
 from clipx.verdict import Verdict
-from evaluation.claims.design import Design, find_designs
+from evaluation.claims.design import REPLICATION, Design, find_designs
 from evaluation.claims.measures import CANONICAL_HELD_OUT, dataset_key
 from evaluation.claims.table import CLAIMS, RECIPES, claims_of
 from evaluation.claims.types import Finding, Measure
@@ -107,6 +107,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     usual = [run for run, same in zip(runs, is_usual, strict=True) if same]
     other_data = [str(run.path) for run, same in zip(runs, is_usual, strict=True) if not same]
     scoring = _most_common((_quantity(row), _scoring(row)) for run in usual for row in run.results)
+    versions = _most_common((_purpose(row), row.hashes.get("scoring", "")) for run in usual for row in run.results)
     sets = design.sets if design else ()
     found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
     for run in usual:
@@ -114,7 +115,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
         for row in run.results:
             if not _counts(row.dataset, run, sets):
                 other_sets.add(row.dataset)
-            elif _scoring(row) != scoring[_quantity(row)]:
+            elif (_scoring(row), row.hashes.get("scoring", "")) != (scoring[_quantity(row)], versions[_purpose(row)]):
                 other_scoring.add(f"{run.path} {row.task} {row.dataset}")
             else:
                 kept.append(row)
@@ -168,9 +169,13 @@ def _quantity(row: Result) -> str:
     return f"{row.task} {dataset_key(row.dataset)} {row.split} {row.metric}"
 
 
+def _purpose(row: Result) -> str:
+    """Return the quantity and its use: a replication, whose arms are compared among themselves, may be scored later."""
+    return f"{_quantity(row)} {row.seed in REPLICATION}"
+
+
 def _scoring(row: Result) -> str:
-    precision = row.hashes.get("precision", "").partition(" ")[0]
-    return f"{precision} {row.hashes.get('scoring', '')} {data_hash(row)}"
+    return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}"
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

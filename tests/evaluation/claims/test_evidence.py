@@ -89,6 +89,15 @@ def test_results_scored_in_another_way_do_not_replace_the_usual_ones() -> None:
     assert message.endswith("/s0 zeroshot scenes_colour")
 
 
+def test_a_replication_may_be_scored_by_a_later_version_of_the_task_but_not_on_other_labels() -> None:
+    found, first = runs(), runs()[0]
+    row = replace(first.results[0], seed=100, hashes={"scoring": "2"})
+    again = replace(first, seed=100, results=[row, replace(row, metric="top5", hashes={"labels/test": "other"})])
+    found[0] = replace(first, results=[*first.results, replace(first.results[0], metric="top5")])
+    evidence = collect_evidence([*found, again], [])
+    assert evidence.runs[RECIPE]["clip"][100].results == [row]
+
+
 def test_the_rows_of_two_splits_are_not_taken_for_two_scorings_of_one() -> None:
     one, two = runs()[0], {"imagenet/val": "a", "imagenet/test": "b"}
     rows = [replace(one.results[0], dataset=name, hashes={"labels/test": labels}) for name, labels in two.items()]
