@@ -2,9 +2,7 @@
 
 import filecmp
 from collections.abc import Callable
-from contextlib import suppress
-from functools import lru_cache, partial
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 from clipx.config.schema import DataConfig
@@ -53,8 +51,6 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "tsv": open_table,
     HELD_OUT: open_held_out,
 }
-KEPT = 16  # number of opened sets that this process keeps in memory
-MAX_FILES = 100  # sets in a folder with more files are not kept: each opening looks for changes in all files
 
 
 def check_layout(spec: str, key: str) -> None:
@@ -73,29 +69,12 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
         raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, _layouts())}")
     lookup(_layouts(), layout, "datasets layout")
     with prefixed(f"datasets={spec}"):
-        files = _files(Path(place).expanduser())
-        return (_open.__wrapped__ if files is None else _open)(spec, settings, files)
-
-
-@lru_cache(maxsize=KEPT)
-def _open(spec: str, settings: Settings, files: object) -> AnyDataset:
-    """Open a set. `files` lists its files: when one changes, the set is opened again."""
-    layout, _, place = spec.partition(":")
-    return _layouts()[layout](spec, Path(place).expanduser(), settings)
+        return _layouts()[layout](spec, Path(place).expanduser(), settings)
 
 
 def _layouts() -> dict[str, Callable[[str, Path, Settings], AnyDataset]]:
     """Return LAYOUTS, to which plug-ins add, and the named sets."""
     return LAYOUTS | {name: partial(entry.open, name) for name, entry in NAMED.items()}
-
-
-def _files(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
-    """Return path, size and modification time of each file; None for more than MAX_FILES, or if there is no folder."""
-    with suppress(FileNotFoundError):  # a run removes old checkpoints at any time
-        paths = list(islice((path for path in folder.rglob("*") if path.is_file()), MAX_FILES + 1))
-        if folder.is_dir() and len(paths) <= MAX_FILES:
-            return tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(paths))
-    return None
 
 
 def locate(spec: str, root: str, run: Path | None = None) -> str:

@@ -37,7 +37,7 @@ COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
-FORMAT = 3  # to be increased when the saved files change, so that older ones are not read
+FORMAT = 4  # to be increased when the saved files change, so that older ones are not read
 COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
 UNKNOWN_EXTENSION = "its extension is {}: it begins at the first dot"
@@ -266,7 +266,7 @@ def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iter
 
 def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
-    others: Counter[str] = Counter()
+    others, unused = Counter[str](), list[str]()
     locations: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
     groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
@@ -281,11 +281,14 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
         first_of_name: dict[str, Member] = {}
         for member in group:
             first_of_name.setdefault(member.name, member)
-        by_column = _by_column([*first_of_name.values()], column_of, shard.name, others, damage)
+        by_column = _by_column([*first_of_name.values()], column_of, shard.name, others, unused, damage)
         if by_column:
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
             keys.append(_encoded(key))
+    if unused:  # one line, because no sample is lost by it
+        more = f"; the same for {len(unused) - 1} other members" if len(unused) > 1 else ""
+        damage.append(("", unused[0] + more))
     table = np.array(locations, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
         f"{column}_{name}": table[:, i, j].copy()
@@ -315,22 +318,34 @@ def _encoded(key: str) -> bytes:
 
 
 def _by_column(
-    members: list[Member], column_of: dict[str, str], shard: str, others: Counter[str], damage: list[Damage]
+    members: list[Member],
+    column_of: dict[str, str],
+    shard: str,
+    others: Counter[str],
+    unused: list[str],
+    damage: list[Damage],
 ) -> dict[str, Member]:
-    """Return column -> member of a sample. If a column has several members, take the first and report the others."""
+    """Return column -> member of a sample: the first of several. `unused` gets a line for each image left over."""
     by_column: dict[str, Member] = {}
+    names = {member.name for member in members}
     for member in members:
         where, extension = f"{shard}: {member.name}", member.name.rpartition("/")[2].partition(".")[2].lower()
         column = column_of.get(extension)
         if column is None:
             others[extension] += 1
             if column_of.get(extension.rpartition(".")[2]) == "image":
-                damage.append((member.name, f"{where} is left out: {UNKNOWN_EXTENSION.format(extension)}"))
+                line = f"{where} is left out: {UNKNOWN_EXTENSION.format(extension)}"
+                with_text = {f"{member.name.rpartition('.')[0]}.{text}" for text in ("txt", "json")} & names
+                # an image with a text of its own is a lost sample; one without, such as .seg.png, belongs to another
+                if with_text:
+                    damage.append((member.name, line))
+                else:
+                    unused.append(line)
         elif member.size >= 2**32:
             line = f"{where} has {member.size} bytes, but a member must be smaller than 4 GiB"
             damage.append((member.name, line))
         elif column in by_column:
-            damage.append((member.name, f"{where} is ignored, {by_column[column].name} is used"))
+            unused.append(f"{where} is ignored, {by_column[column].name} is used")
         else:
             by_column[column] = member
     return by_column

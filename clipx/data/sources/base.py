@@ -23,7 +23,7 @@ class PairSource(Protocol):
     """Image-text pairs by sample id."""
 
     streaming: Literal[False] = False
-    problems: Sequence[str] = ()  # found without decoding: a line per sample left out, and per member not used
+    problems: Sequence[str] = ()  # found without decoding: a line per sample left out, and per shard with unused images
     fingerprint: str  # changes if the samples or their order change
     has_negatives: bool = False  # True: `negative` is available
     draws_caption: bool = False  # True: `pair` draws one of the captions; False: it takes the first

@@ -153,15 +153,6 @@ def test_consecutive_samples_must_form_a_pair(tmp_path: Path, annotations: list[
     assert part in error_of(f"pairs:{tmp_path}")
 
 
-def test_a_small_folder_is_read_again_only_after_a_change_or_with_other_settings(tmp_path: Path) -> None:
-    spec = fakes.captioned(tmp_path / "set", counts=(1, 2))
-    first = open_dataset(spec)
-    assert open_dataset(spec) is first
-    assert open_dataset(spec, Settings(protocol="paper")) is not first
-    fakes.captioned(tmp_path / "set", counts=(1, 2, 1))
-    assert len(open_dataset(spec).images("all")) == 3
-
-
 def test_a_file_that_vanishes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run removes its old checkpoints while `held_out:RUN` is opened."""
     spec, listed = fakes.captioned(tmp_path / "set", counts=(1, 2)), Path.rglob
