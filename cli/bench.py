@@ -97,6 +97,7 @@ BENCHMARKS = {
 }
 # train.* on CPUs, unless the user sets them: a step on the papers' batches takes minutes, and most CPUs emulate bf16
 ON_CPU = {"batch_size": 16, "precision": "fp32"}
+KEPT = ("weights", "gradients", "optimizer", "averages")  # memory of a run between its steps
 TABLE_PAIRS = 12_000_000  # training pairs in paper 3, appendix G
 WARM_UP = 2  # steps of each arm; the first step allocates the optimizer's moments and searches for fast convolutions
 USAGE = "clipx bench NAME, or clipx bench recipe=NAME [arms=a,b] [reference=ARM]"
@@ -197,17 +198,36 @@ def _ready(configs: Configs, settings: list[str]) -> tuple[Steps, str]:
     return steps, f"{batch}, {where}, {changed.precision}"
 
 
+def _check_memory(configs: list[RunConfig]) -> None:
+    """Raise UserError if the arms need more memory than is free: the kernel would kill the process without a message.
+
+    All arms keep their weights, gradients and moments; the arm that does a step also needs the rest of its peak.
+    """
+    import torch
+
+    from clipx.training.cost import count_step
+    from clipx.utils.device import free_memory
+
+    costs, free = [count_step(config) for config in configs], free_memory(torch.device("cpu"))
+    kept = [sum(cost.memory.get(kind, 0) for kind in KEPT) for cost in costs]
+    needed = sum(kept) + max(cost.peak - of_arm for cost, of_arm in zip(costs, kept, strict=True))
+    if free is not None and needed > free:
+        raise UserError(
+            f"train.batch_size={configs[0].train.batch_size} with {len(configs)} arms needs {needed / 1e9:.1f} GB, but "
+            f"{free / 1e9:.1f} GB are free; try a smaller batch or fewer arms"
+        )
+
+
 def _warm_steps(configs: Configs, changes: dict[str, Any], device: "torch.device") -> Steps | None:
     """Build the arms with changes of train.* and do the slower first steps; None if the GPU's memory is too small."""
     import torch
 
-    from clipx.training.cost import check_memory
     from clipx.training.forecast import timed_steps
 
     try:
         changed = {arm: replace(config, train=replace(config.train, **changes)) for arm, config in configs.items()}
-        for config in changed.values() if device.type == "cpu" else ():
-            check_memory(config, device)
+        if device.type == "cpu":
+            _check_memory(list(changed.values()))
         steps = {arm: timed_steps(config, device) for arm, config in changed.items()}
         for step in [*steps.values()] * WARM_UP:
             step()

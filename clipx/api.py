@@ -238,13 +238,14 @@ def _seeds(given: int | Sequence[int]) -> list[int]:
 
 def _folders(given: Given) -> list[Path]:
     """Return the run folders at or below what is given. Raises UserError: a wrong type, or no run."""
+    from cli.settings.arguments import with_home
     from clipx.run.folder import runs_below
 
     found: list[Path] = []
     for one in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
         if not isinstance(one, Runs | str | Path):
             raise UserError(f"runs={one!r} must be the result of train, a folder, or a list of these")
-        below = one.folders if isinstance(one, Runs) else runs_below([Path(one).expanduser()])
+        below = one.folders if isinstance(one, Runs) else runs_below([Path(with_home(str(one)))])
         if not below:
             raise UserError(f"no run at or below {one}; train(...) makes runs")
         found += below

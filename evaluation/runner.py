@@ -54,7 +54,8 @@ def evaluate(
     plan, unusable = _opened(specs, tasks, settings, encoder)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     limited = {LIMIT: str(settings.limit)} if settings.limit is not None else {}
-    trained_on = {name for name, dataset in by_name.items() if training and _is_trained_on(dataset, training)}
+    known = training if distributed.rank() == 0 else None  # rank 0 alone writes the rows
+    trained_on = {name for name, dataset in by_name.items() if known and _is_trained_on(dataset, known)}
     marks = {name: limited | ({TRAINING_PAIRS: "yes"} if name in trained_on else {}) for name in by_name}
     jobs = _jobs(encoder, plan, unusable, out, force, marks)
     is_new = any(not job.rows for group in jobs for job in group)
@@ -91,9 +92,10 @@ def evaluate(
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
     """Return True if a set is the folder of the training pairs, or if at least half of its images are copies."""
     copies = training_copies(dataset, training)
-    count = len(dataset.images(dataset.splits[0])) if copies else 1  # without copies, the set may be unreadable
-    if copies and distributed.rank() == 0:
-        print(f"{dataset.name}: {copies} of {count} images are copies of training images", file=sys.stderr)
+    if not copies:
+        return is_training_data(dataset.name, training)
+    count = len(dataset.images(dataset.splits[0]))
+    print(f"{dataset.name}: {copies} of {count} images are copies of training images", file=sys.stderr)
     return is_training_data(dataset.name, training) or 2 * copies >= count
 
 

@@ -35,7 +35,7 @@ class PmiSettings:
     """Defaults: a joint distribution with I(X; Y) of about 0.8 nats."""
 
     N: int = setting(16, "number of images and of texts", at_least(2))
-    spread: float = setting(1.5, "p is proportional to exp(spread * normal)", between(0.001, 50))
+    spread: float = setting(1.5, "p is proportional to exp(spread * normal)", between(1e-9, 50))
     d: tuple[int, ...] = setting((2, 4, 8, 15), "dimensions of the inner product", each(AT_LEAST_1))
     M: tuple[int, ...] = setting(
         (1, 2, 4, 8), "numbers of points in a set; the claim compares the extremes", each(AT_LEAST_1, different=2)

@@ -23,7 +23,7 @@ PERMITTED = "CLIPX_PERMITTED"
 DIGITS = 40  # of an integer; seeds and sizes have at most 20
 DEPTH = 100  # of nested lists and objects
 VALUES = 100_000  # of a YAML file
-INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|0b[01_]+|[0-9_]+)")
+INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|0b[01_]+|[0-9][0-9_]*)")
 OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integers of YAML 1.1 in base 8 and 60
 # schemes of URLs that a file may name; hf: sends the user's token, but only to the hub
 FROM_FILES = ("", "file", "http", "https", "hf")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from clipx.errors import UserError
 from clipx.run.folder import default_name
@@ -23,6 +23,7 @@ from evaluation.runs.reader import STATED, Run
 from evaluation.runs.results import data_hash
 from evaluation.types import Result, first_names
 
+V = TypeVar("V")
 Seeds = dict[int, Run]
 VERDICTS = get_args(Verdict)
 HISTOGRAM = "missing_objects.json"  # written by `clipx report missing-objects`
@@ -106,8 +107,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     is_usual = [run.environment.get("data") == samples[text] for text, run in zip(texts, runs, strict=True)]
     usual = [run for run, same in zip(runs, is_usual, strict=True) if same]
     other_data = [str(run.path) for run, same in zip(runs, is_usual, strict=True) if not same]
-    scoring = _most_common((_quantity(row), _scoring(row)) for run in usual for row in run.results)
-    versions = _most_common((_purpose(row), row.hashes.get("scoring", "")) for run in usual for row in run.results)
+    scoring = _most_common((_purpose(row), _scoring(row)) for run in usual for row in run.results)
     sets = design.sets if design else ()
     found, other_sets, other_scoring = list[Run](), set[str](), set[str]()
     for run in usual:
@@ -115,7 +115,7 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
         for row in run.results:
             if not _counts(row.dataset, run, sets):
                 other_sets.add(row.dataset)
-            elif (_scoring(row), row.hashes.get("scoring", "")) != (scoring[_quantity(row)], versions[_purpose(row)]):
+            elif not _usual(row, scoring):
                 other_scoring.add(f"{run.path} {row.task} {row.dataset}")
             else:
                 kept.append(row)
@@ -133,9 +133,9 @@ def _comparable(recipe: str, runs: list[Run], design: Design | None, left_out: l
     return found
 
 
-def _most_common(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+def _most_common(pairs: Iterable[tuple[str, V]]) -> dict[str, V]:
     """Return key -> its most frequent value; the first one among equally frequent values."""
-    counts: dict[str, Counter[object]] = {}
+    counts: dict[str, Counter[V]] = {}
     for key, value in pairs:
         counts.setdefault(key, Counter())[value] += 1
     return {key: counter.most_common(1)[0][0] for key, counter in counts.items()}
@@ -170,12 +170,18 @@ def _quantity(row: Result) -> str:
 
 
 def _purpose(row: Result) -> str:
-    """Return the quantity and its use: a replication, whose arms are compared among themselves, may be scored later."""
-    return f"{_quantity(row)} {row.seed in REPLICATION}"
+    return f"{_quantity(row)}{' again' if row.seed in REPLICATION else ''}"
 
 
-def _scoring(row: Result) -> str:
-    return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}"
+def _scoring(row: Result) -> tuple[str, str]:
+    """Return precision and data, and the version of the task."""
+    return f"{row.hashes.get('precision', '').partition(' ')[0]} {data_hash(row)}", row.hashes.get("scoring", "")
+
+
+def _usual(row: Result, scoring: dict[str, tuple[str, str]]) -> bool:
+    """Return True if a row is scored as most of its kind. A replication may have another version of the task only."""
+    mine = scoring[_purpose(row)]
+    return _scoring(row) == mine and mine[0] == scoring.get(_quantity(row), mine)[0]
 
 
 def _files(paths: list[Path], name: str) -> list[Path]:

@@ -1,6 +1,7 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
-import filecmp
+import hashlib
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,9 @@ LAYOUTS: dict[str, Callable[[str, Path, Settings], AnyDataset]] = {
     "tsv": open_table,
     HELD_OUT: open_held_out,
 }
+
+
+OF_FILES = ("folder", "coco", "karpathy", "csv", "tsv")  # values of data.source that read image files
 
 
 def check_layout(spec: str, key: str) -> None:
@@ -105,24 +109,31 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
 def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     """Return the number of images of a set with captions that have the same bytes as an image that a run trains on.
 
-    It looks at image files only: 0 if those of the set or of the run are elsewhere, or the run's cannot be read.
+    It looks at image files only: 0 if those of the set or of the run are elsewhere, or if the run's cannot be read.
     """
     if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
         return 0
     try:
-        source = None if data.source in ("scenes", "hf") else open_source(data)  # would render them, or download all
-    except (UserError, OSError):  # OSError: a folder that this user may not read
+        source = open_source(data) if data.source in OF_FILES else None
+    except (UserError, OSError):
         return 0
     if not isinstance(source, FilePairs):
         return 0
     train, _ = split_held_out(len(source), data.held_out, source.image_of())
-    of_size: dict[int, list[Path]] = {}
-    for path in dict.fromkeys(source.folder / source.where(int(i)) for i in train):
-        of_size.setdefault(size_of(path), []).append(path)
-    paths = map(Path, images.paths)
-    return sum(
-        any(filecmp.cmp(path, other, shallow=False) for other in of_size.get(size_of(path), ())) for path in paths
-    )
+    trained = dict.fromkeys(source.folder / source.where(int(i)) for i in train)
+    scored = [*map(Path, images.paths)]
+    sizes = {*map(size_of, trained)} & {*map(size_of, scored)}  # only files of equal size are read
+    count_of = Counter(_content(path) for path in scored if size_of(path) in sizes)
+    return sum(count_of[content] for content in {_content(path) for path in trained if size_of(path) in sizes} - {b""})
+
+
+def _content(path: Path) -> bytes:
+    """Return a hash of a file, b"" if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return b""
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:

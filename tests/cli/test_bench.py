@@ -68,6 +68,7 @@ def quick(tiny: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return lambda: 1.0
 
     monkeypatch.setattr("clipx.training.forecast.timed_steps", build)
+    monkeypatch.setattr(command, "_check_memory", lambda configs: None)
     return tried
 
 
@@ -99,9 +100,9 @@ def test_arms_whose_batch_or_precision_would_be_replaced_are_refused(quick: list
         quick.clear()
 
 
-def test_an_arm_that_needs_more_memory_than_is_free_is_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clipx.training.cost.free_memory", lambda device: 1_000_000)
-    with pytest.raises(UserError, match=r"train.batch_size=16 needs .* but 0.0 GB are free"):
+def test_arms_that_need_more_memory_than_is_free_are_refused(tiny: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clipx.utils.device.free_memory", lambda device: 1_000_000)
+    with pytest.raises(UserError, match=r"train.batch_size=16 with 2 arms needs .* but 0.0 GB are free"):
         bench(["nuclr", "steps=1"])
 
 

@@ -266,7 +266,8 @@ def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iter
 
 def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
-    others, unused = Counter[str](), list[str]()
+    others: Counter[str] = Counter()
+    unused: dict[str, list[str]] = {}  # kind of member -> a line for each
     locations: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
     groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
@@ -286,9 +287,8 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
             keys.append(_encoded(key))
-    if unused:  # one line, because no sample is lost by it
-        more = f"; the same for {len(unused) - 1} other members" if len(unused) > 1 else ""
-        damage.append(("", unused[0] + more))
+    for lines in unused.values():  # one line for all of a kind, because no sample is lost
+        damage.append(("", lines[0] + (f"; the same for {len(lines) - 1} other members" if len(lines) > 1 else "")))
     table = np.array(locations, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
         f"{column}_{name}": table[:, i, j].copy()
@@ -303,8 +303,9 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     # the sample in which the shard is cut does not count as whole
     whole = len(keys) - sum(_encoded(key_of(name)) in keys for name, line in damage if CUT[0] in line)
     lines = [f"{line} after {whole} samples" if any(mark in line for mark in CUT) else line for _, line in damage]
-    unused = dict(sorted(others.items()))
-    return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=unused), arrays
+    return replace(
+        shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=dict(sorted(others.items()))
+    ), arrays
 
 
 def key_of(name: str) -> str:
@@ -322,12 +323,12 @@ def _by_column(
     column_of: dict[str, str],
     shard: str,
     others: Counter[str],
-    unused: list[str],
+    unused: dict[str, list[str]],
     damage: list[Damage],
 ) -> dict[str, Member]:
-    """Return column -> member of a sample: the first of several. `unused` gets a line for each image left over."""
+    """Return column -> member of a sample: the first of several. `unused` gets a line for each member left over."""
     by_column: dict[str, Member] = {}
-    names = {member.name for member in members}
+    names = [member.name.lower() for member in members]
     for member in members:
         where, extension = f"{shard}: {member.name}", member.name.rpartition("/")[2].partition(".")[2].lower()
         column = column_of.get(extension)
@@ -335,17 +336,17 @@ def _by_column(
             others[extension] += 1
             if column_of.get(extension.rpartition(".")[2]) == "image":
                 line = f"{where} is left out: {UNKNOWN_EXTENSION.format(extension)}"
-                with_text = {f"{member.name.rpartition('.')[0]}.{text}" for text in ("txt", "json")} & names
+                stem = f"{member.name.lower().rpartition('.')[0]}."
                 # an image with a text of its own is a lost sample; one without, such as .seg.png, belongs to another
-                if with_text:
+                if sum(name.startswith(stem) for name in names) > 1:
                     damage.append((member.name, line))
                 else:
-                    unused.append(line)
+                    unused.setdefault(extension, []).append(line)
         elif member.size >= 2**32:
             line = f"{where} has {member.size} bytes, but a member must be smaller than 4 GiB"
             damage.append((member.name, line))
         elif column in by_column:
-            unused.append(f"{where} is ignored, {by_column[column].name} is used")
+            unused.setdefault(column, []).append(f"{where} is ignored, {by_column[column].name} is used")
         else:
             by_column[column] = member
     return by_column

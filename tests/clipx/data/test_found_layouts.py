@@ -62,11 +62,20 @@ def pairs(pattern: str = "{:03d}") -> list[str]:
         (sorted(pairs(), key=lambda name: name.rpartition(".")[2]), 0, ""),
         ([name for i in range(N) for name in [f"{i}.jpg", f"{i}.txt"] * 2], 1, "stored more than once"),
         (pairs() + pairs("{:03d}.v2"), N, "its extension is v2.jpg"),
+        ([name.replace("2.txt", "2.TXT") for name in pairs() + pairs("{:03d}.v2")], N, "its extension is v2.jpg"),
         # no sample is lost, so one line for all
         (sorted(pairs() + [f"{i:03d}.seg.png" for i in range(N)]), 1, "seg.png: it begins at the first dot; the same"),
         (sorted(pairs() + [f"{i:03d}.png" for i in range(N)]), 1, ".jpg is used; the same for 5 other members"),
     ],
-    ids=["hidden files of macOS", "members apart", "pairs twice", "names with dots", "masks", "two images"],
+    ids=[
+        "hidden files of macOS",
+        "members apart",
+        "pairs twice",
+        "names with dots",
+        "upper case",
+        "masks",
+        "two images",
+    ],
 )
 def test_each_pair_is_read_once_and_other_members_are_named(
     tmp_path: Path, names: list[str], problems: int, message: str

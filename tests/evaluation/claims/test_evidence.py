@@ -98,6 +98,18 @@ def test_a_replication_may_be_scored_by_a_later_version_of_the_task_but_not_on_o
     assert evidence.runs[RECIPE]["clip"][100].results == [row]
 
 
+def test_the_usual_scoring_is_one_that_rows_have() -> None:
+    ways = [{"precision": "fp32", "scoring": "1"}] * 3 + [{"precision": "bf16", "scoring": "2"}] * 2
+    ways += [{"precision": "fp16", "scoring": "2"}] * 2
+    first = runs()[0]
+    found = [
+        replace(first, seed=seed, results=[replace(first.results[0], seed=seed, hashes=hashes)])
+        for seed, hashes in enumerate(ways)
+    ]
+    of_seed = collect_evidence(found, []).runs[RECIPE]["clip"]
+    assert [seed for seed, one in of_seed.items() if one.results] == [0, 1, 2]
+
+
 def test_the_rows_of_two_splits_are_not_taken_for_two_scorings_of_one() -> None:
     one, two = runs()[0], {"imagenet/val": "a", "imagenet/test": "b"}
     rows = [replace(one.results[0], dataset=name, hashes={"labels/test": labels}) for name, labels in two.items()]

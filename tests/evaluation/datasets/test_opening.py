@@ -1,7 +1,7 @@
 """Evaluation sets in shards: their content, and a one-line error for each fault of a specification or folder."""
 
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import pytest
@@ -153,19 +153,6 @@ def test_consecutive_samples_must_form_a_pair(tmp_path: Path, annotations: list[
     assert part in error_of(f"pairs:{tmp_path}")
 
 
-def test_a_file_that_vanishes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run removes its old checkpoints while `held_out:RUN` is opened."""
-    spec, listed = fakes.captioned(tmp_path / "set", counts=(1, 2)), Path.rglob
-
-    def vanished(folder: Path, pattern: str) -> Iterator[Path]:
-        if folder == tmp_path / "set":
-            raise FileNotFoundError(2, "No such file or directory", str(folder / "checkpoints" / "step_00000001"))
-        return listed(folder, pattern)
-
-    monkeypatch.setattr(Path, "rglob", vanished)
-    assert len(open_dataset(spec).images("all")) == 2
-
-
 @pytest.mark.parametrize(
     ("split", "annotations", "spec", "expected"),
     [
@@ -227,3 +214,8 @@ def test_training_pairs_in_a_forbidden_folder_are_not_looked_for(
     forbid(monkeypatch, Path, "stat", "theirs/pairs.csv")
     spec = f"folder:{tmp_path / 'mine'}"
     assert training_copies(open_dataset(spec), data) == 0 and not is_training_data(spec, data)
+    shutil.copytree(tmp_path / "mine", tmp_path / "their")
+    theirs = DataConfig(name="t", source="folder", root=str(tmp_path / "their"))
+    assert training_copies(open_dataset(spec), theirs) == 1
+    forbid(monkeypatch, Path, "open", "their/0.png")
+    assert training_copies(open_dataset(spec), theirs) == 0, "an image that may not be read"
