@@ -54,8 +54,7 @@ def evaluate(
     plan, unusable = _opened(specs, tasks, settings, encoder)
     by_name = {dataset.name: dataset for dataset, _ in plan}
     limited = {LIMIT: str(settings.limit)} if settings.limit is not None else {}
-    known = training if distributed.rank() == 0 else None  # rank 0 alone writes the rows
-    trained_on = {name for name, dataset in by_name.items() if known and _is_trained_on(dataset, known)}
+    trained_on = {name for name, dataset in by_name.items() if training and _is_trained_on(dataset, training)}
     marks = {name: limited | ({TRAINING_PAIRS: "yes"} if name in trained_on else {}) for name in by_name}
     jobs = _jobs(encoder, plan, unusable, out, force, marks)
     is_new = any(not job.rows for group in jobs for job in group)
@@ -91,7 +90,7 @@ def evaluate(
 
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
     """Return True if a set is the folder of the training pairs, or if at least half of its images are copies."""
-    copies = training_copies(dataset, training)
+    copies = training_copies(dataset, training) if distributed.rank() == 0 else 0  # rank 0 alone writes the rows
     if not copies:
         return is_training_data(dataset.name, training)
     count = len(dataset.images(dataset.splits[0]))
