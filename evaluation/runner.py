@@ -24,6 +24,7 @@ from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, Features, Result, Settings, Task
 
 PRINTED_EVERY = 10  # seconds between lines of progress
+MANY_COPIES = 0.05  # share of copies of training images from which a set counts as training pairs
 
 
 def evaluate(
@@ -89,13 +90,13 @@ def evaluate(
 
 
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
-    """Return True if a set is the folder of the training pairs, or if at least half of its images are copies."""
+    """Return True if a set is the folder of the training pairs, or if many of its images are copies."""
     copies = training_copies(dataset, training) if distributed.rank() == 0 else 0  # rank 0 alone writes the rows
     if not copies:
         return is_training_data(dataset.name, training)
     count = len(dataset.images(dataset.splits[0]))
     print(f"{dataset.name}: {copies} of {count} images are copies of training images", file=sys.stderr)
-    return is_training_data(dataset.name, training) or 2 * copies >= count
+    return is_training_data(dataset.name, training) or copies >= MANY_COPIES * count
 
 
 def _show(rows: list[Result], plan: list[tuple[AnyDataset, list[Task]]]) -> None:

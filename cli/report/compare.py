@@ -22,6 +22,8 @@ from evaluation.compare.methods import MethodComparison
 from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
+from evaluation.runs.results import TRAINING_PAIRS
+from evaluation.types import first_names
 
 INTERVAL = f"[95% interval over paired seeds, from {MIN_SEEDS} shared seeds on]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
@@ -74,7 +76,11 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     one_of(by, (methods.MEAN, *methods.rankable(runs)), "by")
     _check_sets(on, {row.dataset for run in runs for row in run.results})
     groups = group_runs(runs)
-    of_groups = [{canonical_name(row.dataset) for run in group.runs for row in run.results} for group in groups]
+    leaked = sorted({row.dataset for run in runs for row in run.results if TRAINING_PAIRS in row.hashes})
+    of_groups = [
+        {canonical_name(row.dataset) for run in group.runs for row in run.results if TRAINING_PAIRS not in row.hashes}
+        for group in groups
+    ]
     evaluated = Counter(chain(*of_groups))  # data set -> number of methods
     of_held_out, of_others = evaluated.pop(CANONICAL_HELD_OUT, 0), max(evaluated.values(), default=0)
     on_held_out = not on and of_held_out > of_others and of_others < 2  # methods share no other set
@@ -87,6 +93,8 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     remarks = [group.line() for group in left_out]
     if on_held_out:
         remarks.append("Methods share held-out pairs only: choose settings with them, report results on other sets.")
+    if leaked and not on:
+        remarks.append(f"No score counts training pairs: {first_names(leaked)} (on=SET takes them).")
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
 
@@ -143,7 +151,7 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
             page.seeds(one, method).text,
         )
     console.print(table)
-    for note in page.notes(one):
+    for note in (*page.notes(one), *page.not_ranked(one)):
         console.print(Text(note))
 
 

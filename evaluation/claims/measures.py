@@ -8,6 +8,7 @@ from functools import cache
 
 from evaluation.claims.types import Measure
 from evaluation.runs.reader import Run
+from evaluation.runs.results import TRAINING_PAIRS
 from evaluation.types import Result
 
 TEST = "test"  # the split that the papers report
@@ -21,7 +22,7 @@ class MetricReader(Measure):
 
     task: str
     metrics: tuple[str, ...]
-    datasets: tuple[str, ...] = ()  # NAME or NAME/SPLIT to include; empty: all but held-out pairs
+    datasets: tuple[str, ...] = ()  # NAME or NAME/SPLIT to include; empty: all but held-out pairs and training pairs
     without: tuple[str, ...] = ()  # data sets to leave out if `datasets` is empty
     above_chance: bool = False  # subtract each row's chance level
     paper_protocol: bool = False  # read only the rows under protocol=paper; False: only the others
@@ -58,7 +59,7 @@ class MetricReader(Measure):
         if self.datasets:
             included = dataset in self.datasets or _with_split(dataset, parts.split) in self.datasets
         else:
-            included = dataset not in (CANONICAL_HELD_OUT, *self.without)
+            included = dataset not in (CANONICAL_HELD_OUT, *self.without) and TRAINING_PAIRS not in row.hashes
         same = parts.paper_protocol == self.paper_protocol and parts.pool == self.pool
         return included and same and math.isfinite(row.value)
 

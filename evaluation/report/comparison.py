@@ -121,6 +121,15 @@ def notes(comparison: MethodComparison) -> list[str]:
     return [note for note in found if note]
 
 
+def not_ranked(comparison: MethodComparison) -> list[str]:
+    """Return a line for each reason why methods are not ranked."""
+    reasons: dict[str, list[str]] = {}
+    for method in comparison.unranked:
+        reason = f"diverged seeds: {method.diverged}" if method.diverged else "not evaluated on the shared data sets"
+        reasons.setdefault(reason, []).append(method.label)
+    return [f"Not ranked, {reason}: {', '.join(labels)}" for reason, labels in reasons.items()]
+
+
 def lead(comparison: MethodComparison, title: str) -> str:
     """Return a sentence with the first method and those that it is not ahead of; `title`: see `names`."""
     if not comparison.ranked:
@@ -237,11 +246,7 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
         about = Text(f"Below each mean: difference to {comparison.reference.label}", "muted")
         blocks.append(Details("Means by data set", [about, _means_by_set(comparison)]))
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
-    reasons: dict[str, list[str]] = {}
-    for method in comparison.unranked:
-        reason = f"diverged seeds: {method.diverged}" if method.diverged else "not evaluated on the shared data sets"
-        reasons.setdefault(reason, []).append(method.label)
-    blocks += [Text(f"Not ranked, {reason}: {', '.join(labels)}", "muted") for reason, labels in reasons.items()]
+    blocks += [Text(line, "muted") for line in not_ranked(comparison)]
     blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
     return Section(title, blocks)
 

@@ -1,5 +1,6 @@
 """The Python API: tables of several calls in one process, figures, and errors in one line."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from tests.helpers.commands import tiny
 def short(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Work in an empty folder; return the overrides of a run of two steps, without recipe=demo."""
     monkeypatch.chdir(tmp_path)
-    return [*tiny(shards)[1:], "data.evaluation=[captions:train]"]
+    other = shutil.copytree(shards / "train", tmp_path / "shards" / "test")  # training pairs count in no score
+    return [*tiny(shards)[1:], f"data.evaluation=[captions:{other}]"]
 
 
 def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str]) -> None:
@@ -37,7 +39,7 @@ def test_several_calls_in_one_process_give_tables_and_a_figure(short: list[str])
     scores = [runs.table["retrieval (%)"].mean() for runs in (cold, hot)]
     assert table.loc["clip temperature.tau=0.5", "difference"] == pytest.approx(scores[1] - scores[0])
     assert any("Chance is" in note for note in found.notes) and "difference" in found._repr_html_()
-    same = api.compare("runs", on="shards/train", reference="clip temperature.tau=0.07")
+    same = api.compare("runs", on="shards/test", reference="clip temperature.tau=0.07")
     assert same.table.equals(found.table)
     figure = found.figure()
     assert figure._repr_png_().startswith(b"\x89PNG") and isinstance(figure, Figure)

@@ -92,6 +92,21 @@ def test_if_all_results_are_on_held_out_pairs_they_are_ranked_by_them(
     assert "is first of 2" in capsys.readouterr().out
 
 
+def test_training_pairs_count_in_no_score_unless_they_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("low", 0.50), ("high", 0.52)):
+        for one, leaked in zip(runs_of(name, value), runs_of(name, 1.5 - 2 * value), strict=True):
+            hashes = {"training pairs": "yes"}
+            rows = [replace(row, dataset="mine", split="test, training pairs", hashes=hashes) for row in leaked.results]
+            write(tmp_path / "runs", replace(one, results=[*one.results, *rows]))
+    report(["compare", str(tmp_path / "runs")])
+    shown = capsys.readouterr().out
+    assert "high is first of 2" in shown and "No score counts training pairs: mine (on=SET takes them)" in shown
+    report(["compare", str(tmp_path / "runs"), "on=mine"])
+    assert "low is first of 2" in capsys.readouterr().out
+
+
 def test_if_all_results_have_a_limit_limited_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         rows = [replace(row, hashes=row.hashes | {"limit": "2"}) for row in one.results]
