@@ -134,6 +134,6 @@ class Inputs(Tokens, Pixels):
 
 
 def text_lengths(tokens: Tensor, padding: int) -> Tensor:
-    """Return the length of each text without the padding at its end, int64 [b], from token ids [b, L]."""
+    """Return the number of tokens of each text before the padding at its end, int64 [b], from token ids [b, L]."""
     from_the_end = tokens.ne(padding).flip(1).cumsum(dim=1)  # tokens other than padding, counted from the end
     return from_the_end.gt(0).sum(dim=1)

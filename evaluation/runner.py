@@ -90,7 +90,7 @@ def evaluate(
 
 
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
-    """Return True if a set is the folder of the training pairs, or if many of its images are copies."""
+    """Return True if a set has the training pairs, or at least MANY_COPIES of its images are copies of theirs."""
     copies = training_copies(dataset, training) if distributed.rank() == 0 else 0  # rank 0 alone writes the rows
     if not copies:
         return is_training_data(dataset.name, training)

@@ -151,7 +151,7 @@ def test_the_tables_of_objectives_on_photographs_are_those_of_their_runs(
 
 
 def ranked_rows(text: str) -> list[str]:
-    """Return the rows of a table of ranks."""
+    """Return the lines of a page that are rows of a table and start with a rank."""
     return [line for line in text.splitlines() if re.match(r"\| [\d–]+ \| `", line)]
 
 

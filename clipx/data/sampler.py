@@ -170,7 +170,7 @@ class Sampler:
             yield self._rank_part(order, epoch, position)
 
     def replacement_samples(self, step: int) -> Iterator[SampleKey]:
-        """Yield samples that replace those of `step` if this rank can read none of them.
+        """Yield other samples, for a rank that can read none of those of `step`.
 
         They are this rank's samples of the next steps; after the epoch's last step come those of its first. No other
         rank uses these samples at this step, neither as regular samples nor as replacements.

@@ -144,7 +144,7 @@ class RunFolder:
             raise UserError(f"{self.path} already holds a run with other settings ({'; '.join(changed)}): {remedy}")
 
     def refuse_lost_checkpoints(self) -> None:
-        """Raise UserError if a run that has saved a checkpoint or was evaluated has none, and has not diverged."""
+        """Raise UserError if the checkpoints are gone: the run saved one or was evaluated, and has not diverged."""
         last = max((row["step"] for row in rows_of(self.path / LOG)), default=0)
         # the first checkpoint may be incomplete until the second is due, which waits for it
         saved = last > 2 * self.config.train.save_every or (self.path / RESULTS).is_file()
@@ -456,7 +456,7 @@ def _drop_removed(values: dict[str, Any]) -> list[str]:
 
 
 def _add_pooling(values: dict[str, Any]) -> None:
-    """Add pooling=class to an hf: text tower of 0.1, which took the class token, whatever the model's folder states."""
+    """Add pooling=class to the hf: text tower of a run of clipx 0.1, which always took the class token."""
     model = values.get("model")
     text = model.get("text") if isinstance(model, dict) else None
     if isinstance(text, dict) and str(text.get("name")).startswith("hf:"):

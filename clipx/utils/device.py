@@ -41,7 +41,7 @@ def loader_processes(workers: int | str) -> int:
 
 
 def cores_of_rank() -> int:
-    """Return the cores of this machine for each rank, if all ranks and runs share them equally."""
+    """Return the number of cores of one rank: all ranks and runs on this machine share its cores equally."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this run on this machine, set by torchrun
     return len(os.sched_getaffinity(0)) // (ranks * int(os.environ.get(JOBS, "1")))
 

@@ -44,7 +44,7 @@ def panels(columns: int, rows: int = 1, width: float = 4.3, height: float = 3.3)
 def plain_ticks(axis: Any) -> None:
     """Label the ticks of a logarithmic axis with plain numbers: powers of ten, also 2 and 5 times these on short axes.
 
-    An axis that spans less than a factor of five gets equal steps.
+    If the largest value of the axis is less than five times the smallest, the ticks have equal steps.
     """
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 

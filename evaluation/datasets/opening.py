@@ -1,6 +1,5 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,7 @@ from clipx.data.sampler import split_held_out
 from clipx.data.sources.files import FilePairs, size_of
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError, prefixed
+from clipx.run.checkpoint import file_sha256
 from clipx.utils.registry import lookup, one_of, suggest
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import (
@@ -124,16 +124,15 @@ def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     scored = [*map(Path, images.paths)]
     sizes = {*map(size_of, trained)} & {*map(size_of, scored)}  # only files of equal size are read
     count_of = Counter(_content(path) for path in scored if size_of(path) in sizes)
-    return sum(count_of[content] for content in {_content(path) for path in trained if size_of(path) in sizes} - {b""})
+    return sum(count_of[content] for content in {_content(path) for path in trained if size_of(path) in sizes} - {""})
 
 
-def _content(path: Path) -> bytes:
-    """Return a hash of a file, b"" if it cannot be read."""
+def _content(path: Path) -> str:
+    """Return a hash of a file, "" if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return file_sha256(path)
     except OSError:
-        return b""
+        return ""
 
 
 def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:

@@ -303,9 +303,8 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
     # the sample in which the shard is cut does not count as whole
     whole = len(keys) - sum(_encoded(key_of(name)) in keys for name, line in damage if CUT[0] in line)
     lines = [f"{line} after {whole} samples" if any(mark in line for mark in CUT) else line for _, line in damage]
-    return replace(
-        shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=dict(sorted(others.items()))
-    ), arrays
+    counts = dict(sorted(others.items()))
+    return replace(shard, samples=len(keys), key_bytes=key_bytes, damage=lines, named=named, others=counts), arrays
 
 
 def key_of(name: str) -> str:
