@@ -34,7 +34,7 @@ from clipx.data.shards.index import ABSENT, COLUMNS, INDEX_FOLDER, Index, open_i
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import ShardPairs
 from clipx.errors import UserError, one_line, printable_line
-from clipx.utils.files import write_text
+from clipx.utils.files import expanded, write_text
 from clipx.utils.registry import lookup, one_of
 from clipx.utils.terminal import ProgressBar
 
@@ -198,7 +198,7 @@ def pull(arguments: list[str]) -> None:
 
     (name,), options = parse_arguments(arguments, PullOptions, "data pull", f"one of {', '.join(named.PULLED)}")
     try:
-        named.pull(name, Path(options.sets).expanduser())
+        named.pull(name, expanded(options.sets))
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum, or a missing package
         raise UserError(f"{name} was not downloaded: {one_line(error)}") from error
     print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
@@ -210,7 +210,7 @@ def prepare(arguments: list[str]) -> None:
 
     (name,), options = parse_arguments(arguments, PullOptions, "data prepare", "imagenet")
     one_of(name, ["imagenet"], "clipx data prepare")
-    found = prepare_imagenet(Path(options.sets).expanduser())
+    found = prepare_imagenet(expanded(options.sets))
     print(", ".join(f"{part}: {count:,} images" for part, count in found.items()))
     print(f"clipx eval RUN datasets=[{name}] sets={options.sets}")
 

@@ -3,7 +3,7 @@
     from clipx import api
 
     clip = api.train("demo", seeds=3)
-    siglip = api.train("demo", seeds=3, overrides=["objective=siglip", "temperature.bias=-10"])
+    siglip = api.train("demo", seeds=3, overrides=["objective=siglip"])
     api.evaluate([clip, siglip])
     found = api.compare([clip, siglip], reference="clip")
     found.table, found.notes, found.figure()

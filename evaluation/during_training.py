@@ -13,6 +13,7 @@ from clipx.errors import UserError, prefixed
 from clipx.models.clip import ClipModel
 from clipx.run.folder import RunFolder
 from clipx.utils.device import loader_processes
+from clipx.utils.files import expanded
 from clipx.utils.registry import lookup
 from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
@@ -38,7 +39,7 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
     entries = config.data.evaluation
     if HELD_OUT in entries and not config.data.held_out:
         raise UserError(f"data.evaluation={entries} needs pairs that are not trained on: set data.held_out")
-    named = Path(config.sets).expanduser() if config.sets else None
+    named = expanded(config.sets) if config.sets else None
     of_run = f"{HELD_OUT}:{run or RunFolder.of(config).path}"
     found = []
     for entry in entries:
@@ -48,7 +49,7 @@ def own_datasets(config: RunConfig, run: Path | None = None) -> list[str]:
         elif named and kind in NAMED:
             found.append(f"{kind}:{named}")
         else:
-            found.append(f"{kind}:{ensure_root_folder(config.data) / Path(folder).expanduser()}")
+            found.append(f"{kind}:{ensure_root_folder(config.data) / expanded(folder)}")
     return found
 
 

@@ -11,7 +11,7 @@ from clipx.config.evaluation import EvalConfig
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder, newest_runs
-from clipx.utils.files import cache_home
+from clipx.utils.files import cache_home, expanded
 from clipx.utils.plugins import load_plugins
 from evaluation.runs import results
 from evaluation.types import Result, Settings
@@ -167,7 +167,7 @@ def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
 
     of_run = run.load_config() if run is not None else None
     sets = config.sets or (of_run and of_run.sets) or "data"
-    of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, Path(sets).expanduser())
+    of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, expanded(sets))
     datasets = [locate(spec, sets, run.path if run else None) for spec in [*config.datasets, *of_suite]]
     if not datasets and of_run is not None and run is not None:
         from evaluation.during_training import own_datasets

@@ -55,7 +55,7 @@ from cli.settings.recipes import (
     with_bases,
 )
 from clipx.config.evaluation import EvalConfig
-from clipx.config.presets import check_combinations
+from clipx.config.presets import check_combinations, fill_in_bias
 from clipx.config.schema import ARM_PREFIX, RunConfig
 from clipx.config.setting import check, check_key, from_values, settings_of
 from clipx.errors import Fault, UserError, most_severe, of_all_runs
@@ -381,6 +381,7 @@ def _to_run_config(with_names: DictConfig, overrides: list[str], from_arm: set[s
     permit("roots", texts_of(typed, "data.root"))
     refuse_new_root(config.data.source, config.data.root)
     load_plugins_of_file(config.plugins)
+    fill_in_bias(config)
     check(config)
     check_combinations(config)
     for key, name in (("init", config.model.init), ("teacher", config.model.teacher)):

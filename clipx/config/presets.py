@@ -129,7 +129,7 @@ OBJECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     **{name: {name: {}} for name in ("multi_positive", "negclip", "fastclip_v1", "fastclip_v2", "fastclip_v3")},
     **{name: {name: {}} for name in ("glofnd", "neuclip", "clip_refine", "drrho")},
     # baselines of paper 3
-    "siglip": {"siglip": {}},  # initial t = 10, b = -10: set temperature.tau=0.1 temperature.bias=-10
+    "siglip": {"siglip": {}},  # its authors start at t = 10: set temperature.tau=0.1; for b see `fill_in_bias`
     "dcl": {"dcl": {"tau_plus": 0.1}},
     # paper 3, appendix H; set temperature.kind=fixed, because neither learns a temperature
     "sogclr": {"sogclr": {"gamma": 0.8}},
@@ -152,6 +152,12 @@ def trained_part(tower: TowerConfig) -> str:
     if tower.trainable_blocks:
         return f"frozen but for the last {tower.trainable_blocks} blocks"
     return "frozen" if tower.frozen else ""
+
+
+def fill_in_bias(config: RunConfig) -> None:
+    """Start SigLIP's bias at its authors' value if none is set, so that one sweep takes `objective=clip,siglip`."""
+    if "siglip" in config.objective and config.temperature.bias is None:
+        config.temperature.bias = -10.0
 
 
 def check_combinations(config: RunConfig) -> None:

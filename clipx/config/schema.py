@@ -86,7 +86,7 @@ class ScenesConfig:
         "halves (scenes_*, new_*)",
         choices=("all", "first", "second"),
     )
-    test_images: int = setting(1_000, "test images of each class set, and images for retrieval", AT_LEAST_1)
+    test_images: int = setting(1_000, "test images of each class set, and images for retrieval", between(1, 20_000))
     test_pairs: int = setting(60, "minimal pairs of each category", AT_LEAST_1)
 
 
@@ -318,7 +318,7 @@ class TemperatureConfig:
     tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
     every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
     periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
-    bias: float | None = setting(None, "initial value of a learned logit bias (SigLIP); null: no bias")
+    bias: float | None = setting(None, "initial value of a learned logit bias; null: none, -10 for the term siglip")
 
 
 @dataclass(kw_only=True)

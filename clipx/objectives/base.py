@@ -22,8 +22,7 @@ Rows = Mapping[str, Tensor]  # column -> [B] per-sample values of the batch
 TermOutput = tuple[Tensor, dict[str, Tensor]]  # unweighted value [] of the term, and column -> [B] new values
 
 NEEDS = {  # input that a term may declare in `needs` -> how to provide this input
-    "bias": "a learned logit bias: set temperature.bias=-10 (and temperature.tau=0.1, as SigLIP), or in your own loop "
-    "Embeddings(bias=...)",
+    "bias": "a learned logit bias: set temperature.bias (SigLIP: -10), or in your own loop Embeddings(bias=...)",
     "label": "keyword labels: set data.keywords, or in your own loop Embeddings(label=...)",
     "group": "groups of pairs that are positives of each other: set data.captions=each "
     "(folder, coco, karpathy, csv, tsv) or data=scenes, or in your own loop Embeddings(group=...)",

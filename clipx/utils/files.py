@@ -107,6 +107,14 @@ def cache_home() -> Path:
     return Path(given or Path.home() / ".cache" / "clipx")
 
 
+def expanded(place: str | Path) -> Path:
+    """Return the path with the home folder in place of `~` or `~user`. Raises UserError: there is no such user."""
+    try:
+        return Path(place).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{place}: there is no user of this name") from error
+
+
 def content_hash(content: object) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of JSON-serialisable content."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from clipx.errors import UserError
+from clipx.utils.files import expanded
 
 PERMITTED = "CLIPX_PERMITTED"
 DIGITS = 40  # of an integer; seeds and sizes have at most 20
@@ -59,7 +59,7 @@ def is_permitted(kind: str, value: str) -> bool:
 
 def refuse_new_root(source: str, root: str | None) -> None:
     """Raise UserError if scenes would be rendered into a new folder that a file names, and not the command line."""
-    if source == "scenes" and root and not Path(root).expanduser().exists() and not is_permitted("roots", root):
+    if source == "scenes" and root and not expanded(root).exists() and not is_permitted("roots", root):
         raise UserError(f"data.root={root} does not exist; scenes are only rendered into a folder of the command line")
 
 

@@ -35,7 +35,7 @@ from clipx.data.sources.hf import HFPairs
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
-from clipx.utils.files import cache_home, content_hash, write_text
+from clipx.utils.files import cache_home, content_hash, expanded, write_text
 from clipx.utils.hub import quiet_hub
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import ProgressBar
@@ -216,7 +216,7 @@ def open_held_out(spec: str, run: Path, settings: Settings) -> Captioned:
     try:
         return held_out_pairs(spec, data, settings, trained_on)
     except UserError as error:
-        if data.root is None or data.source == "hf" or Path(data.root).expanduser().exists():
+        if data.root is None or data.source == "hf" or expanded(data.root).exists():
             raise
         raise UserError(f"{error}; if it has moved, repeat the run's `clipx train` with data.root=NEW") from error
 

@@ -11,6 +11,7 @@ from clipx.data.sources.files import FilePairs, size_of
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError, prefixed
 from clipx.run.checkpoint import file_sha256
+from clipx.utils.files import expanded
 from clipx.utils.registry import lookup, one_of, suggest
 from evaluation.datasets import prompts
 from evaluation.datasets.captioned import (
@@ -69,11 +70,13 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     """
     prompts.check_choice(settings.prompts)
     layout, colon, place = spec.partition(":")
+    if not colon and expanded(spec).is_dir():
+        raise UserError(f"datasets={spec} has no layout: write folder:{spec}, or another layout of `clipx ls data`")
     if not (colon and place):
         raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, _layouts())}")
     lookup(_layouts(), layout, "datasets layout")
     with prefixed(f"datasets={spec}"):
-        return _layouts()[layout](spec, Path(place).expanduser(), settings)
+        return _layouts()[layout](spec, expanded(place), settings)
 
 
 def _layouts() -> dict[str, Callable[[str, Path, Settings], AnyDataset]]:
@@ -98,12 +101,12 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
     kind, _, place = spec.partition(":")
     if data.root is None or not place or kind in NAMED or kind in ("karpathy", HELD_OUT):  # they open test splits
         return False
-    root = Path(data.root).expanduser()
+    root = expanded(data.root)
     pairs = root / (data.annotations or data.split)
     places = [pairs] if size_of(pairs) >= 0 else [pairs, root]
     if kind == "hf":  # a test split, without @SPLIT
         places = [Path(f"{root}@{data.split}")]
-    return Path(place).expanduser().resolve() in [one.resolve() for one in places]
+    return expanded(place).resolve() in [one.resolve() for one in places]
 
 
 def training_copies(dataset: AnyDataset, data: DataConfig) -> int:

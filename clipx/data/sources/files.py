@@ -16,7 +16,7 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import read_image
 from clipx.data.sources.base import PairSource, evenly_spaced, stamp_of
 from clipx.errors import UserError, prefixed
-from clipx.utils.files import HIDDEN
+from clipx.utils.files import HIDDEN, expanded
 from clipx.utils.registry import lookup, suggest
 from clipx.utils.trust import load_json
 
@@ -240,7 +240,7 @@ def folder(images: Path, config: DataConfig) -> FilePairs:
 def check_root(source: str, folder: str | None) -> None:
     """Raise UserError if data.root must be a folder and is none. Loads no torch."""
     in_folder = source in ("folder", "shards", "coco", "karpathy", "csv", "tsv", "embeddings")
-    if in_folder and folder and not (root := Path(folder).expanduser()).is_dir():
+    if in_folder and folder and not (root := expanded(folder)).is_dir():
         raise UserError(f"data.root={folder}: no folder {root}")
 
 

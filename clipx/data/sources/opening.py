@@ -17,6 +17,7 @@ from clipx.data.sources.base import PairSource, ShardPairs
 from clipx.data.sources.embeddings import open_embeddings
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
+from clipx.utils.files import expanded
 from clipx.utils.registry import lookup
 
 
@@ -24,7 +25,7 @@ def _root(config: DataConfig) -> Path:
     if config.root is None:
         meaning = meaning_of_root(config.name, config.source, config.split)
         raise UserError(f"data.root is needed for data={config.name}: {meaning}")
-    return Path(config.root).expanduser()
+    return expanded(config.root)
 
 
 def _images(config: DataConfig) -> Path:

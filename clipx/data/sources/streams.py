@@ -16,7 +16,7 @@ from clipx.data.preprocess.images import BadSample
 from clipx.data.shards.index import Extensions, columns_of
 from clipx.data.sources.files import files_below
 from clipx.errors import Fault, UserError
-from clipx.utils.files import content_hash
+from clipx.utils.files import content_hash, expanded
 from clipx.utils.registry import lookup
 from clipx.utils.trust import is_permitted, scheme_of, starts_program
 
@@ -136,17 +136,17 @@ def _expanded(url: str) -> list[str]:
 
     if not url.strip():
         raise UserError("data.urls has an empty entry; allowed: URLs, files, folders and patterns of shards")
-    url = str(Path(url).expanduser()) if url.startswith("~") else url
+    url = str(expanded(url)) if url.startswith("~") else url
     is_path = scheme_of(url) == ""
     if is_path and Path(url).is_dir():
-        expanded = sorted(map(str, files_below(Path(url), SHARDS)))
+        shards = sorted(map(str, files_below(Path(url), SHARDS)))
     elif is_path and any(sign in url for sign in "*?["):
-        expanded = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207 - Path.glob refuses A/**.tar
+        shards = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207 - Path.glob refuses A/**.tar
     else:
-        expanded = _without_braces(url)
-    if not expanded:
+        shards = _without_braces(url)
+    if not shards:
         raise UserError(f"data.urls={url} has no shards (*.tar)")
-    for one in expanded:
+    for one in shards:
         scheme = scheme_of(one)
         if scheme not in ("", "file", *gopen_schemes):
             known = ", ".join(f"{name}:" for name in gopen_schemes if name.isalnum())
@@ -158,7 +158,7 @@ def _expanded(url: str) -> list[str]:
             )
         if scheme not in ("", "file", "pipe") and UNSAFE.search(one):  # opened by curl or gsutil
             raise UserError(f"data.urls={one} has spaces, quotes or control characters; write them as %20, %27, ...")
-    return expanded
+    return shards
 
 
 def _without_braces(url: str) -> list[str]:

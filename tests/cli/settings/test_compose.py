@@ -40,6 +40,12 @@ def test_a_run_is_named_after_recipe_arm_and_settings(overrides: list[str], name
     assert compose_run(overrides).name == name
 
 
+def test_the_bias_of_siglip_needs_no_setting() -> None:
+    clip, siglip, given = ["objective=clip"], ["objective=siglip"], ["objective=siglip", "temperature.bias=-5"]
+    found = [compose_run(["recipe=demo", *choice]).temperature.bias for choice in (clip, siglip, given)]
+    assert found == [None, -10.0, -5.0]
+
+
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_options_of_hydra_may_stand_anywhere(place: int) -> None:
     given = ["recipe=demo", "arm=distill", "seed=0,1"]
