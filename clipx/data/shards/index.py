@@ -37,7 +37,7 @@ COLUMNS = ("image", "txt", "json", "cls")
 ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_bytes", "key_end", "key_hash")
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
-FORMAT = 4  # to be increased when the saved files change, so that older ones are not read
+FORMAT = 5  # to be increased when the saved files change, so that older ones are not read
 COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
 UNKNOWN_EXTENSION = "its extension is {}: it begins at the first dot"
@@ -267,7 +267,7 @@ def _scan_all(folder: Path, shards: list[Shard], extensions: Extensions) -> Iter
 def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[Shard, Arrays]:
     members, damage = tar.scan(folder / shard.name)
     others: Counter[str] = Counter()
-    unused: dict[str, list[str]] = {}  # kind of member -> a line for each
+    unused: dict[str, list[str]] = {}  # column -> a line for each further member
     locations: list[list[tuple[int, int]]] = []  # sample, column -> block, size
     keys: list[bytes] = []
     groups: dict[str, list[Member]] = {}  # a sample's members may lie apart
@@ -287,7 +287,7 @@ def _scan_shard(folder: Path, column_of: dict[str, str], shard: Shard) -> tuple[
             found = [by_column.get(column) for column in COLUMNS]
             locations.append([(m.offset // BLOCK, m.size) if m else (ABSENT, 0) for m in found])
             keys.append(_encoded(key))
-    for lines in unused.values():  # one line for all of a kind, because no sample is lost
+    for lines in unused.values():  # one line for all of a column, because no sample is lost
         damage.append(("", lines[0] + (f"; the same for {len(lines) - 1} other members" if len(lines) > 1 else "")))
     table = np.array(locations, np.uint32).reshape(-1, len(COLUMNS), 2)
     arrays: Arrays = {
@@ -325,22 +325,16 @@ def _by_column(
     unused: dict[str, list[str]],
     damage: list[Damage],
 ) -> dict[str, Member]:
-    """Return column -> member of a sample: the first of several. `unused` gets a line for each member left over."""
+    """Return column -> member of a sample: the first of several. `unused` gets a line for each further one."""
     by_column: dict[str, Member] = {}
-    names = [member.name.lower() for member in members]
+    longer: dict[str, str] = {}  # images that are not used -> their extension, such as seg.png
     for member in members:
         where, extension = f"{shard}: {member.name}", member.name.rpartition("/")[2].partition(".")[2].lower()
         column = column_of.get(extension)
         if column is None:
             others[extension] += 1
             if column_of.get(extension.rpartition(".")[2]) == "image":
-                line = f"{where} is left out: {UNKNOWN_EXTENSION.format(extension)}"
-                stem = f"{member.name.lower().rpartition('.')[0]}."
-                # an image with a text of its own is a lost sample; one without, such as .seg.png, belongs to another
-                if sum(name.startswith(stem) for name in names) > 1:
-                    damage.append((member.name, line))
-                else:
-                    unused.setdefault(extension, []).append(line)
+                longer[member.name] = extension
         elif member.size >= 2**32:
             line = f"{where} has {member.size} bytes, but a member must be smaller than 4 GiB"
             damage.append((member.name, line))
@@ -348,6 +342,12 @@ def _by_column(
             unused.setdefault(column, []).append(f"{where} is ignored, {by_column[column].name} is used")
         else:
             by_column[column] = member
+    names = [member.name.lower() for member in members]
+    for name, extension in longer.items():
+        stem = f"{name.lower().rpartition('.')[0]}."
+        # an image with a text of its own, or without another image, is a lost sample; others, as .seg.png, are extras
+        if "image" not in by_column or sum(other.startswith(stem) for other in names) > 1:
+            damage.append((name, f"{shard}: {name} is left out: {UNKNOWN_EXTENSION.format(extension)}"))
     return by_column
 
 
