@@ -86,6 +86,12 @@ class Control:
         )
 
 
+def last_blocks(recipe: str) -> Control:
+    """Return the control of a recipe with frozen towers that trains the last block of both."""
+    settings = (("model.image.trainable_blocks", 1), ("model.text.trainable_blocks", 1))
+    return Control("the trained part of the towers", settings, recipe)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper. It holds if all of its comparisons hold."""
