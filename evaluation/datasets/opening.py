@@ -104,7 +104,7 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
     root = expanded(data.root)
     pairs = root / (data.annotations or data.split)
     places = [pairs] if size_of(pairs) >= 0 else [pairs, root]
-    if kind == "hf":  # a test split, without @SPLIT
+    if kind == "hf" and not (root / "state.json").is_file():  # without @SPLIT a test split, if there are several
         places = [Path(f"{root}@{data.split}")]
     return expanded(place).resolve() in [one.resolve() for one in places]
 

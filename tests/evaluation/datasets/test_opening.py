@@ -179,6 +179,13 @@ def test_a_set_in_the_place_of_the_training_pairs_is_known(
     assert is_training_data(spec.format(tmp_path), data) is expected
 
 
+def test_a_saved_hub_data_set_of_one_split_is_known_without_its_name(tmp_path: Path) -> None:
+    data, spec = DataConfig(name="t", source="hf", root=str(tmp_path), split="train"), f"hf:{tmp_path}"
+    assert not is_training_data(spec, data)
+    (tmp_path / "state.json").touch()  # of save_to_disk
+    assert is_training_data(spec, data)
+
+
 def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
