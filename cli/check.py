@@ -53,11 +53,14 @@ def check(config: RunConfig) -> None:
     pairs = config.train.batch_size // processes
     share = replace(config, train=replace(config.train, batch_size=pairs))
     components = build_components(share, device, num_samples=pairs, data_fingerprint="generated")
-    for tower, module in (("image", components.state.model.image), ("text", components.state.model.text)):
+    model = components.state.model
+    for key, module, tower in (("image", model.image, config.model.image), ("text", model.text, config.model.text)):
         count = sum(p.numel() for p in module.parameters())
         trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
         part = f", {trained / 1e6:.2f} M trained" if trained < count else ""
-        print(f"{tower} tower   {count / 1e6:.2f} M parameters{part}, {getattr(config.model, tower).name}")
+        stored = config.data.features and tower.frozen
+        name = f"{key} {'head' if stored else 'tower'}"
+        print(f"{name:14s}{count / 1e6:.2f} M parameters{part}, {'on features of ' * stored}{tower.name}")
     with explain_out_of_memory(
         f"train.batch_size={config.train.batch_size}, {pairs} pairs per GPU,", TRAIN_MEMORY_HINT
     ):
