@@ -1,4 +1,4 @@
-"""open_clip's published models and results, the comparison of a result with them, and the model nearest to a run.
+"""open_clip's published models and results, the model nearest to a run, and the public logs of paper 3's authors.
 
 published.csv has the columns used here of open_clip's tables docs/openclip_results.csv, openclip_retrieval_results.csv
 and model_profile.csv. Its first line names their commit.
@@ -14,12 +14,14 @@ from pathlib import Path
 from clipx.utils.files import content_hash
 from evaluation.claims.measures import canonical_name
 from evaluation.datasets import prompts
-from evaluation.runs.description import last
+from evaluation.runs.description import last, pairs_in_epoch
 from evaluation.runs.reader import Run
 from evaluation.runs.results import LIMIT, TRAINING_PAIRS
 from evaluation.types import CENTRED_NOTE, PAPER_NOTE, SPLIT, Result
 
 FILE = Path(__file__).with_suffix(".csv")
+LOGS = FILE.with_name("published_logs.csv")
+PUBLIC = "public: "  # begins the labels of curves from LOGS, but no name of a run
 # Training data -> number of pairs, for models whose tag does not give the samples seen. The number of epochs is in the
 # tag (laion400m_e31), else 32: published for CLIP (Radford et al. 2021, section 2.5) and for open_clip's YFCC models
 # (docs/PRETRAINED.md), assumed for cc12m.
@@ -170,9 +172,28 @@ class PublishedModel:
 
 
 @cache
-def source() -> str:
-    """Return the origin and the licence of the table."""
-    return FILE.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+def source(file: Path = FILE) -> str:
+    """Return the origin and the licence of a table."""
+    return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def public_log(run: Run, quantity: str) -> dict[str, list[tuple[float, float]]]:
+    """Return label -> (step, value) at the ends of epochs in the public log of the run's arm; scores are in per cent.
+
+    `quantity` is its name in our log. {} for a run with another recipe, data, batch or length than theirs. They logged
+    recalls as means of both directions.
+    """
+    given, train, found = run.config, run.config.train, dict[str, list[tuple[float, float]]]()
+    if (given.recipe, given.data.name, train.batch_size, train.epochs) != ("nuclr_cc3m", "cc3m", 512, 30):
+        return {}
+    title = re.sub("(image_to_text|text_to_image)_", "", quantity)
+    steps = (pairs_in_epoch(run) or 2_798_889) // train.batch_size  # the number of theirs, if the run tells none
+    for row in csv.DictReader(LOGS.read_text(encoding="utf-8").splitlines()[1:]):
+        for column, value in row.items():
+            if row["arm"] == given.arm and column.startswith(title) and value:
+                label = f"{PUBLIC}{given.arm}{column.removeprefix(title)}"
+                found.setdefault(label, []).append((int(row["epoch"]) * steps, float(value)))
+    return found
 
 
 @cache

@@ -32,7 +32,7 @@ def evaluate(config: EvalConfig) -> list[Result]:
     Raises UserError: neither or both of checkpoint and model, no data sets, or unusable weights or data.
     """
     if (config.checkpoint is None) == (config.model is None):
-        both = "give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE or hf-hub:USER/NAME"
+        both = "give one of RUN (a run directory) and model=open_clip:NAME/TAG_OR_FILE, hf-hub:USER/NAME or wpse:FOLDER"
         raise UserError(both + newest_runs())
     if config.ema and config.checkpoint is None:
         raise UserError("ema=true needs a run with averaged weights (train.ema)")
@@ -68,6 +68,7 @@ def _check(config: EvalConfig) -> None:
     datasets = [] if run is None else _datasets(config, run)  # before the slow imports
     from clipx.models.towers import open_clip_towers
     from evaluation import runner
+    from evaluation.embedding import wpse
     from evaluation.embedding.encoder import check_start_weights
 
     if config.checkpoint is not None and run is not None:
@@ -77,7 +78,10 @@ def _check(config: EvalConfig) -> None:
             check_start_weights(of_run, run.path)
     else:
         assert config.model is not None
-        open_clip_towers.parse_weights(config.model, "model")
+        if config.model.startswith(wpse.PREFIX):
+            wpse.load_config(config.model)
+        else:
+            open_clip_towers.parse_weights(config.model, "model")
     named = bool(config.datasets) or run is None  # a set of the run's config that has gone does not stop the others
     runner.check(datasets or _datasets(config, run), config.tasks, Settings.of(config), every=named)
 
@@ -104,7 +108,7 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
     from clipx.utils.device import loader_processes
     from evaluation import runner
     from evaluation.claims.measurements import popularity
-    from evaluation.embedding import encoder
+    from evaluation.embedding import encoder, wpse
     from evaluation.embedding.features import Loading
     from evaluation.runs import suites
 
@@ -118,7 +122,10 @@ def _evaluate(config: EvalConfig, device: "torch.device", alpha: float | None) -
         out = out / "ema" if config.ema else out
     else:
         assert config.model is not None
-        model = encoder.from_open_clip(config.model, device, config.precision)
+        if config.model.startswith(wpse.PREFIX):
+            model = encoder.from_wpse(config.model, device, config.precision, config.features_eval)
+        else:
+            model = encoder.from_open_clip(config.model, device, config.precision)
         out, note = Path("runs") / encoder.folder_name(config.model), ""
     out = Path(config.out or out)
     if alpha is not None:

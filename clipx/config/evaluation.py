@@ -16,7 +16,7 @@ class EvalConfig:
         "command line also a list or a folder of runs; `clipx eval RUN...` sets it without the key",
     )
     model: str | None = setting(
-        None, "open_clip:NAME/TAG, open_clip:NAME/FILE, hf-hub:USER/NAME; open_clip:NAME/random: random weights"
+        None, "open_clip:NAME/TAG, .../FILE or .../random (random weights); hf-hub:USER/NAME; wpse:FOLDER (paper 5)"
     )
     plugins: list[str] = setting([], "your plug-in modules, in addition to those of the run's config")
     tasks: list[str] = setting([], "tasks to run; empty: all that fit the data sets (`clipx ls tasks`)")

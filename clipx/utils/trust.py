@@ -10,6 +10,7 @@ import re
 import site
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -29,6 +30,12 @@ OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[1-9][0-9_]*(:[0-5]?[0-9])+)")  # integ
 FROM_FILES = ("", "file", "http", "https", "hf")
 PROGRAMS = re.compile(r"\b(pipe|gs|htgs|ais|scp|sftp|ftps):|\b(?!file:|https?:|hf:)[a-z][\w+.-]*://", re.IGNORECASE)
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-3, a text in YAML 1.1 and a number in Hydra
+# Python objects that trainers save beside weights: NumPy's numbers and OmegaConf's settings
+OBJECTS = (
+    "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "omegaconf.base.ContainerMetadata",
+    "omegaconf.base.Metadata", "omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig", "typing.Any",
+    "omegaconf.nodes.AnyNode", "collections.defaultdict", "builtins.dict", "builtins.int", "builtins.list",
+)  # fmt: skip
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 
 
@@ -84,6 +91,21 @@ def is_installed(module: str) -> bool:
         package = f"{package}.{name}"
         found = PathFinder.find_spec(package, folders)
     return found is not None and found.origin is not None and "__main__" not in inner
+
+
+class _Empty:
+    """Stands in place of an object that is not loaded."""
+
+    def __init__(self, *content: object) -> None: ...
+
+    __setstate__ = __init__
+
+
+def without_objects() -> AbstractContextManager[None]:
+    """Let torch.load(weights_only=True) put empty objects in place of OBJECTS, whose code never runs. Not to nest."""
+    from torch.serialization import safe_globals
+
+    return safe_globals([(_Empty, name) for name in OBJECTS])
 
 
 def load_json(text: str | bytes) -> Any:

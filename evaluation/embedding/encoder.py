@@ -28,6 +28,7 @@ from clipx.types import Inputs
 from clipx.utils.device import PRECISIONS, autocast
 from clipx.utils.registry import one_of
 from clipx.utils.trust import load_json
+from evaluation.embedding import wpse
 from evaluation.types import Encoder
 
 CPU = torch.device("cpu")
@@ -66,6 +67,13 @@ def from_checkpoint(
     if alpha is not None:
         name += f", alpha {alpha:g}"
         digest = interpolate(model, config, run, digest, alpha) or weights_digest(model)
+    return _with_draws(model, name, digest, config, device, precision), run
+
+
+def _with_draws(
+    model: clip.ClipModel, name: str, digest: str, config: RunConfig, device: torch.device, precision: str
+) -> Encoder:
+    """Return the encoder with all draws of the head, and with features before the projection if the config has them."""
     model.to(device).to(memory_format=torch.channels_last).eval()
     encoder = of_model(model, name, digest, config.seed, device, precision)
     # The towers' last outputs are cached, so that all draws of the head share one forward pass per batch.
@@ -79,7 +87,7 @@ def from_checkpoint(
             encoder.image_variants[f"draw {draw}"], encoder.text_variants[f"draw {draw}"] = encode
     if config.data.before_projection:
         encoder.image_variants["before projection"] = _prepared(model.penultimate_features, device, precision)
-    return encoder, run
+    return encoder
 
 
 def of_model(model: clip.ClipModel, name: str, digest: str, seed: int, device: torch.device, precision: str) -> Encoder:
@@ -136,6 +144,15 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     digest = weights_digest(model)
     model.to(device).to(memory_format=torch.channels_last).eval()
     return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
+
+
+def from_wpse(name: str, device: torch.device, precision: str = "fp32", features_eval: int | None = None) -> Encoder:
+    """Return the encoder of paper 5's weights, `wpse:FOLDER`; `features_eval` and errors as in `from_checkpoint`."""
+    config = wpse.load_config(name)
+    config.model.points.features_eval = features_eval or config.model.points.features_eval
+    model = clip.build_model(config, pretrained=False)
+    checkpoints.set_weights(model, wpse.load_weights(name), Path(name))
+    return _with_draws(model, name, weights_digest(model), config, device, precision)
 
 
 def interpolate(model: clip.ClipModel, config: RunConfig, run: Path, digest: str, alpha: float) -> str:

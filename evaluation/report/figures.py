@@ -13,6 +13,7 @@ from typing import Any
 from clipx.errors import printable_line
 from clipx.utils.figures import COLOURS, MAX_TICKS, STYLE, plain_ticks
 from clipx.utils.files import content_hash
+from evaluation.published import LOGS, PUBLIC, source
 from evaluation.report.blocks import Data, Figure
 
 INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
@@ -47,7 +48,7 @@ class Drawing:
 
     def style(self, label: str) -> dict[str, Any]:
         """Return dashes and marker of a label; no two of the first 32 labels share colour and dashes."""
-        turn = list(self.colours).index(label) // len(COLOURS)
+        turn = list(self.colours).index(label) // len(COLOURS) + label.startswith(PUBLIC)
         return {"linestyle": DASHES[turn % len(DASHES)], "marker": MARKERS[turn % len(MARKERS)]}
 
     def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
@@ -188,6 +189,8 @@ def line_plot(
     most = min(MAX_POINTS, max(20, MAX_POINTS_OF_ALL // max(1, len(lines))))
     intervals = ["low", "high"] if any(line.spread for line in lines) else []
     unknown = ("",) * len(intervals)
+    if any(line.label.startswith(PUBLIC) for line in lines):
+        caption += f"; dashed: {source(LOGS)}"
     rows: list[list[str | float]] = []
     with drawing(name, COLUMN, 230, [line.label for line in lines]) as (plot, axes):
         for line in lines:

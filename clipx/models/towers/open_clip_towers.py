@@ -23,6 +23,7 @@ from clipx.models.towers.positions import fit_positions
 from clipx.types import Inputs, Pixels, Tokens
 from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import did_you_mean
+from clipx.utils.trust import without_objects
 
 LONGEST = 200  # characters of a reason in a message
 LFS = b"version https://git-lfs"
@@ -118,7 +119,7 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
     `own`: the sizes stated with published weights, else those of the model's configuration.
     """
     is_local = Path(file).is_file()
-    shown = _settings_of(_read_file(file)) if is_local else {}
+    shown = _settings_of(read_weights(file)) if is_local else {}
     if is_local and not trained and f"{model}-quickgelu" in open_clip.list_models() and distributed.rank() == 0:
         print(f"{file}: weights trained with QuickGELU, as OpenAI's, need open_clip:{model}-quickgelu", file=sys.stderr)
     length = shown.pop("context_length", own[1])  # for another length open_clip would interpolate the positions
@@ -144,7 +145,7 @@ def _load(model: str, file: str, trained: dict[str, Any], custom_text: bool, siz
 def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: bool, sizes: Sizes) -> nn.Module:
     """Call open_clip, without weights if `file` is None."""
     bias = {"init_logit_bias": trained["init_logit_bias"]} if trained.get("init_logit_bias") is not None else {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), without_objects():
         warnings.simplefilter("ignore")
         return open_clip.create_model(  # type: ignore[no-any-return]
             model,
@@ -160,8 +161,8 @@ def _create(model: str, file: str | None, trained: dict[str, Any], custom_text: 
         )
 
 
-def _read_file(file: str) -> dict[str, Tensor]:
-    """Return the tensors of a file by name. A file of big_vision is not read: the result is {}.
+def read_weights(file: str) -> dict[str, Tensor]:
+    """Return the tensors of a file, or of its entry `state_dict`, by name without `module.`; {} for big_vision's files.
 
     Raises UserError: a Git LFS pointer, a pickled module, names with a prefix, or not a file of weights.
     """
@@ -172,7 +173,7 @@ def _read_file(file: str) -> dict[str, Tensor]:
         if opened.read(len(LFS)) == LFS:
             raise UserError(f"{file} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
     try:
-        with warnings.catch_warnings(action="ignore"):  # of torch, about the file's pickle protocol
+        with warnings.catch_warnings(action="ignore"), without_objects():  # of torch, about the pickle protocol
             found: Any = open_clip.factory.load_state_dict(file)
     except pickle.UnpicklingError as error:
         raise UserError(

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from clipx.errors import printable_line
+from evaluation.published import public_log
 from evaluation.report.blocks import Block, Cell, Details, Figure, Table, Text, figures
 from evaluation.report.figures import Line, line_plot, slug
 from evaluation.runs.description import MISSING
@@ -141,6 +142,7 @@ def _popularity_during_training(group: RunGroup, run: Run) -> list[Figure]:
     for column in sorted({name for _, columns in logged for name in columns if "_zeta_" in name}):
         known = [(step, columns[column]) for step, columns in logged if column in columns]
         lines = [Line.of_finite(name, [(step, of[at]) for step, of in known]) for at, name in QUANTILES.items()]
+        lines += [Line.of_finite(*curve) for curve in public_log(run, column).items()]
         caption = f"{group.label}, seed {run.seed}: quantiles of {column} over the samples"
         drawn.append(line_plot(f"{slug(column)}-{slug(group.label)}", caption, lines, "step", "ζ"))
     return drawn

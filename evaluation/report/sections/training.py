@@ -5,6 +5,7 @@ from statistics import fmean, median
 from typing import Any
 
 from clipx.utils.terminal import duration
+from evaluation.published import public_log
 from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
 from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, slug
 from evaluation.runs.description import MISSING, digits, last, number, training_seconds
@@ -55,6 +56,8 @@ def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
     drawn: list[Figure] = []
     for score, lines in panels.items():
         if any(line.x for line in lines):
+            public = {label: points for _, run in runs for label, points in public_log(run, score).items()}
+            lines += [Line.of_finite(*curve) for curve in public.items()]
             caption = f"{score} during training{_per_seed(runs)}"
             name, y = f"{prefix}evaluation-{len(drawn) + 1:02d}-{slug(score)}", f"{score.rpartition(' ')[2]} (%)"
             drawn.append(line_plot(name, caption, lines, "step", y, log_y=False))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
@@ -109,19 +110,21 @@ def test_a_file_without_weights_is_refused(
     assert not [one for one in recwarn if "pickle" in str(one.message)]  # one line says all
 
 
-@pytest.mark.parametrize("kind", ["with a bias", "of the trainer"])
+@pytest.mark.parametrize("kind", ["with a bias", "of the trainer", "of DRRho-CLIP"])
 def test_a_local_file_of_weights_is_loaded(tmp_path: Path, light_tower: None, kind: str) -> None:
     """Weights of the sigmoid loss have a bias, at which open_clip itself stops (its issue 824).
 
-    open_clip's trainer adds DistributedDataParallel's prefix to the names, and saves the optimizer's state.
+    open_clip's trainer adds DistributedDataParallel's prefix to the names, and saves the optimizer's state, in which a
+    learning rate is a number of NumPy. DRRho-CLIP, a fork, also saves a moving average for each pair.
     """
     torch.manual_seed(6)
     model = open_clip.create_model("light-48").eval()
     content = model.state_dict() | ({"logit_bias": torch.tensor(-10.0)} if kind == "with a bias" else {})
-    if kind == "of the trainer":
-        optimizer = torch.optim.AdamW(model.parameters()).state_dict()
+    if kind != "with a bias":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=np.cos(1.0)).state_dict()
         weights = {f"module.{name}": tensor for name, tensor in content.items()}
         content = {"epoch": 3, "name": "x", "state_dict": weights, "optimizer": optimizer}
+        content |= {"u_im": torch.zeros(9), "scaler": {"scale": 65536.0}} if kind == "of DRRho-CLIP" else {}
     torch.save(content, tmp_path / "weights.pt")
     encoder = from_open_clip(f"open_clip:light-48/{tmp_path}/weights.pt", CPU)
     tokens = encoder.tokenize(["a photo of a dog"])

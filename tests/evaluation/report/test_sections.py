@@ -197,3 +197,53 @@ def test_in_a_table_of_many_methods_published_models_are_rows(tmp_path: Path) ->
         published_run(tmp_path / str(number), recipe, "clip")
     (published,) = [row for row in first_table(tmp_path).rows if row[0].note == "published"]
     assert {"RN50/cc12m", "35.91", "23.67"} <= {cell.text for cell in published}
+
+
+def of_cc3m(arm: str, batch_size: int = 512) -> Run:
+    """Return a run of nuclr_cc3m that logged its zeta and scores after the first and the last of 30 epochs."""
+    zeta = [-0.05, -0.05, -0.05, -0.04, -0.03, 0.1, 0.2]
+    scores = {"cifar100 zeroshot top1": 0.3, "mscoco retrieval image_to_text_recall@1": 0.4, "dtd zeroshot top1": 0.2}
+    columns = {"nuclr_zeta_image": zeta, "nuclr_zeta_text": zeta} if arm == "nuclr" else {}
+    log: list[dict[str, Any]] = [
+        {"step": step, "loss": 1.0, "columns": columns, "evaluation": scores} for step in (5_318, 159_540)
+    ]
+    train = {"batch_size": batch_size, "epochs": 30}
+    one = synthetic.run("nuclr_cc3m", arm, 0, {}, log, {"data": {"name": "cc3m"}, "train": train})
+    return replace(one, environment={"data": "2723200:digest"})
+
+
+def points(block: Any, figure: str) -> dict[str, dict[float, float]]:
+    """Return curve -> x -> y of the figure whose name contains `figure`."""
+    (found,) = [one for one in block.figures if figure in one.name]
+    curves: dict[str, dict[float, float]] = {}
+    for curve, _, x, y in found.data.rows:
+        curves.setdefault(curve, {})[x] = y
+    return curves
+
+
+def test_a_run_of_paper_3_has_the_authors_public_log_beside_its_zeta_and_scores() -> None:
+    """Epoch 30 of the log is at our last step: 30 times 2,723,200 // 512 steps."""
+    (zeta,) = popularity(group_runs([of_cc3m("nuclr")]))
+    assert isinstance(zeta, Figures)
+    image, text = points(zeta, "zeta_image"), points(zeta, "zeta_text")
+    assert image.keys() == {"5%", "median", "95%"} | {f"public: nuclr {of}" for of in ("mean", "smallest", "largest")}
+    assert image["public: nuclr mean"][159_540] == -0.044052 and text["public: nuclr largest"][159_540] == 0.192827
+    assert image["public: nuclr mean"][5_318] == -0.05
+    (figure, _) = zeta.figures
+    assert isinstance(figure, Figure)
+    assert figure.caption.count("dashed: bokun-wang/NUCLR") == 1 and figure.body.count("stroke-dasharray") > 3
+    (scores,) = score_curves([("nuclr", of_cc3m("nuclr")), ("sogclr", of_cc3m("sogclr"))])
+    cifar, coco = points(scores, "cifar100"), points(scores, "mscoco")
+    assert (cifar["public: nuclr"][159_540], cifar["public: sogclr"][159_540]) == (36.81, 33.12)
+    assert coco["public: nuclr both ways"][159_540] == 29.57
+    assert points(scores, "dtd").keys() == {"nuclr", "sogclr"}
+
+
+def test_other_runs_have_no_public_log() -> None:
+    others = [of_cc3m("gcl"), of_cc3m("nuclr", batch_size=1024), synthetic.changed(of_cc3m("nuclr"), recipe="mine")]
+    for run in [*others, synthetic.changed(of_cc3m("nuclr"), data={"name": "cc12m"})]:
+        for block in [*popularity(group_runs([run])), *score_curves([("x", run)])]:
+            assert isinstance(block, Figures)
+            for figure in block.figures:
+                assert isinstance(figure, Figure) and "dashed" not in figure.caption
+                assert not [row for row in figure.data.rows if "public" in str(row[0])]
