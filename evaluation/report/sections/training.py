@@ -1,20 +1,26 @@
 """Section "Training": loss, temperature, scores and geometry during training, last values."""
 
 from dataclasses import replace
-from statistics import fmean, median
-from typing import Any
+from statistics import median
 
 from clipx.utils.terminal import duration
 from evaluation.published import public_log
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, Table, figures
-from evaluation.report.figures import COLUMN, Line, Point, drawing, line_plot, slug
+from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, Table, figures
+from evaluation.report.figures import Line, line_plot, slug
 from evaluation.runs.description import MISSING, digits, last, number, training_seconds
 from evaluation.runs.groups import RunGroup
 from evaluation.runs.reader import Run
 
 MAX_ROWS = 12  # of a table that is not folded
 MAX_FIGURES = 6  # of scores during training that are not folded
-PATHS = ("gap", "uniformity", "alignment")  # geometry measures drawn against the scores
+# name of a figure -> key of its values in the log, the dictionary of the log that has them, title
+CURVES = {
+    "loss": ("loss", "", "Loss"),
+    "temperature": ("tau", "", "Temperature τ = 1/scale"),
+    "gap": ("gap", "geometry", "Modality gap"),
+    "uniformity": ("uniformity", "geometry", "Uniformity"),
+    "alignment": ("alignment", "geometry", "Alignment"),
+}
 
 LabelledRuns = list[tuple[str, Run]]  # label of the run's group, run
 
@@ -39,14 +45,14 @@ def training(groups: list[RunGroup]) -> list[Block]:
 
 
 def curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
-    """Return figures of loss, temperature, scores, geometry; `prefix` makes their names unique in the document."""
+    """Return figures of loss, temperature, geometry, scores; `prefix` makes their names unique in the document."""
     drawn: list[Figure] = []
-    for name, key, title in [("loss", "loss", "Loss"), ("temperature", "tau", "Temperature τ = 1/scale")]:
-        lines = [_line(label, run, key) for label, run in runs]
+    for name, (key, within, title) in CURVES.items():
+        lines = [_line(label, run, key, within) for label, run in runs]
         if any(line.x for line in lines):
             y = key.replace("tau", "τ")
             drawn.append(line_plot(prefix + name, f"{title}{_per_seed(runs)}", lines, "step", y))
-    return [*figures(drawn), *score_curves(runs, prefix), *figures(geometry_paths(runs, prefix))]
+    return [*figures(drawn), *score_curves(runs, prefix)]
 
 
 def score_curves(runs: LabelledRuns, prefix: str = "") -> list[Block]:
@@ -75,63 +81,6 @@ def _line(label: str, run: Run, key: str, within: str = "", factor: float = 1) -
     entries = [(entry, (entry.get(within) or {}) if within else entry) for entry in run.log]
     found = Line.of_finite(label, [(number(entry, "step"), number(values, key)) for entry, values in entries], run.seed)
     return replace(found, y=[factor * value for value in found.y])
-
-
-def geometry_paths(runs: LabelledRuns, prefix: str = "") -> list[Figure]:
-    """Draw each geometry measure against the mean of the logged scores: one path per label, an arrow at its last step.
-
-    A point is the mean over the seeds at one step; only steps that all seeds have logged are drawn. Returns [] if
-    log.evaluate_every or log.geometry_every was 0.
-    """
-    first = [next((line["evaluation"] for line in run.log if line.get("evaluation")), None) for _, run in runs]
-    logged = [set(names) for names in first if names]
-    scores = sorted(set.intersection(*logged)) if logged else []
-    if not scores:
-        return []
-    drawn = []
-    for measure in PATHS:
-        points = {}
-        for label in dict.fromkeys(label for label, _ in runs):
-            seeds = [_path(run, measure, scores) for name, run in runs if name == label]
-            steps = sorted(set.intersection(*(set(path) for path in seeds)))
-            path = [(fmean(seed[step][0] for seed in seeds), fmean(seed[step][1] for seed in seeds)) for step in steps]
-            points[label] = path if len(path) > 1 else []
-        if any(points.values()):
-            y = scores[0] if len(scores) == 1 else f"mean of {len(scores)} scores"
-            caption = f"{measure} against {y}, one arrow per method over training, mean of its seeds"
-            drawn.append(paths(f"{prefix}path-{measure}", caption, points, measure, y))
-    return drawn
-
-
-def paths(name: str, caption: str, points: dict[str, list[Point]], x: str, y: str) -> Figure:
-    """Draw one path per label: a dot at its beginning, an arrow at its end. A label without points keeps its colour."""
-    from matplotlib.patches import FancyArrowPatch
-
-    with drawing(name, COLUMN, 250, points) as (plot, axes):
-        for label, path in points.items():
-            if not path:
-                continue
-            curve, line = plot.curve(label), plot.style(label)["linestyle"]
-            axes.plot(*zip(*path, strict=True), linestyle=line, **curve)
-            axes.plot(*path[0], "o", markersize=4, **curve)
-            head: Any = {"arrowstyle": "-|>", "mutation_scale": 10, "shrinkA": 0, "shrinkB": 0}
-            axes.add_patch(FancyArrowPatch(path[-2], path[-1], **head, **curve))
-        axes.margins(0.08)
-        rows: list[list[str | float]] = [[label, *point] for label, path in points.items() for point in path]
-        return plot.to_figure(caption, Data(["curve", x, y], rows), x, y)
-
-
-def _path(run: Run, measure: str, scores: list[str]) -> dict[float, tuple[float, float]]:
-    """Return step -> measure, mean score; for the steps at which both were logged."""
-    geometry = _by_step(run, measure, "geometry")
-    by_score = [_by_step(run, score, "evaluation") for score in scores]
-    steps = set(geometry).intersection(*by_score)
-    return {step: (geometry[step], fmean(of_score[step] for of_score in by_score)) for step in steps}
-
-
-def _by_step(run: Run, key: str, within: str) -> dict[float, float]:
-    line = _line("", run, key, within)
-    return dict(zip(line.x, line.y, strict=True))
 
 
 def _last_values(runs: LabelledRuns) -> Table:

@@ -16,7 +16,7 @@ from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
 from evaluation.report.sections.tasks import confusions, popularity
-from evaluation.report.sections.training import geometry_paths, score_curves
+from evaluation.report.sections.training import curves, score_curves
 from evaluation.report.writer import write_report
 from evaluation.runs import reader
 from evaluation.runs.groups import group_runs, summarise_metrics
@@ -44,18 +44,13 @@ def test_each_score_is_a_figure_with_one_curve_per_run() -> None:
     assert score_curves([run(0, {})]) == []
 
 
-def test_paths_are_means_over_the_seeds_at_the_steps_that_all_have_logged() -> None:
-    def seed(number: int, steps: tuple[int, ...]) -> Run:
-        log: list[dict[str, Any]] = []
-        for step in steps:
-            log.append({"step": step, "geometry": {"gap": step + number}})
-            log.append({"step": step, "evaluation": {"a": step / 10, "b": number}})
-        return Run(Path("r"), "m", number, no_config(), log, [], {}, {})
-
-    (figure,) = geometry_paths([("m", seed(0, (1, 2, 3))), ("m", seed(4, (1, 2)))])
-    assert figure.name == "path-gap" and figure.data.columns == ["curve", "gap", "mean of 2 scores"]
-    assert figure.data.rows == [["m", 3.0, pytest.approx(1.05)], ["m", 4.0, pytest.approx(1.1)]]
-    assert geometry_paths([("m", seed(0, (1,)))]) == []
+def test_the_logged_geometry_is_drawn_against_the_step() -> None:
+    log: list[dict[str, Any]] = [{"step": step, "geometry": {"gap": step / 10}} for step in (1, 2)]
+    (block,) = curves([("m", Run(Path("r"), "m", 0, no_config(), log, [], {}, {}))])
+    assert isinstance(block, Figures)
+    (figure,) = block.figures
+    assert isinstance(figure, Figure) and figure.name == "gap"
+    assert figure.data.rows == [["m", 0, 1.0, 0.1], ["m", 0, 2.0, 0.2]]
 
 
 def lost_and_finished() -> list[Run]:
