@@ -17,7 +17,7 @@ from clipx.run.checkpoint import checkpoints, step_of
 from clipx.run.folder import RunFolder
 from clipx.train import Outcome, fit
 from clipx.training import forecast as assumed
-from clipx.training.cost import StepCost, count_step, single_process_cost, step_key
+from clipx.training.cost import StepCost, count_step
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import Forecast, step_time, total_steps
 from clipx.training.loader_rate import LoaderRate
@@ -30,7 +30,7 @@ GPUS = (1, 8, 64)
 ROWS = re.findall(r"^\| (\w+_(?:cc3m|cc12m|mscoco|datacomp)) \| (\w*) \|(.*)\|$", TEXT, re.MULTILINE)
 FULL_SCALE = ["clip_reg_cc3m", "margin_mscoco", "counting_datacomp", "nuclr_cc3m", "nuclr_cc12m", "gap_mscoco"]
 FULL_SCALE += ["gap_dynamics_mscoco", "gap_init_mscoco", "wpse_cc3m", "wpse_cc12m"]
-_counted: dict[tuple[str, int], StepCost] = {}  # (step key, processes) -> cost; kept, because a count takes seconds
+_counted: dict[tuple[str, int], StepCost] = {}  # (settings, processes) -> cost; kept, because a count takes a second
 
 
 def rounded(value: float) -> str:
@@ -39,7 +39,7 @@ def rounded(value: float) -> str:
 
 
 def counted(config: RunConfig, processes: int) -> StepCost:
-    key = step_key(config), processes
+    key = repr([config.model, [*config.objective], config.train]), processes
     if key not in _counted:
         _counted[key] = count_step(config, processes, on_gpu=True)
     return _counted[key]
@@ -118,8 +118,8 @@ def test_the_forecast_time_of_a_step_follows_the_formulas_of_the_page(N: int, pr
 def test_the_example_of_the_page_is_the_forecast() -> None:
     config = compose_run(["recipe=wpse_cc12m", "arm=imq", "data.root=x"])
     plain = compose_run(["recipe=wpse_cc12m", "arm=clip", "data.root=x"])
-    whole = single_process_cost(config)
-    assert f"a WPSE step is {whole.tower_flops / single_process_cost(plain).tower_flops:.3f} of a CLIP step" in TEXT
+    whole = count_step(config)
+    assert f"a WPSE step is {whole.tower_flops / count_step(plain).tower_flops:.3f} of a CLIP step" in TEXT
     share = replace(whole, tower_flops=whole.tower_flops // 64, objective_flops=whole.objective_flops // 64)
     found = Forecast(config, 64, DEVICES["H100"], share, step_time(config, share, 64, DEVICES["H100"]))
     milliseconds = [rounded(1e3 * t) for t in (found.time.towers, found.time.links, found.time.network)]

@@ -18,7 +18,7 @@ from clipx.data.sampler import pairs_of
 from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
-from clipx.training.cost import FLOAT32_BYTES, StepCost, single_process_cost, step_key
+from clipx.training.cost import FLOAT32_BYTES, StepCost, count_step
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import step_time, timed_steps, total_steps
 from clipx.training.loader_rate import LoaderRate, loader_rate
@@ -54,14 +54,15 @@ class Estimator:
 
         Raises UserError: unknown towers or objectives.
         """
-        pairs = num_pairs(config)
-        key = f"{step_key(config)} {config.data}"  # the second part: for the loaders
+        train, pairs = config.train, num_pairs(config)
+        passes = (train.batch_size, train.accumulation, train.grad_checkpointing)
+        key = repr([config.model, [*config.objective], passes, config.data])  # both costs depend on these
         steps = total_steps(config, pairs)
         if steps is None:
             return None
         if key not in self._known:
-            self._known[key] = single_process_cost(config), loader_rate(config)
-        (step, loaders), train = self._known[key], config.train
+            self._known[key] = count_step(config), loader_rate(config)
+        step, loaders = self._known[key]
         on_gpu = step_time(config, step, 1, self.device, self.share).total
         of_step = on_gpu if loaders is None else loaders.step(1, on_gpu)
         columns = objectives.build(config.objective, pairs or 2).columns

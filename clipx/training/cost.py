@@ -1,19 +1,14 @@
 """FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
 
-A count takes two to four seconds. `counted.csv` has the FLOPs of the recipes at the papers' scale and of the towers of
-miniatures, so that `clipx reproduce dry=true` and reports are fast. `python -m tests.bench.counted` writes it, and a
-test counts a part of it again.
+A count takes about a second at the papers' scale, and a tenth of that in a miniature.
 """
 
-import csv
 import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, mm_flop, sdpa_backward_flop_count, sdpa_flop_count
 
 from clipx import objectives
-from clipx.config.presets import trained_part
 from clipx.config.schema import OptimizerConfig, RunConfig
 from clipx.errors import UserError
 from clipx.objectives.similarity import TILE_BYTES
@@ -38,7 +32,6 @@ SAMPLES = 1_000_000  # number of samples of the data set while counting; the FLO
 TILES = 3  # tiles of logits that an objective keeps, see `clipx.objectives.similarity.tiles`
 OF_LIBRARIES = 200 << 20  # bytes of the libraries' code, threads and workspaces, measured in the first steps on a CPU
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it also logs what it raises
-COUNTED = Path(__file__).with_name("counted.csv")
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,6 @@ def flop_counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=formulas)
 
 
-def single_process_cost(config: RunConfig) -> StepCost:
-    """Return the cost of a step on one process: from `counted.csv`, without memory, or else from `count_step`."""
-    return _counted().get(step_key(config)) or count_step(config)
-
-
 def images_at_peak(config: RunConfig, device: torch.device) -> float | None:
     """Return the images/s of a GPU that does the model's FLOPs at its peak; None for a CPU and for unknown GPUs.
 
@@ -93,34 +81,11 @@ def images_at_peak(config: RunConfig, device: torch.device) -> float | None:
         return None
     once = replace(config, train=replace(config.train, accumulation=1, grad_checkpointing=False))
     try:
-        cost = single_process_cost(once)
+        cost = count_step(once)
     except Exception:  # a plug-in's tower may do what fake tensors cannot; a field of the log is no reason to end
         return None
     peak = DEVICES[name].peak(config.train.precision)
     return peak * config.train.batch_size / (cost.tower_flops + cost.objective_flops)
-
-
-def step_key(config: RunConfig) -> str:
-    """Return one line with the settings on which the FLOPs of a step depend."""
-    model, train = config.model, config.train
-    image, text, points = model.image, model.text, model.points
-    heads = [f"mlp {side.head_width} {side.head_linear}" for side in (image, text) if side.head == "mlp"]
-    return "; ".join(
-        [
-            f"{image.name} {image.pretrained if image.size is None else image.size} {trained_part(image)}".rstrip(),
-            f"{text.name} {text.context_length} {trained_part(text)}".rstrip(),
-            ", ".join([f"E {model.embed_dim}, points {points.kernel} {points.features_train}", *heads]),
-            f"{'+'.join(config.objective)}, batch {train.batch_size}",
-            f"{min(2, train.accumulation)} passes{' checkpointing' * train.grad_checkpointing}",
-        ]
-    )
-
-
-@cache
-def _counted() -> dict[str, StepCost]:
-    with COUNTED.open(newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    return {key: StepCost(int(a), int(b), int(c), int(d), int(e), memory={}) for key, a, b, c, d, e in rows}
 
 
 def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:
@@ -134,7 +99,7 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
 
     Raises UserError: as `build_model`.
     """
-    from clipx.models.clip import build_model  # loads open_clip, which the FLOPs in counted.csv do not need
+    from clipx.models.clip import build_model  # slow: it loads open_clip
 
     train = config.train
     pairs = ceil(train.batch_size / processes)

@@ -83,11 +83,11 @@ def training_flops(run: Run) -> float:
 
 
 def _sample_flops(run: Run, objective: dict[str, Any]) -> float:
-    from clipx.training.cost import single_process_cost  # slow to import
+    from clipx.training.cost import count_step  # slow to import
 
     try:
         config = replace(RunFolder(run.path).load_config(), objective=objective)
-        return single_process_cost(config).tower_flops / config.train.batch_size
+        return count_step(config).tower_flops / config.train.batch_size
     except UserError:
         return 0.0
 

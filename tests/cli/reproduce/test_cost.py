@@ -13,7 +13,7 @@ from cli.settings.compose import compose_run
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.run.folder import TIMING, RunFolder
-from clipx.training.cost import StepCost, single_process_cost
+from clipx.training.cost import StepCost, count_step
 from tests.helpers import synthetic
 
 
@@ -22,14 +22,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every step have 1e12 FLOPs (1e10 of them in the objective), every checkpoint 1 GB, and loaders no cost."""
     monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 1e12)
     step = StepCost(10**12 - 10**10, 10**10, 10**6, 10**6, 1, {})
-    monkeypatch.setattr(cost, "single_process_cost", lambda config: step)
+    monkeypatch.setattr(cost, "count_step", lambda config: step)
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
 
 def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
     on_disk = 3_068_716 + 6_146_499  # model.safetensors and training.pt of such a run
     config = compose_run(["recipe=gap_mini", "arm=base"])
-    assert checkpoint_bytes(config, single_process_cost(config)) == pytest.approx(on_disk, rel=0.003)
+    assert checkpoint_bytes(config, count_step(config)) == pytest.approx(on_disk, rel=0.003)
 
 
 def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:

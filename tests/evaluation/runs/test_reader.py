@@ -187,7 +187,7 @@ def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown
 ) -> None:
     model = {"image": {"name": "small:conv"}, "text": {"name": "small:bag"}, "embed_dim": 256}
     found = []
-    for batch_size, term in ((32, "clip"), (64, "clip"), (64, "negclip")):  # counted.csv has the first two
+    for batch_size, term in ((32, "clip"), (64, "clip"), (64, "negclip")):
         settings: dict[str, Any] = {
             "model": model,
             "objective": {term: {}},
