@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from clipx.errors import UserError
 from clipx.training import modality_mixing
 from clipx.types import Embeddings
 
@@ -75,8 +74,3 @@ def test_the_gradient_of_an_entry_flows_to_the_modality_it_came_from() -> None:
     kept = (out.image == given.image).double()
     assert given.image.grad is not None and given.text.grad is not None
     assert torch.equal(given.image.grad, kept) and torch.equal(given.text.grad, 1 - kept)
-
-
-def test_a_kind_without_a_probability_is_refused() -> None:
-    with pytest.raises(UserError, match=r"mixing.kind=hard never mixes with mixing.probability=0"):
-        modality_mixing.build_mixing("hard", 0.0, 0)

@@ -1,6 +1,5 @@
 """Parameter groups with the learning rate and weight decay of their component; learning-rate schedules."""
 
-import re
 from pathlib import Path
 
 import open_clip
@@ -56,24 +55,6 @@ def test_a_model_without_trainable_parameters_is_refused() -> None:
     image, text = ImageTowerConfig(name=tower, frozen=True), TextTowerConfig(name=tower, frozen=True)
     config = RunConfig(model=ModelConfig(image=image, text=text), temperature=TemperatureConfig(kind="fixed"))
     with pytest.raises(UserError, match="nothing is trained: both towers are frozen"):
-        optim.build_optimizer(clip.build_model(config), config)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("adamx", "optimizer.kind=adamx is not known; did you mean 'adamw'"),
-        ("timm:moun", "optimizer.kind=timm:moun is not known; did you mean 'timm:muon'"),
-    ],
-)
-def test_an_unknown_optimizer_is_refused(kind: str, message: str) -> None:
-    config = RunConfig(
-        model=ModelConfig(
-            image=ImageTowerConfig(name="open_clip:mini-48"), text=TextTowerConfig(name="open_clip:mini-48")
-        )
-    )
-    config.optimizer.kind = kind
-    with pytest.raises(UserError, match=re.escape(message)):
         optim.build_optimizer(clip.build_model(config), config)
 
 

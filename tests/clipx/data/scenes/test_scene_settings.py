@@ -64,14 +64,6 @@ def test_the_shares_change_no_content_and_of_the_faults_only_wrong_counts() -> N
             assert fits(description, s.scene.content) == (fault in (None, "irrelevant_numbers")), s.captions
 
 
-def test_omit_and_a_share_together_are_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"data\.scenes\.omit=0\.3 and data\.scenes\.count_share both .*omit=0$"
-    ) as error:
-        check_faults(ScenesConfig(count_share=0.1))
-    assert "\n" not in str(error.value)
-
-
 def test_rates_of_faults_that_sum_to_1_are_accepted_whatever_their_rounding() -> None:
     """Added one by one as floats, 0.2, 0.4, 0.3 and 0.1 are 1.0000000000000002."""
     rates: dict[str, Any] = {"omit": 0.2, "mislabelled": 0.4, "irrelevant_numbers": 0.3}

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cli.export.command import export
-from clipx.config.presets import check_combinations
 from clipx.config.schema import DataConfig, ImageTowerConfig, ModelConfig, RunConfig, TextTowerConfig, TrainConfig
 from clipx.errors import UserError
 from clipx.models import clip
@@ -230,10 +229,3 @@ def test_other_parametrizations_keep_their_names() -> None:
         layer = parametrize(torch.nn.Linear(2, 3))
         weights = {f"image.blocks.0.{name}": value for name, value in layer.state_dict().items()}
         assert lora.merged(weights).keys() == weights.keys()
-
-
-def test_a_frozen_tower_has_no_adapters() -> None:
-    config = run(*SMALL)
-    config.model.image.frozen = True
-    with pytest.raises(UserError, match="lora=4 trains adapters"):
-        check_combinations(config)

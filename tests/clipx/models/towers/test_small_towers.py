@@ -6,7 +6,6 @@ import torch
 from clipx.config.scene_words import PADDING
 from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig
 from clipx.data.preprocess.tokenizer import build_tokenizer
-from clipx.errors import UserError
 from clipx.models import clip
 from clipx.training.optimizer import build_optimizer
 from tests.helpers.pairs import START
@@ -70,18 +69,3 @@ def test_point_sets_have_17_image_tokens_and_16_text_tokens() -> None:
     assert model.penultimate_features(torch.randn(2, 3, 32, 32)).shape == (2, 64)
     embedded = model(torch.randn(3, 3, 32, 32), tokens(model), START)
     assert embedded[0].shape == embedded[1].shape and embedded[0].isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("name", "small:cnn", "model.image.name=small:cnn is not known; did you mean 'small:conv'"),
-        ("pretrained", "openai", r"model\.image\.pretrained=openai.*allowed: null"),
-        ("size", 36, r"model\.image\.size=36 does not suit small:conv; allowed: multiples of 8"),
-    ],
-)
-def test_unknown_names_weights_and_sizes_are_refused(key: str, value: object, message: str) -> None:
-    run = config()
-    setattr(run.model.image, key, value)
-    with pytest.raises(UserError, match=message):
-        clip.build_model(run)
