@@ -205,7 +205,6 @@ def timed_steps(config: RunConfig, device: torch.device) -> Callable[[], float]:
     """
     pairs = max(num_pairs(config) or UNKNOWN_SIZE, config.train.batch_size)
     components = build_components(config, device, pairs, "generated", partial(build_model, pretrained=False))
-    epochs = config.train.epochs or ceil((config.train.samples or pairs) / pairs)
-    steps = epochs * (pairs // config.train.batch_size)
-    middle = Progress(steps // 2, steps, epochs // 2, epochs)
+    sampler = Sampler(pairs, config.train, config.seed, 0, 1)
+    middle = sampler.progress(sampler.total_steps // 2)
     return lambda: timed_step(components, middle)[1]

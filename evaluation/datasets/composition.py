@@ -161,9 +161,7 @@ def open_colorswap(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     """
     sides = []
     for k in (1, 2):
-        columns = replace(settings, image_column=f"image_{k}", caption_column=f"caption_{k}")
-        sides.append(HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder))
-    _require_columns(sides[0], folder, ("image_source",))
+        sides.append(_hf_pairs(folder, "test", settings, f"image_{k}", f"caption_{k}", "image_source"))
     images = AlternatingImages([SourceImages(side, [*range(len(side))]) for side in sides])
     captions = [text for pair in zip(*map(all_captions, sides), strict=True) for (text,) in pair]
     programs = [str(program) for program in sides[0].rows["image_source"]]
@@ -197,9 +195,7 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
 
     Raises UserError: the data set cannot be loaded, or a column or a caption is missing.
     """
-    columns = replace(settings, image_column="images", caption_column=ORDER[0])
-    pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="test"), folder)
-    _require_columns(pairs, folder, ORDER)
+    pairs = _hf_pairs(folder, "test", settings, "images", *ORDER)
     captions = [text or "" for row in zip(*(pairs.rows[column] for column in ORDER), strict=True) for text in row]
     if not all(captions):
         raise UserError(f"row {captions.index('') // len(ORDER)} of {folder} lacks a caption")
@@ -209,10 +205,14 @@ def open_order(spec: str, folder: Path, settings: Settings) -> Choices:
     return found
 
 
-def _require_columns(pairs: HFPairs, folder: Path, columns: tuple[str, ...]) -> None:
-    for column in columns:
+def _hf_pairs(folder: Path, split: str, settings: Settings, image: str, caption: str, *further: str) -> HFPairs:
+    """Open a Hugging Face data set; raise UserError if it lacks one of the columns."""
+    columns = replace(settings, image_column=image, caption_column=caption)
+    pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split=split), folder)
+    for column in further:
         if column not in pairs.rows.column_names:
             raise UserError(f"{folder} has no column {column!r}")
+    return pairs
 
 
 def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
@@ -223,9 +223,7 @@ def open_countbench(spec: str, folder: Path, settings: Settings) -> Choices:
 
     Raises UserError: the data set cannot be loaded, a column is missing, or no row is left.
     """
-    columns = replace(settings, image_column="image", caption_column="text")
-    pairs = HFPairs(source_config(columns, source="hf", root=str(folder), split="train"), folder)
-    _require_columns(pairs, folder, ("number",))
+    pairs = _hf_pairs(folder, "train", settings, "image", "text", "number")
     kept, captions, words = list[int](), list[str](), list[str]()
     for at, (text, number, image) in enumerate(zip(*(pairs.rows[c] for c in ("text", "number", "image")), strict=True)):
         word = NUMBERS[number - 2] if number in range(2, 11) else ""
