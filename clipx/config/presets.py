@@ -180,6 +180,12 @@ def check_combinations(config: RunConfig) -> None:
         )
     if config.data.augment == "device" and config.data.decode != "exact":
         raise UserError(f"data.augment=device needs whole images, not data.decode={config.data.decode}; allowed: exact")
+    stored = config.data.features and config.model.image.frozen
+    if config.data.cache == "memory" and config.data.decode != "exact" and not stored:
+        raise UserError(
+            f"data.cache=memory decodes images at full size, but data.decode={config.data.decode} decodes some at a "
+            "reduced size; allowed: data.decode=exact, or data.cache=none"
+        )
     _check_frozen(config)
     _check_features(config)
     check_batch_size(config, config.train.processes * config.launch.nodes)

@@ -36,6 +36,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo model.init=arm:clip": "model.init=arm:clip: recipe=demo has no arms; give the path of a run",
     "check recipe=demo data.augment=gpu": "data.augment=gpu is not known; allowed: device, workers",
     "check recipe=demo data.augment=device data.decode=fast": "not data.decode=fast; allowed: exact",
+    "check recipe=demo data.cache=memory data.decode=fast": "allowed: data.decode=exact, or data.cache=none",
     "check recipe=frozen_flickr8k arm=clip data.augment=device": "embeds them once; allowed: data.augment=workers",
     "check recipe=demo runs=/scratch/${USER}": "Interpolation key 'USER' not found",
     "check recipe=demo runs=": "runs= is out of range; allowed: a folder",

@@ -210,19 +210,14 @@ class Loader(BatchLoader):
     def _cached_samples(self) -> CachedSamples:
         """Open the images and captions in memory, or their features.
 
-        Raises UserError: the images do not fit into memory, or data.decode is not exact.
+        Raises UserError: the images do not fit into memory.
         """
-        config, source, transform = self.config, self.source, self.preprocess.transform
+        source = self.source
         images: CachedImages
         if "image" in self.towers:
-            images = image_features(config, source, self.towers["image"])
-        elif config.decode != "exact":
-            raise UserError(
-                f"data.cache=memory decodes images at full size, but data.decode={config.decode} decodes some at a "
-                "reduced size; allowed: data.decode=exact, or data.cache=none"
-            )
+            images = image_features(self.config, source, self.towers["image"])
         else:
-            images = open_pixels(source, transform)
+            images = open_pixels(source, self.preprocess.transform)
         keywords, tower = self.preprocess.keywords, self.towers.get("text")
         captions = open_captions(source, self.inputs, self.tokenizer, keywords, self.negatives, tower)
         return CachedSamples(source, images, captions, self.sampler.seed)
