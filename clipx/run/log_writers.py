@@ -1,5 +1,6 @@
 """Log writers besides log.jsonl: Weights & Biases and TensorBoard. This module imports no torch, to load fast."""
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,12 +12,22 @@ WANDB_LOGIN = "run `wandb login` or set WANDB_API_KEY; or write offline and uplo
 
 
 def check_wandb(key: str, mode: str) -> None:
-    """Raise UserError if W&B is needed, but not installed; `key` is the setting that holds `mode`.
+    """Raise UserError if W&B is needed but not installed, or if `mode` is online and this machine has no W&B API key.
 
-    Fast, because wandb is not imported. `wandb.init` looks for the API key, in more places than we could list here.
+    `key` is the setting that holds `mode`. Fast, because wandb is not imported. If W&B has a settings file here, no API
+    key is required: `wandb.init` checks later.
     """
     if mode != "off" and find_spec("wandb") is None:
         raise UserError(f"{key}={mode} needs the extra `wandb`: pip install -e '.[wandb]' in the checkout")
+    folders = (Path(os.environ.get("WANDB_CONFIG_DIR", "~/.config/wandb")).expanduser(), Path("wandb"))
+    in_environment = any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))
+    if mode != "online" or in_environment or any((folder / "settings").is_file() for folder in folders):
+        return
+    from requests.utils import get_netrc_auth  # as W&B does
+
+    if get_netrc_auth(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")):
+        return
+    raise UserError(f"{key}=online needs an API key of W&B, and this machine has none: {WANDB_LOGIN}")
 
 
 def start_wandb(key: str, mode: str, **options: Any) -> Any:

@@ -78,11 +78,13 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo optimizer=null": "optimizer=null holds no settings (key: value lines)",
     "check recipe=demo objective.positive=0.1": "objective.positive=0.1 must be settings: objective.positive.NAME",
     "check recipe=demo train.samples=12": "train.samples=12 is less than one step of train.batch_size=128; allowed: 0",
+    "train recipe=demo log.wandb=online": "log.wandb=online needs an API key of W&B, and this machine has none: run",
     "train recipe=demo data=mscoco data.root=nowhere": "data.root=nowhere: no folder",
     "train recipe=demo data=folder data.root=nowhere": "data.root=nowhere: no folder",
     "train recipe=demo data=folder data.root=~nobody_here/x": "~nobody_here/x: there is no user of this name",
     "eval checkpoint=nowhere": "checkpoint=nowhere is missing",
     "eval checkpont=runs/demo": "checkpont is not a setting; did you mean 'checkpoint'",
+    "eval runs/x wandb=online": "wandb=online needs an API key of W&B",
     "eval checkpoint=runs/x datasets=cifar10": "datasets=cifar10 must be a list: datasets=[VALUE]",
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
 }
@@ -192,8 +194,12 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a working directory with the files EXISTING and own/OWN."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with the files EXISTING and own/OWN; take W&B's keys out of the environment."""
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "own").mkdir()
     for name, text in OWN.items():
         (tmp_path / "own" / name).write_text(text)

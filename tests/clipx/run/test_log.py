@@ -1,4 +1,4 @@
-"""Run log: no lost or repeated lines after a resume, valid JSON; one W&B run per run directory."""
+"""Run log: no lost or repeated lines after a resume, valid JSON; one W&B run per run directory, with its API key."""
 
 import errno
 import json
@@ -13,7 +13,7 @@ from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import WANDB_ID
 from clipx.run.log import RunLog
-from clipx.run.log_writers import numbers
+from clipx.run.log_writers import check_wandb, numbers
 from tests.helpers.folder import settings
 from tests.helpers.runs import log
 
@@ -122,6 +122,49 @@ def test_tensorboard_without_its_package_names_the_extra(tmp_path: Path, monkeyp
 def test_only_numbers_go_to_tensorboard() -> None:
     row = {"loss": 1, "terms": {"clip": 0.5}, "columns": {"u": [1.0]}, "gone": None, "text": "x"}
     assert list(numbers(row)) == [("loss", 1.0), ("terms/clip", 0.5)]
+
+
+@pytest.fixture(autouse=True)
+def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+
+
+NETRC = "machine {} login user password x"
+KEYS: list[tuple[str, str, str, bool]] = [  # mode, place of a key, its content, whether this is enough
+    ("offline", "", "", True),
+    ("online", "", "", False),
+    ("online", "WANDB_API_KEY", "x" * 40, True),
+    ("online", ".netrc", NETRC.format("api.wandb.ai"), True),
+    ("online", ".netrc", NETRC.format("github.com"), False),
+    ("online", ".config/wandb/settings", "[default]\nbase_url = https://wandb.my-lab.org\n", True),
+]
+
+
+@pytest.mark.parametrize(("mode", "place", "content", "enough"), KEYS)
+def test_a_key_is_found_where_wandb_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, place: str, content: str, enough: bool
+) -> None:
+    if place == "WANDB_API_KEY":
+        monkeypatch.setenv(place, content)
+    elif place:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(content)
+        (tmp_path / place).chmod(0o600)
+    if enough:
+        check_wandb("log.wandb", mode)
+    else:
+        with pytest.raises(UserError, match=r"log\.wandb=online needs an API key .* set WANDB_API_KEY; or write"):
+            check_wandb("log.wandb", mode)
+
+
+def test_a_key_for_another_server_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text(NETRC.format("api.wandb.ai"))
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.my-lab.org:8080")
+    with pytest.raises(UserError, match="needs an API key"):
+        check_wandb("log.wandb", "online")
 
 
 def test_a_full_disk_while_logging_names_the_file(tmp_path: Path) -> None:
