@@ -100,7 +100,7 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
 
 
 def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOptions | None = None) -> None:
-    """Print rankings and ladders, write compare.html, .md, .csv and .tex to `out`; `command` is shown in them.
+    """Print rankings and ladders, write them as `write_comparison` to `out`; `command` is shown in the files.
 
     Raises UserError: nothing to compare, or an unknown score, data set or reference.
     """
@@ -113,7 +113,7 @@ def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOpt
         _print_ladder(console, ladder)
     for remark in found.remarks:
         print(remark)
-    written = page.write_comparison(found.comparisons, found.ladders, found.left_out, out, command)
+    written = page.write_comparison(found.comparisons, found.ladders, found.left_out, out, command, options.on)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 

@@ -318,7 +318,7 @@ class TemperatureConfig:
     tau_end: float | None = setting(None, "linear: tau at the end; cosine: tau at the other extreme", POSITIVE)
     every: str = setting("epoch", "linear, cosine: when tau changes", choices=("epoch", "step"))
     periods: float = setting(1.0, "cosine: number of times tau goes to tau_end and back", POSITIVE)
-    bias: float | None = setting(None, "initial value of a learned logit bias; null: none, -10 for the term siglip")
+    bias: float | None = setting(None, "initial value of a learned bias; null: -10 with the term siglip, else no bias")
 
 
 @dataclass(kw_only=True)

@@ -4,19 +4,19 @@ During training, rank 0 copies the state to CPU memory, and a thread writes the 
 checkpoint, and that of a run that stops, are complete when `CheckpointManager.save` returns.
 """
 
+import hashlib
 import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
@@ -35,7 +35,6 @@ from clipx.run.checkpoint import (
     TRAINING,
     WEIGHTS,
     checkpoints,
-    file_sha256,
     folder,
     load_weights,
     read_manifest,
@@ -51,6 +50,12 @@ from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
 
 MetricsByStep = Mapping[int, Mapping[str, float]]  # step of a checkpoint -> metrics measured there
+DTYPES = {  # names of types in safetensors
+    torch.bool: "BOOL", torch.uint8: "U8", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
+    torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
+}  # fmt: skip
 SIGNS = {"min": 1.0, "max": -1.0}  # of train.keep_best
 
 
@@ -144,8 +149,6 @@ class Snapshot:
         try:
             with new_folder(path) as temporary:
                 self._write_files(temporary)
-        except SafetensorError as error:  # only if the disk fails
-            raise UserError(_write_error(path, error)) from error
         except Exception as error:
             # torch.save raises no special error type for a failed write; its message contains inline_container
             cause = error.__context__ if "inline_container" in str(error) else error
@@ -154,13 +157,16 @@ class Snapshot:
             raise UserError(_write_error(path, cause)) from error
 
     def _write_files(self, path: Path) -> None:
-        with (path / TRAINING).open("wb") as file:  # an open file, because errors then have the system's reason
-            torch.save(self.training, file)
+        # a HashedFile is enough for torch.save, which calls only write and flush
+        writers: dict[str, Callable[[Any], None]] = {TRAINING: partial(torch.save, self.training)}
         for name, tensors in self.tensors.items():
-            # copies, because safetensors takes no tensors that share memory (tied weights) or are in channels_last
-            plain = {key: t.to("cpu", copy=True, memory_format=torch.contiguous_format) for key, t in tensors.items()}
-            save_file(plain, path / name)
-        digests = {name: file_sha256(path / name) for name in sorted((TRAINING, *self.tensors))}
+            writers[name] = partial(write_tensors, tensors=tensors)
+        digests = {}
+        for name, write in sorted(writers.items()):
+            with (path / name).open("wb") as file:
+                hashed = HashedFile(file)
+                write(hashed)
+            digests[name] = hashed.sha256.hexdigest()
         (path / MANIFEST).write_text(json.dumps(self.manifest | {"sha256": digests}, indent=1))
 
 
@@ -347,7 +353,7 @@ def _align_moments(optimizer: torch.optim.Optimizer) -> None:
                 state[name] = torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _write_error(path: Path, error: Exception) -> str:
+def _write_error(path: Path, error: OSError) -> str:
     free = shutil.disk_usage(run_of(path)).free / 2**20  # the folder checkpoints/ may not exist
     earlier = checkpoints(run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
@@ -355,3 +361,37 @@ def _write_error(path: Path, error: Exception) -> str:
         f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room; if the "
         "run has ended, the same command resumes it"
     )
+
+
+class HashedFile:
+    """A file whose SHA-256 is computed while it is written, so that nothing is read back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write bytes and return their number, as `torch.save` expects."""
+        self.sha256.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed when it is closed."""
+
+
+def write_tensors(file: HashedFile, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors in the format of safetensors: length of the header in 8 bytes, header, values of each tensor.
+
+    `safetensors.torch.save_file` writes the same bytes, but only to a path, so its file would be hashed in a second
+    pass. Wide types come first, which aligns all values. Source: https://github.com/huggingface/safetensors#format
+    """
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    entries, end = {}, 0
+    for name, tensor in ordered:
+        start, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % 8)
+    file.write(len(header).to_bytes(8, "little") + header)
+    for _, tensor in ordered:  # one at a time: a weight in channels_last is copied here
+        file.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

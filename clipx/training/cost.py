@@ -1,6 +1,6 @@
 """FLOPs and memory of a training step, counted on fake tensors (shapes without values) before anything is allocated.
 
-A count takes about a second at the papers' scale, and a tenth of that in a miniature.
+A count takes one to two seconds at the papers' scale, and a tenth of that in a miniature.
 """
 
 import logging

@@ -30,7 +30,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
-                file.chmod(0o666 & ~UMASK)  # safetensors makes files private
                 _sync(file)
         temporary.chmod(0o777 & ~UMASK)  # mkdtemp makes folders private
         try:

@@ -34,7 +34,7 @@ EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-3, a text
 OBJECTS = (
     "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "omegaconf.base.ContainerMetadata",
     "omegaconf.base.Metadata", "omegaconf.dictconfig.DictConfig", "omegaconf.listconfig.ListConfig", "typing.Any",
-    "omegaconf.nodes.AnyNode", "collections.defaultdict", "builtins.dict", "builtins.int", "builtins.list",
+    "omegaconf.nodes.AnyNode", "builtins.dict", "builtins.int", "builtins.list",
 )  # fmt: skip
 REFERENCE = re.compile(r"\$\{[A-Za-z_][\w.]*\}")  # ${model.embed_dim}
 
@@ -101,11 +101,19 @@ class _Empty:
     __setstate__ = __init__
 
 
+def _plain_dict(*_: object) -> dict[Any, Any]:
+    return {}
+
+
 def without_objects() -> AbstractContextManager[None]:
-    """Let torch.load(weights_only=True) put empty objects in place of OBJECTS, whose code never runs. Not to nest."""
+    """Let torch.load(weights_only=True) put empty objects in place of OBJECTS, whose code never runs. Not to nest.
+
+    A defaultdict becomes a dict, because torch fills it.
+    """
     from torch.serialization import safe_globals
 
-    return safe_globals([(_Empty, name) for name in OBJECTS])
+    plain: list[Any] = [(_plain_dict, "collections.defaultdict")]
+    return safe_globals([*((_Empty, name) for name in OBJECTS), *plain])
 
 
 def load_json(text: str | bytes) -> Any:

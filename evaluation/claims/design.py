@@ -67,6 +67,9 @@ def check_looks(looks: tuple[int, ...]) -> tuple[int, ...]:
     return looks
 
 
+CONTROL = "control, "  # begins the label of a control in a stored design
+
+
 @dataclass(frozen=True)
 class Design:
     """The design of one recipe's experiment."""
@@ -109,6 +112,8 @@ def changed_claims(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mappi
     for claim in dict.fromkeys((*old, *new)):
         before, now = old.get(claim, {}), new.get(claim, {})
         parts = [part for part in dict.fromkeys((*before, *now)) if before.get(part) != now.get(part)]
+        # a control that clipx got later is no change: it can only weaken a verdict
+        parts = [part for part in parts if part in before or not part.startswith(CONTROL)]
         changed += [
             f"claim {claim}: {part}: {before.get(part, 'new')} -> {now.get(part, 'gone')}" for part in parts[:1]
         ]
@@ -122,7 +127,7 @@ def describe_claims(recipe: str) -> dict[str, dict[str, str]]:
             part.label: f"{','.join(part.arms)} {part.kind} {part.contrast} {_text(part.measures)} above {part.least:g}"
             for part in claim.parts(recipe)
         }
-        | {f"control, {control.condition}": control.text for control in claim.controls_of(recipe)}
+        | {f"{CONTROL}{control.condition}": control.text for control in claim.controls_of(recipe)}
         for claim in CLAIMS
         if recipe in claim.recipes
     }

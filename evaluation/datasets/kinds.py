@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -195,6 +196,11 @@ class Captioned(_WithCaptions):
     def image_of_caption(self, split: str) -> Tensor:
         """Return the image index of each caption, int64 [captions]."""
         return torch.arange(len(self._counts)).repeat_interleave(self._counts)
+
+    def captions_of_images(self) -> list[list[str]]:
+        """Return the captions of each image."""
+        captions = iter(self.texts(self.splits[0], "captions"))
+        return [[*islice(captions, count)] for count in self._counts.tolist()]
 
     def repeated_note(self) -> str:
         """Return a line if many captions are also those of other images, where they count as wrong; else ""."""

@@ -1,8 +1,8 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from operator import or_
 from pathlib import Path
 
 from clipx.config.schema import DataConfig
@@ -73,7 +73,8 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     if not colon and expanded(spec).is_dir():
         raise UserError(f"datasets={spec} has no layout: write folder:{spec}, or another layout of `clipx ls data`")
     if not (colon and place):
-        raise UserError(f"datasets={spec}: expected a known name or layout:FOLDER; {suggest(layout, _layouts())}")
+        known = suggest(layout, _layouts())
+        raise UserError(f"datasets={spec}: expected a known name or LAYOUT:PLACE, such as folder:DIR; {known}")
     lookup(_layouts(), layout, "datasets layout")
     with prefixed(f"datasets={spec}"):
         return _layouts()[layout](spec, expanded(place), settings)
@@ -104,15 +105,18 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
     root = expanded(data.root)
     pairs = root / (data.annotations or data.split)
     places = [pairs] if size_of(pairs) >= 0 else [pairs, root]
-    if kind == "hf" and not (root / "state.json").is_file():  # without @SPLIT a test split, if there are several
+    if kind == "hf" and (root / "state.json").is_file():  # a single split, whatever its name
+        place = place.partition("@")[0]
+    elif kind == "hf":  # a test split, without @SPLIT
         places = [Path(f"{root}@{data.split}")]
     return expanded(place).resolve() in [one.resolve() for one in places]
 
 
 def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
-    """Return the number of images of a set with captions that have the same bytes as an image that a run trains on.
+    """Return the number of images of a set with captions that are copies of an image that a run trains on.
 
-    It looks at image files only: 0 if those of the set or of the run are elsewhere, or if the run's cannot be read.
+    A copy has the same bytes, or the same two or more captions, as an image that was saved again. Only image files are
+    looked at: 0 if those of the set or of the run are elsewhere, or if the run's cannot be read.
     """
     if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
         return 0
@@ -126,8 +130,11 @@ def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     trained = dict.fromkeys(source.folder / source.where(int(i)) for i in train)
     scored = [*map(Path, images.paths)]
     sizes = {*map(size_of, trained)} & {*map(size_of, scored)}  # only files of equal size are read
-    count_of = Counter(_content(path) for path in scored if size_of(path) in sizes)
-    return sum(count_of[content] for content in {_content(path) for path in trained if size_of(path) in sizes} - {""})
+    contents = {_content(path) for path in trained if size_of(path) in sizes} - {""}
+    texts = {frozenset(source.captions(int(i))) for i in train}
+    same_text = [len(captions) > 1 and frozenset(captions) in texts for captions in dataset.captions_of_images()]
+    same = [size_of(path) in sizes and _content(path) in contents for path in scored]
+    return sum(map(or_, same, same_text))
 
 
 def _content(path: Path) -> str:

@@ -28,6 +28,7 @@ KERNELS = {"losses.RFFFeaturesGaussian": ("gaussian", "sigma"), "losses.RFFFeatu
 ALLOWED: dict[str, tuple[object, ...]] = {  # the values for which clipx has the same model; None: not set
     "model._target_": ("models.CLIP_WPSE_VITB16",),
     "model.ln_eps": (1e-6,),
+    "dataset.transform.interpolation": ("bicubic",),
     "model.weight_act": ({"_target_": "models.ScaledTanh", "alpha": 100},),
     "criterion.norm_linear_feat": (False, None),
     "criterion.normalize_weights_p": (None,),

@@ -1,6 +1,6 @@
 """The page, the tables and the CSV of `clipx report compare`: ranking, paired differences, curves, ladders."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +23,7 @@ from evaluation.compare.methods import (
     seed_mean,
 )
 from evaluation.report.blocks import Block, Cell, Details, Document, Figures, KeyValues, Section, Table, Text, Tone
-from evaluation.report.figures import Line, line_plot
+from evaluation.report.figures import Line, line_plot, slug
 from evaluation.report.render import render_latex
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves
@@ -60,14 +60,20 @@ RANKING_COLUMNS = ("first_rank", "last_rank", "reference", "difference", "differ
 
 
 def write_comparison(
-    comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut], out: Path, command: str = ""
+    comparisons: list[MethodComparison],
+    ladders: list[Ladder],
+    left_out: list[LeftOut],
+    out: Path,
+    command: str = "",
+    on: Sequence[str] = (),
 ) -> ReportFiles:
-    """Write compare.html, compare.md, compare.csv and compare.tex to the folder `out`."""
+    """Write compare.html, .md, .csv and .tex to the folder `out`; with data sets `on`, compare_SET.html and so on."""
+    stem = "_".join(["compare", *map(slug, on)])
     tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
     tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
-    write_text(out / "compare.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
+    write_text(out / f"{stem}.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
     document = build_comparison(comparisons, ladders, left_out)
-    return save(document, comparison_table(comparisons), out, "compare", command)
+    return save(document, comparison_table(comparisons), out, stem, command)
 
 
 def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut]) -> Document:

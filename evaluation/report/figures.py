@@ -47,8 +47,11 @@ class Drawing:
         return {"color": self.colours.get(label, COLOURS[0]), "gid": gid}
 
     def style(self, label: str) -> dict[str, Any]:
-        """Return dashes and marker of a label; no two of the first 32 labels share colour and dashes."""
-        turn = list(self.colours).index(label) // len(COLOURS) + label.startswith(PUBLIC)
+        """Return dashes and marker of a label; no two of the first 32 labels share colour and dashes.
+
+        A curve of a public log is dashed.
+        """
+        turn = 1 if label.startswith(PUBLIC) else list(self.colours).index(label) // len(COLOURS)
         return {"linestyle": DASHES[turn % len(DASHES)], "marker": MARKERS[turn % len(MARKERS)]}
 
     def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
@@ -110,6 +113,8 @@ def drawing(name: str, width: float, height: float, labels: Iterable[str] = ()) 
     }
     unique = list(dict.fromkeys(labels))
     colours = {label: COLOURS[at % len(COLOURS)] for at, label in enumerate(unique)}
+    for label in filter(lambda label: label.startswith(PUBLIC), unique):  # a public score has the colour of its arm
+        colours[label] = colours.get(label.removeprefix(PUBLIC).partition(" ")[0], colours[label])
     if len(unique) > 1:
         height += 16 * math.ceil(len(unique) / _legend_columns(shorten(unique)))
     with rc_context(options), warnings.catch_warnings():

@@ -206,7 +206,12 @@ def settings_of_method(run: Run) -> tuple[str, dict[str, str]]:
     """Return the objective, and the other settings in which compared methods may differ."""
     settings = all_settings(run)
     keys = [key for key in identity_keys() if key not in NAMES and not key.startswith("data.scenes.")]
-    return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)}
+    return objective(run), {key: settings[key] for key in keys if not _is_condition(key, settings)} | plugin_code(run)
+
+
+def plugin_code(run: Run) -> dict[str, str]:
+    """Return `plugins.NAME` -> hash of the file with which the run was trained: an edited plug-in is another method."""
+    return {f"plugins.{name}": str(digest)[:8] for name, digest in run.environment.get("plugins", {}).items()}
 
 
 def differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from clipx.config.presets import OBJECTIVES
 from clipx.run.folder import default_name, identity_keys
-from evaluation.runs.description import all_settings, last, objective, settings_of_method
+from evaluation.runs.description import all_settings, last, objective, plugin_code, settings_of_method
 from evaluation.runs.reader import Run
 from evaluation.runs.results import DIVERGED
 from evaluation.statistics import are_equal, t_interval
@@ -64,6 +64,8 @@ class MetricSummary:
         """Return the method that gave the interval; the binomial one if all examples are right, or all are wrong."""
         if self.over_seeds:
             return f"t, {self.seeds} seeds"
+        if self.row.low == self.row.high:
+            return "none: too few examples"
         method = "exact binomial" if self.row.value in (0.0, 1.0) else "bootstrap"
         return method if self.seeds == 1 else f"{method}, mean of {self.seeds} seeds"
 
@@ -122,6 +124,7 @@ def method_labels(groups: list[RunGroup], without: Set[str] = frozenset()) -> li
     keys = {*identity_keys()} - {"name", "arm", "seed"} - without
     settings = [
         {key: value for key, value in all_settings(run).items() if key in keys or key.startswith("objective.")}
+        | plugin_code(run)
         for run in runs
     ]
     plain = Counter(name for name, run in zip(names, runs, strict=True) if _has_no_overrides(run))

@@ -98,7 +98,7 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     "check recipe=demo model.image.name=open_clip:ViT-B32": "did you mean 'open_clip:ViT-B-32'",
     "check recipe=demo model.image.name=ViT-B-32": "write open_clip:ViT-B-32",
     "check recipe=demo model.image.name=small:cnn": "did you mean 'small:conv' or 'small:vit'? allowed: small:conv, ",
-    "check recipe=demo model.image.pretrained=openai": "pretrained=openai: small:conv has no published weights; allow",
+    "check recipe=demo model.image.pretrained=openai": "small:conv has no published weights; allowed: null",
     "check recipe=demo model.image.size=36": "model.image.size=36 does not suit small:conv; allowed: multiples of 8",
     "check recipe=demo model.image.lora=4 model.image.frozen=true": "model.image.lora=4 trains adapters, so the tower",
     "check recipe=demo mixing.kind=hard": "mixing.kind=hard never mixes with mixing.probability=0; allowed: above 0",

@@ -345,8 +345,9 @@ def _by_column(
     names = [member.name.lower() for member in members]
     for name, extension in longer.items():
         stem = f"{name.lower().rpartition('.')[0]}."
-        # an image with a text of its own, or without another image, is a lost sample; others, as .seg.png, are extras
-        if "image" not in by_column or sum(other.startswith(stem) for other in names) > 1:
+        alone = len(longer) == 1 and "image" not in by_column
+        # an image with a text of its own is a lost sample, and so is a sample's only image; .seg.png is an extra
+        if alone or sum(other.startswith(stem) for other in names) > 1:
             damage.append((name, f"{shard}: {name} is left out: {UNKNOWN_EXTENSION.format(extension)}"))
     return by_column
 

@@ -184,7 +184,9 @@ def _bar(row: Result) -> IntervalBar | None:
 
 
 def _interval(row: Result) -> str:
-    return MISSING if math.isnan(row.value) else f"[{_text(row, row.low)}, {_text(row, row.high)}]"
+    """Return the interval; a row without one, such as margins of two batches, has equal ends."""
+    has_interval = not math.isnan(row.value) and row.low != row.high
+    return f"[{_text(row, row.low)}, {_text(row, row.high)}]" if has_interval else MISSING
 
 
 def _value(row: Result, value: float | None, note: str = "") -> Cell:

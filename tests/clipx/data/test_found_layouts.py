@@ -86,6 +86,11 @@ def test_each_pair_is_read_once_and_other_members_are_named(
     assert source.pair(3, random.Random(0)) == (jpeg("red"), "a red picture")
 
 
+def test_a_sample_with_two_masks_and_no_image_is_one_bad_sample(tmp_path: Path) -> None:
+    source = shard(tmp_path, [*pairs(), "9.depth.png", "9.seg.png", "9.txt"])
+    assert source.problems == ["0.tar:9 lacks image"]
+
+
 def test_the_first_of_two_images_is_used_also_if_it_is_stored_twice(tmp_path: Path) -> None:
     source = shard(tmp_path, ["0.jpg", "0.png", "0.jpg", "0.txt"])
     assert any("0.png is ignored, 0.jpg is used" in problem for problem in source.problems)

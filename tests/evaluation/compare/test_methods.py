@@ -296,6 +296,15 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
     assert sorted(compared.ranked[1].values["mean"]) == [0, 1, 2, 3]
 
 
+def test_runs_before_and_after_an_edit_of_their_plugin_are_two_methods() -> None:
+    same: dict[str, Any] = {"optimizer": {"lr": 0.5}}
+    before, after = runs_of("a", 0.5, **same), runs_of("b", 0.6, **same)
+    runs = [replace(run, environment={**run.environment, "plugins": {"own": "d4c8e23b"}}) for run in before]
+    runs += [replace(run, environment={**run.environment, "plugins": {"own": "0815e23b"}}) for run in after]
+    (compared,), left_out = compare(group_runs(runs))
+    assert ([method.label for method in compared.ranked], left_out) == (["b", "a"], [])
+
+
 def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
     runs = [replace(one, log=[{"step": 10}]) for one in runs_of("a", 0.5) + runs_of("b", 0.6)]
     runs[0] = replace(runs[0], log=[{"step": 4}])

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from clipx.config.schema import DataConfig
 from clipx.errors import UserError
@@ -53,7 +54,7 @@ def test_the_fingerprint_depends_on_the_content_but_not_on_the_folder(tmp_path: 
     ("spec", "part"),
     [
         ("cifr10", "did you mean 'cifar10'"),
-        ("nothing", "layout:FOLDER"),
+        ("nothing", "LAYOUT:PLACE, such as folder:DIR"),
         ("wds:/nowhere/wds_cars", "`hf download clip-benchmark/wds_cars --repo-type dataset"),
         ("pairs:/nowhere/scenes_pairs", "`clipx train recipe=demo`"),
         ("captions:/nowhere/at/all", ".tar shards"),
@@ -183,7 +184,7 @@ def test_a_saved_hub_data_set_of_one_split_is_known_without_its_name(tmp_path: P
     data, spec = DataConfig(name="t", source="hf", root=str(tmp_path), split="train"), f"hf:{tmp_path}"
     assert not is_training_data(spec, data)
     (tmp_path / "state.json").touch()  # of save_to_disk
-    assert is_training_data(spec, data)
+    assert is_training_data(spec, data) and is_training_data(f"{spec}@train", data)
 
 
 def test_images_that_a_run_trains_on_are_recognised_in_another_place(
@@ -200,6 +201,14 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     data = DataConfig(name="t", source="folder", root=str(tmp_path / "mine"))
     assert training_copies(open_dataset(copies), data) == 5
     assert training_copies(open_dataset(others), data) == 0
+    (tmp_path / "saved_again").mkdir()
+    for name in ("mine0", "mine1", "mine2"):
+        Image.open(tmp_path / "mine" / f"{name}.png").save(tmp_path / "saved_again" / f"{name}.jpg")
+    for name, captions in (("mine0", "left\nright"), ("mine1", "up\ndown"), ("mine2", "a picture")):
+        (tmp_path / "saved_again" / f"{name}.txt").write_text(captions)
+    (tmp_path / "mine" / "mine0.txt").write_text("left\nright")
+    data.captions = "random"
+    assert training_copies(open_dataset(f"folder:{tmp_path / 'saved_again'}"), data) == 1, "the same two captions"
     data.held_out = 0.5
     assert training_copies(open_dataset(mine), data) == 10, "held-out images are not trained on"
     data.root = str(tmp_path / "gone")

@@ -27,6 +27,7 @@ from tests.helpers.commands import clipx_here
 
 E, WIDTH, LENGTH, VOCABULARY, FEATURES = 16, 32, 20, 49408, 24
 SETTINGS: dict[str, Any] = {
+    "dataset": {"transform": {"interpolation": "bicubic"}},
     "model": {
         "_target_": "models.CLIP_WPSE_VITB16",
         "ln_eps": 1.0e-6,
@@ -125,6 +126,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replica:
 def saved(folder: Path, replica: nn.Module, settings: dict[str, Any]) -> str:
     """Write the two files as the authors' script does; return `wpse:FOLDER`."""
     args = OmegaConf.create(settings)
+    args._metadata.resolver_cache["now"]["%Y"] = "2025"  # Hydra has resolved ${now:%Y} before their script saves
     optimizer = torch.optim.AdamW(replica.parameters())
     optimizer.param_groups[0]["lr"] = np.linspace(0, 5e-4, 3)[1]  # their schedule is an array of NumPy
     folder.mkdir()

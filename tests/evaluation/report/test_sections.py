@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_run
 from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table, Text
+from evaluation.report.figures import drawing
 from evaluation.report.sections.forgetting import forgetting
 from evaluation.report.sections.results import headline_metrics, nearest_models, results
 from evaluation.report.sections.settings import settings
@@ -226,12 +227,22 @@ def test_a_run_of_paper_3_has_the_authors_public_log_beside_its_zeta_and_scores(
     assert image["public: nuclr mean"][5_318] == -0.05
     (figure, _) = zeta.figures
     assert isinstance(figure, Figure)
-    assert figure.caption.count("dashed: bokun-wang/NUCLR") == 1 and figure.body.count("stroke-dasharray") > 3
+    assert (
+        figure.caption.count("dashed: public log of bokun-wang/NUCLR") == 1
+        and figure.body.count("stroke-dasharray") > 3
+    )
     (scores,) = score_curves([("nuclr", of_cc3m("nuclr")), ("sogclr", of_cc3m("sogclr"))])
     cifar, coco = points(scores, "cifar100"), points(scores, "mscoco")
     assert (cifar["public: nuclr"][159_540], cifar["public: sogclr"][159_540]) == (36.81, 33.12)
     assert coco["public: nuclr both ways"][159_540] == 29.57
     assert points(scores, "dtd").keys() == {"nuclr", "sogclr"}
+
+
+def test_public_curves_are_dashed_and_have_the_colour_of_their_arm_beside_any_number_of_arms() -> None:
+    labels = [*map(str, range(7)), "nuclr", "public: nuclr", "public: sogclr"]
+    with drawing("x", 300, 200, labels) as (plot, _):
+        assert plot.colours["public: nuclr"] == plot.colours["nuclr"]
+        assert plot.style("public: nuclr") == plot.style("public: sogclr") != plot.style("nuclr")
 
 
 def test_other_runs_have_no_public_log() -> None:
