@@ -93,6 +93,9 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     remarks = [group.line() for group in left_out]
     if on_held_out:
         remarks.append("Methods share held-out pairs only: choose settings with them, report results on other sets.")
+    single = sorted(name for name, number in evaluated.items() if number == 1 and len(groups) > 1)
+    if single and (on_held_out or not on):
+        remarks.append(f"No comparison counts sets of one method only: {first_names(single)}.")
     if leaked and not on:
         remarks.append(f"No score counts training pairs: {first_names(leaked)} (on=SET takes them).")
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))

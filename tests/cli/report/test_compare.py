@@ -89,7 +89,8 @@ def test_if_all_results_are_on_held_out_pairs_they_are_ranked_by_them(
         results = tmp_path / "runs" / one.name / f"s{one.seed}" / "results.jsonl"
         add(results, [replace(row, dataset="other") for row in one.results])
     report(["compare", str(tmp_path / "runs")])
-    assert "is first of 2" in capsys.readouterr().out
+    assert "is first of 2" in (shown := capsys.readouterr().out)
+    assert "No comparison counts sets of one method only: other." in shown
 
 
 def test_training_pairs_count_in_no_score_unless_they_are_named(
