@@ -1,8 +1,8 @@
 """clipx ls [recipes|terms|towers|data|tasks|claims|theory]
 
 Prints names, each with a short description; without arguments those of the recipes.
-clipx ls settings [PREFIX]: prints settings with default, unit, allowed values and meaning; for example
-clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval.
+clipx ls settings [PREFIX or WORD]: prints settings with default, unit, allowed values and meaning; for example
+clipx ls settings train, clipx ls settings temperature.tau, clipx ls settings eval, clipx ls settings learning_rate.
 clipx ls runs [DIR...]: prints the runs below DIR (default: runs), one line per run name with all its seeds, and the
 settings that differ from those of its recipe and arm.
 """
@@ -57,15 +57,22 @@ def _print(table: Table, rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def _print_settings(prefixes: list[str]) -> None:
-    """Print all settings, or those whose key starts with a prefix: key, default, unit and range, meaning."""
+    """Print all settings, or those whose key starts with a prefix: key, default, unit and range, meaning.
+
+    If no key starts with it, those that have it in their key or meaning.
+    """
     known = settings_of(RunConfig) | settings_of(EvalConfig, f"{EVAL}.")
     allowed = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 2)}
+    chosen = {} if prefixes else known
     for prefix in prefixes:
-        if not any(key.startswith(prefix) for key in known):
+        starting = {key: s for key, s in known.items() if key.startswith(prefix)}
+        words = prefix.replace("_", " ")
+        found = starting or {key: s for key, s in known.items() if prefix in key or words in s.meaning}
+        if not found:
             top = ", ".join(sorted(name for name in allowed if "." not in name))
             near = did_you_mean(prefix, allowed).strip() or f"allowed: {top}"
             raise UserError(f"clipx ls settings {prefix} is not known; {near}")
-    chosen = {key: s for key, s in known.items() if not prefixes or key.startswith(tuple(prefixes))}
+        chosen |= found
     title = "settings (*: may change when a run resumes; eval.KEY: setting KEY of clipx eval)"
     table = Table(Column("key", no_wrap=True), "default", "unit, allowed", "meaning", title=title)
     rows = ((f"{key}{' *' * s.resumable}", _plain(s.default), s.allowed(), s.meaning) for key, s in chosen.items())

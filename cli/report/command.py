@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.report.claims import PowerOptions, claims, power
-from cli.report.compare import CompareOptions, Options, compare
+from cli.report.compare import CompareOptions, Options, common_folder, compare
 from cli.settings.arguments import NoOptions, parse_arguments, split_positional
 from clipx.config.setting import setting
 from clipx.errors import UserError
@@ -50,7 +50,7 @@ def report(arguments: list[str]) -> None:
     paths, limited = [Path(run) for run in runs], options.limited
     command = shlex.join(["clipx", "report", *arguments])
     gc.set_threshold(100_000)  # the rows of all runs stay to the end: visiting them often takes a seventh of the time
-    written = write_report(paths, Path(options.out or runs[0]), limited, command)
+    written = write_report(paths, Path(options.out or common_folder(runs)), limited, command)
     print(written.html, written.markdown, written.csv, sep="\n")
     _print_next(runs_below(paths), runs)
 

@@ -1,5 +1,6 @@
 """`clipx report compare`: methods under the same conditions, ranked."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from clipx.utils.terminal import empty_table, stdout_console
 from evaluation.claims.measures import CANONICAL_HELD_OUT, canonical_name, dataset_key
 from evaluation.compare import methods
 from evaluation.compare.ladders import Ladder, find_ladders
-from evaluation.compare.methods import MethodComparison
+from evaluation.compare.methods import Method, MethodComparison
 from evaluation.report import comparison as page
 from evaluation.runs import reader
 from evaluation.runs.groups import MIN_SEEDS, group_runs
@@ -26,6 +27,7 @@ from evaluation.runs.results import TRAINING_PAIRS
 from evaluation.types import first_names
 
 INTERVAL = f"[95% interval over paired seeds, from {MIN_SEEDS} shared seeds on]"
+WITH_ITEMS = "[below it: 95% interval over seeds and test items together]"
 GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 
 
@@ -33,7 +35,7 @@ GEOMETRY = "gap"  # geometry measure in the printed table; the page shows all
 class Options:
     """The options of `clipx report RUN_OR_DIR...`."""
 
-    out: str | None = setting(None, "folder to write the report to; null: the first RUN_OR_DIR")
+    out: str | None = setting(None, "folder to write the report to; null: that of all RUN_OR_DIR")
     limited: bool = setting(False, "include the results of clipx eval limit=N")
 
 
@@ -46,10 +48,15 @@ class CompareOptions(Options):
     reference: str = setting("", "method with which the others are compared; empty: the first one")
 
 
+def common_folder(given: list[str]) -> str:
+    """Return the folder that holds all given ones; one alone is this folder."""
+    return given[0] if len(given) == 1 else os.path.relpath(os.path.commonpath([Path(one).absolute() for one in given]))
+
+
 def compare(arguments: list[str]) -> None:
     """Run `clipx report compare RUN_OR_DIR...`."""
     given, options = parse_arguments(arguments, CompareOptions, "report compare", "RUN_OR_DIR...")
-    paths, out = [Path(path) for path in given], Path(options.out or given[0])
+    paths, out = [Path(path) for path in given], Path(options.out or common_folder(given))
     command = shlex.join(["clipx", "report", "compare", *arguments])
     compare_runs(paths, out, command, options)
 
@@ -93,13 +100,25 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     remarks = [group.line() for group in left_out]
     if on_held_out:
         remarks.append("Methods share held-out pairs only: choose settings with them, report results on other sets.")
-    single = sorted(name for name, number in evaluated.items() if number == 1 and len(groups) > 1)
-    if single and (on_held_out or not on):
-        remarks.append(f"No comparison counts sets of one method only: {first_names(single)}.")
+    if (single := _of_one_method(found)) and (on_held_out or not on):
+        remarks.append(f"No comparison counts sets that one method alone has: {first_names(single)}.")
+    if of_held_out and not on:
+        remarks.append("No score counts held-out pairs (on=held_out takes them).")
     if leaked and not on:
         remarks.append(f"No score counts training pairs: {first_names(leaked)} (on=SET takes them).")
     remarks += filter(None, (reader.limited_note(runs), reader.other_data_note(runs)))
     return Ranked(found, find_ladders(found, reference), left_out, remarks)
+
+
+def _of_one_method(comparisons: list[MethodComparison]) -> list[str]:
+    """Return the data sets on which one of several compared methods alone was evaluated."""
+    of_methods = [
+        {row.dataset for run in method.runs for row in run.results if TRAINING_PAIRS not in row.hashes}
+        for one in comparisons
+        for method in (*one.ranked, *one.unranked)
+    ]
+    number = Counter(chain(*of_methods))
+    return sorted(name for name in number if number[name] == 1 and len(of_methods) > 1)
 
 
 def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOptions | None = None) -> None:
@@ -116,7 +135,8 @@ def compare_runs(paths: list[Path], out: Path, command: str, options: CompareOpt
         _print_ladder(console, ladder)
     for remark in found.remarks:
         print(remark)
-    written = page.write_comparison(found.comparisons, found.ladders, found.left_out, out, command, options.on)
+    about = [*([options.by] if options.by != methods.MEAN else []), *options.on]
+    written = page.write_comparison(found.comparisons, found.ladders, found.left_out, out, command, about)
     print(written.html, written.markdown, written.csv, written.csv.with_suffix(".tex"), sep="\n")
 
 
@@ -139,23 +159,35 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     to_reference = "to the reference" if one.reference_label == one.reference.label else "to the first"
     score_name = "score (%)" if one.is_share() else "score"
     columns = ("rank", "method", score_name, to_reference, "modality gap", "seeds")
-    table = empty_table(columns, ["method"], caption=INTERVAL)
+    differences = {method.label: _difference(one, method) for method in one.ranked}
+    with_items = any("\n" in shown for shown in differences.values())
+    table = empty_table(columns, ["method"], caption=f"{INTERVAL}\n{WITH_ITEMS}" if with_items else INTERVAL)
     for position, method in enumerate(one.ranked, 1):
         score, text = one.mean(method, method.values[one.by]), one.text()
         assert score is not None  # methods without a score are not ranked
-        difference = None if method is one.reference else one.difference(method, one.reference)
         geometry = one.mean(method, method.values.get(GEOMETRY, {}))
         table.add_row(
             page.rank(one, method, position).text,
             Text(method.label),
             text(score.value, ""),
-            Text(f"{text(difference.value, '+')} {difference.interval('+', text)}".rstrip()) if difference else "",
+            Text(differences[method.label]),
             "" if geometry is None else one.text(GEOMETRY)(geometry.value, ""),
             page.seeds(one, method).text,
         )
     console.print(table)
     for note in (*page.notes(one), *page.not_ranked(one)):
         console.print(Text(note))
+
+
+def _difference(one: MethodComparison, method: Method) -> str:
+    """Return the difference to the reference with its interval, below it that over seeds and test items."""
+    difference, text = one.difference(method, one.reference), one.text()
+    if method is one.reference or difference is None:
+        return ""
+    lines = [f"{text(difference.value, '+')} {difference.interval('+', text)}".rstrip()]
+    if found := one.over_items(method, one.reference):
+        lines.append(f"[{text(found[0], '+')}, {text(found[1], '+')}]")
+    return "\n".join(lines)
 
 
 def _print_ladder(console: Console, ladder: Ladder) -> None:

@@ -296,6 +296,9 @@ def suggest_key(schema: type, key: str) -> str:
             ends = [name for name in known if name.endswith(f".{key}")]
             if not ends and prefix + part == key:  # train.lr: the name of another group's setting
                 ends = [name for name in known if name.endswith(f".{part}")]
+            if not ends and "_" in part:  # train.learning_rate: what settings mean, those with short texts first
+                meant = [name for name in known if part.replace("_", " ") in known[name].meaning]
+                ends = sorted(meant, key=lambda name: len(known[name].meaning))[:2]
             if ends:
                 return f"did you mean {' or '.join(map(repr, ends))}?"
             if "." in key and (near := did_you_mean(key, known)):

@@ -201,17 +201,27 @@ class MethodComparison:
         return seed_mean(paired(a.values[self.by], b.values[self.by]))
 
     def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
-        """Return the interval of the difference a - b over seeds and test items; None for MEAN, or without items.
+        """Return the interval of the difference a - b over seeds and test items; None without items, or for a mean.
 
-        The items are those of the scored data sets. The interval is at least as wide as that over seeds, because a
-        bootstrap of few seeds is too narrow.
+        A mean of one task is this task. The items are those of the scored data sets. The interval is at least as wide
+        as that over seeds, because a bootstrap of few seeds is too narrow.
         """
+        if (key := (a.label, b.label)) not in self._over_items:
+            self._over_items[key] = self._over_seeds_and_items(a, b)
+        return self._over_items[key]
+
+    @cached_property
+    def _over_items(self) -> dict[tuple[str, str], tuple[float, float] | None]:
+        return {}  # an interval may take a second, and terminal and page show the same ones
+
+    def _over_seeds_and_items(self, a: Method, b: Method) -> tuple[float, float] | None:
         difference = self.difference(a, b)
-        if (reader := SCORES.get(self.by)) is None or difference is None:
+        task = self.tasks[0] if self.by == MEAN and len(self.tasks) == 1 else self.by
+        if (reader := SCORES.get(task)) is None or difference is None:
             return None
         of_a, of_b = ({r.seed: r.path for r in one.runs if r.seed in one.values[self.by]} for one in (a, b))
-        sets = {(row.dataset, row.split) for row in self.scored_rows(a) if row.task == self.by}
-        if (found := over_seeds_and_items(of_a, of_b, self.by, reader.metrics, sets)) is None:
+        sets = {(row.dataset, row.split) for row in self.scored_rows(a) if row.task == task}
+        if (found := over_seeds_and_items(of_a, of_b, task, reader.metrics, sets)) is None:
             return None
         return min(found[0], difference.span[0]), max(found[1], difference.span[1])
 

@@ -47,9 +47,10 @@ RULE = (
     "Differences are paired by seed: runs with the same seed saw the same samples in the same order. The 95% intervals "
     "are Student's t over at least three seeds; if two methods are equal, one interval in twenty excludes 0. Ranks "
     "are corrected for all pairs of methods (paired t-tests, Holm's method): if all methods are equal, at most one "
-    "table in twenty excludes any rank. The intervals hold for these test images only; `by=TASK` adds intervals over "
-    "seeds and test items, from a bootstrap that also draws the images. A method ranked 1–3 may be the best. Methods "
-    "are sorted by their mean, those with other seeds by their paired differences; methods with one seed come last."
+    "table in twenty excludes any rank. The intervals hold for these test images only. For a single task there are "
+    "also intervals over seeds and test items, from a bootstrap that also draws the images. A method ranked 1–3 may be "
+    "the best. Methods are sorted by their mean, those with other seeds by their paired differences; methods with one "
+    "seed come last."
 )
 FOOTER = (
     "Scores are in per cent, averaged over the data sets that all compared runs share, and their differences in "
@@ -65,10 +66,13 @@ def write_comparison(
     left_out: list[LeftOut],
     out: Path,
     command: str = "",
-    on: Sequence[str] = (),
+    about: Sequence[str] = (),
 ) -> ReportFiles:
-    """Write compare.html, .md, .csv and .tex to the folder `out`; with data sets `on`, compare_SET.html and so on."""
-    stem = "_".join(["compare", *map(slug, on)])
+    """Write compare.html, .md, .csv and .tex to the folder `out`.
+
+    `about`: names of a task or data sets that make it compare_NAME.html and so on.
+    """
+    stem = "_".join(["compare", *map(slug, about)])
     tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
     tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
     write_text(out / f"{stem}.tex", "\n".join(render_latex(caption, table) for caption, table in tables))

@@ -33,6 +33,7 @@ from evaluation.report.sections.training import training
 from evaluation.runs import reader
 from evaluation.runs.groups import MetricSummary, RunGroup, group_runs, summarise_metrics
 from evaluation.runs.reader import Run, limited_note, other_data_note
+from evaluation.runs.results import TRAINING_PAIRS
 from evaluation.types import Result, csv_text, first_names
 
 MAX_DETAILED = 12  # methods with confusions and retrieval examples: the page must stay below 15 MB
@@ -165,7 +166,8 @@ def _summary(shown: Contents) -> str:
     if not shown.headline:
         state = "diverged" if all(run.diverged for run in runs) else "not evaluated yet"
         return limited_note(runs) or f"{count}, {state}."
-    tones = [tone(metric) for metric in shown.headline if metric.row.chance is not None]
+    counted = [metric for metric in shown.headline if TRAINING_PAIRS not in metric.row.hashes]
+    tones = [tone(metric) for metric in counted if metric.row.chance is not None]
     if not tones:  # geometry has no chance level
         return f"{count}."
     worse = f", worse: {tones.count('bad')}" if "bad" in tones else ""

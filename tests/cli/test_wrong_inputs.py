@@ -70,6 +70,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "check recipe=demo data.features=true model.text.frozen=true data.cache=none": "not data.cache=none; allowed: data",
     "check recipe=[demo]": "recipe=['demo'] must be one name",
     "train demo": "demo is not of the form key=value; did you mean recipe=demo?",
+    "check recipe=demo train.learning_rate=1": "train.learning_rate is not a setting; did you mean 'optimizer.lr'",
     "check recipe=demo data.flip=maybe": "data.flip=maybe must be true or false",
     "check recipe=demo log.evaluate_every=5 data.evaluation=[]": "log.evaluate_every=5 needs evaluation sets",
     "train recipe=demo seed=0 seed=1": "seed is given twice: seed=0 and seed=1; leave one out",

@@ -35,6 +35,15 @@ def test_the_ranking_fits_eighty_columns_and_four_files_are_written(
     ]  # fmt: skip
 
 
+def test_the_interval_over_test_items_is_printed_too_and_each_task_has_its_page(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluation.compare.methods.over_seeds_and_items", lambda *of: (-0.5, 0.25))
+    report(["compare", *sorted(map(str, Path(runs).iterdir())), "by=zeroshot"])
+    assert "[-50.00, +25.00]" in (shown := capsys.readouterr().out) and "below it: 95% interval over seeds" in shown
+    assert (tmp_path / "runs" / "compare_zeroshot.html").is_file(), "in the folder of both methods"
+
+
 def test_an_unknown_score_or_set_is_refused_with_the_known_names(runs: str) -> None:
     with pytest.raises(UserError, match=r"^by=accuracy is not known; .*allowed: linear_probe, mean, pairs, retrieval"):
         report(["compare", runs, "by=accuracy"])
@@ -90,7 +99,7 @@ def test_if_all_results_are_on_held_out_pairs_they_are_ranked_by_them(
         add(results, [replace(row, dataset="other") for row in one.results])
     report(["compare", str(tmp_path / "runs")])
     assert "is first of 2" in (shown := capsys.readouterr().out)
-    assert "No comparison counts sets of one method only: other." in shown
+    assert "No comparison counts sets that one method alone has: other." in shown
 
 
 def test_training_pairs_count_in_no_score_unless_they_are_named(

@@ -131,6 +131,8 @@ def test_ls_settings_prints_default_range_and_meaning(tmp_path: Path, monkeypatc
     )
     assert rows["eval.device"].startswith("eval.device auto auto | cpu | cuda auto: CUDA")
     assert "temperature.kind" not in rows
+    found = clipx_here("ls", "settings", "learning_rate", cwd=tmp_path).stdout
+    assert "optimizer.lr " in found and "train.epochs" not in found
 
 
 @pytest.mark.parametrize("path", ["Bilder/データ für mich", "/a(1)/{y}/100%", "it's/a\\b", "/tmp/é=1"])

@@ -241,7 +241,7 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
     seeds, sets = interval.call_args.args[:2], interval.call_args.args[-1]
     assert [sorted(of) for of in seeds] == [[0, 1, 2]] * 2 and sets == {("x", "test"), ("y", "test")}
     interval.return_value = (difference.value, difference.value)  # a bootstrap of three seeds can be too narrow
-    assert compared.over_items(b, a) == difference.span
+    assert replace(compared).over_items(b, a) == difference.span
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:

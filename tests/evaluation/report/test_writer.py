@@ -89,6 +89,7 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
         row("pairs", "under", "pair_accuracy", 0.20, 0, low=0.15, high=0.249),
         row("pairs", "unknown", "pair_accuracy", 0.20, 0, chance=None),
         row("ranks", "lower", "median_rank", 3, 0, low=2, high=4, chance=50, higher_is_better=False),
+        row("pairs", "trained", "pair_accuracy", 0.9, 0, low=0.8, high=1.0, hashes={"training pairs": "yes"}),
     ]
     write_run(tmp_path / "runs", results=results, with_artifacts=False)
     text = write_report([tmp_path / "runs"], tmp_path / "out").html.read_text()
@@ -103,6 +104,7 @@ def test_a_result_is_marked_only_if_the_whole_interval_is_beyond_chance(tmp_path
         "under": [("pill bad", "▼ below chance")],
         "unknown": [("muted", "-")],
         "lower": [("pill good", "▼ below chance")],
+        "trained": [("pill good", "▲ above chance")],
     }
     assert "Headline metrics whose whole 95% interval is better than chance: 2 of 4, worse: 1." in text
 
