@@ -28,7 +28,7 @@ from evaluation.report.render import render_latex
 from evaluation.report.sections.settings import provenance
 from evaluation.report.sections.training import curves
 from evaluation.report.writer import ReportFiles, save
-from evaluation.runs.description import MISSING
+from evaluation.runs.description import MISSING, settings_of_method
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
 from evaluation.types import first_names
 
@@ -257,7 +257,7 @@ def _section(comparison: MethodComparison, title: str, number: int) -> Section:
         blocks.append(Details("Means by data set", [about, _means_by_set(comparison)]))
         blocks.append(Details("Values by data set and seed", [_values(comparison)]))
     blocks += [Text(line, "muted") for line in not_ranked(comparison)]
-    blocks.append(Details("Common settings of these runs", [KeyValues(list(comparison.conditions.items()))]))
+    blocks.append(Details("Common settings of these runs", [KeyValues([*_common_settings(comparison).items()])]))
     return Section(title, blocks)
 
 
@@ -293,6 +293,12 @@ def seeds(comparison: MethodComparison, method: Method) -> Cell:
     """Return the cell with the number of seeds of the method's mean: `3`, or `3 of 5` if it has others too."""
     used, own = len(comparison.shared_seeds(method)), len(method.values[comparison.by])
     return Cell(str(own) if used == own else f"{used} of {own}", used)
+
+
+def _common_settings(comparison: MethodComparison) -> dict[str, str]:
+    """Return the conditions, and the settings that could differ between the methods, but do not."""
+    first, *others = [settings_of_method(method.runs[0])[1] for method in (*comparison.ranked, *comparison.unranked)]
+    return comparison.conditions | {key: v for key, v in first.items() if all(other.get(key) == v for other in others)}
 
 
 def _over_items(found: tuple[float, float] | None, text: Format) -> Cell:
