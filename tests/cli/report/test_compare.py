@@ -61,7 +61,7 @@ def test_differences_are_those_to_the_chosen_reference(
     assert "+2.00 [+1.57, +2.43]" in " ".join(capsys.readouterr().out.split())
     page = (out / "compare.md").read_text()
     assert page.count("ifference to low") == 2  # of the means, and by data set
-    assert "| optimizer.lr | 0.001 |" in page and "| objective" not in page, "settings that all methods share"
+    assert "| optimizer.kind | adamw |" in page and "| optimizer.lr |" not in page, "settings that all methods share"
     with (out / "compare.csv").open() as file:
         rows = {row["method"]: row for row in csv.DictReader(file) if row["measure"] == "mean"}
     assert {row["reference"] for row in rows.values()} == {"low"}
