@@ -49,8 +49,9 @@ class CompareOptions(Options):
 
 
 def common_folder(given: list[str]) -> str:
-    """Return the folder that holds all given ones; one alone is this folder."""
-    return given[0] if len(given) == 1 else os.path.relpath(os.path.commonpath([Path(one).absolute() for one in given]))
+    """Return the folder that holds all given ones, but not the drive's root; one alone is this folder."""
+    common = Path(os.path.commonpath([Path(one).absolute() for one in given]))
+    return given[0] if len(given) == 1 or common == Path(common.anchor) else os.path.relpath(common)
 
 
 def compare(arguments: list[str]) -> None:
