@@ -90,12 +90,12 @@ def evaluate(
 
 
 def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
-    """Return True if a set has the training pairs, or at least MANY_COPIES of its images are copies of theirs."""
+    """Return True if a set has the training pairs, or at least MANY_COPIES of its images, and two, are copies."""
     copies = training_copies(dataset, training) if distributed.rank() == 0 else 0  # rank 0 alone writes the rows
     if not copies:
         return is_training_data(dataset.name, training)
     count = len(dataset.images(dataset.splits[0]))
-    found = is_training_data(dataset.name, training) or copies >= MANY_COPIES * count
+    found = is_training_data(dataset.name, training) or copies >= max(2, MANY_COPIES * count)
     counted = "so no claim and no comparison counts this set" if found else "too few to leave the set out"
     print(f"{dataset.name}: {copies} of {count} images are copies of training images, {counted}", file=sys.stderr)
     return found

@@ -1,5 +1,6 @@
 """Open an evaluation set from its specification, `NAME:ROOT` or `LAYOUT:PLACE`."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import or_
@@ -26,7 +27,7 @@ from evaluation.datasets.captioned import (
     open_xm3600,
     open_xtd10,
 )
-from evaluation.datasets.files import FileImages
+from evaluation.datasets.files import FileImages, Images, SomeImages, SourceImages
 from evaluation.datasets.folders import open_folder
 from evaluation.datasets.kinds import AnyDataset, Captioned
 from evaluation.datasets.labelled import open_clevr
@@ -115,10 +116,11 @@ def is_training_data(spec: str, data: DataConfig) -> bool:
 def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
     """Return the number of images of a set with captions that are copies of an image that a run trains on.
 
-    A copy has the same bytes, or the same two or more captions, as an image that was saved again. Only image files are
-    looked at: 0 if those of the set or of the run are elsewhere, or if the run's cannot be read.
+    A copy has the same bytes, or as an image that was saved again the same two or more captions, which one training
+    image alone has. Only image files are looked at: 0 if those of the set or of the run are elsewhere, or if the run's
+    cannot be read.
     """
-    if not isinstance(dataset, Captioned) or not isinstance(images := dataset.images(dataset.splits[0]), FileImages):
+    if not isinstance(dataset, Captioned) or not (scored := _files(dataset.images(dataset.splits[0]))):
         return 0
     try:
         source = open_source(data) if data.source in OF_FILES else None
@@ -128,13 +130,22 @@ def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
         return 0
     train, _ = split_held_out(len(source), data.held_out, source.image_of())
     trained = dict.fromkeys(source.folder / source.where(int(i)) for i in train)
-    scored = [*map(Path, images.paths)]
     sizes = {*map(size_of, trained)} & {*map(size_of, scored)}  # only files of equal size are read
     contents = {_content(path) for path in trained if size_of(path) in sizes} - {""}
-    texts = {frozenset(source.captions(int(i))) for i in train}
-    same_text = [len(captions) > 1 and frozenset(captions) in texts for captions in dataset.captions_of_images()]
+    count_of = Counter(frozenset(source.captions(int(i))) for i in train)
+    same_text = [len(of) > 1 and count_of[frozenset(of)] == 1 for of in dataset.captions_of_images()]
     same = [size_of(path) in sizes and _content(path) in contents for path in scored]
     return sum(map(or_, same, same_text))
+
+
+def _files(images: Images) -> list[Path]:
+    """Return the file of each image; [] if they are elsewhere, such as in shards."""
+    if isinstance(images, SomeImages):
+        found = _files(images.images)
+        return [found[i] for i in images.chosen] if found else []
+    if isinstance(images, SourceImages) and isinstance(images.source, FilePairs):
+        return [images.source.folder / images.source.where(i) for i in images.ids]
+    return [*map(Path, images.paths)] if isinstance(images, FileImages) else []
 
 
 def _content(path: Path) -> str:

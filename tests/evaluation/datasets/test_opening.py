@@ -9,6 +9,7 @@ from PIL import Image
 
 from clipx.config.schema import DataConfig
 from clipx.errors import UserError
+from evaluation.datasets.captioned import held_out_pairs
 from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs, draw
 from evaluation.datasets.opening import is_training_data, open_dataset, training_copies
 from evaluation.types import Settings
@@ -209,6 +210,7 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     (tmp_path / "mine" / "mine0.txt").write_text("left\nright")
     data.captions = "random"
     assert training_copies(open_dataset(f"folder:{tmp_path / 'saved_again'}"), data) == 1, "the same two captions"
+    assert training_copies(open_dataset(copies, Settings(limit=4)), data) > 0
     data.held_out = 0.5
     assert training_copies(open_dataset(mine), data) == 10, "held-out images are not trained on"
     data.root = str(tmp_path / "gone")
@@ -217,6 +219,15 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     for source in ("scenes", "hf"):
         no_files = DataConfig(name="t", source=source)
         assert training_copies(open_dataset(copies), no_files) == 0, "scenes are not rendered, hf: not downloaded"
+
+
+def test_held_out_images_that_have_a_copy_among_the_training_images_are_counted(tmp_path: Path) -> None:
+    for name, seed in ((name, seed) for name in ("", "copy_") for seed in range(20)):
+        (tmp_path / f"{name}{seed}.png").write_bytes(fakes.picture(seed))
+        (tmp_path / f"{name}{seed}.txt").write_text("a picture")
+    data = DataConfig(name="t", source="folder", root=str(tmp_path), split=".", held_out=0.25)
+    held_out = held_out_pairs("held_out:x", data)
+    assert len(held_out.images(held_out.splits[0])) == 10 and training_copies(held_out, data) > 4
 
 
 def test_training_pairs_in_a_forbidden_folder_are_not_looked_for(
