@@ -144,7 +144,8 @@ def _own_name(run: Run) -> str:
 
 
 def _has_no_overrides(run: Run) -> bool:
-    return run.config.name == default_name(run.config.recipe, run.config.arm)
+    """Return True if the run has the settings of its recipe, but for the arm or the objective that names it."""
+    return run.config.name in {default_name(run.config.recipe, name) for name in (run.config.arm, _own_name(run))}
 
 
 def _telling(settings: list[dict[str, str]]) -> list[str]:

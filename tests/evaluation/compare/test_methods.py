@@ -333,6 +333,13 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
         ),
         (
             [
+                named("mine-dcl", objective={"dcl": {}}),
+                named("mine-dcl-lr", objective={"dcl": {}}, optimizer={"lr": 3}),
+            ],
+            ["dcl", "dcl optimizer.lr=3.0"],
+        ),
+        (
+            [
                 named(f"mine-{lr}-{tau}", "a", optimizer={"lr": lr}, temperature={"tau": tau})
                 for lr in (0.1, 0.01)
                 for tau in (0.05, 0.06, 0.07)
@@ -348,7 +355,7 @@ def named(name: str, arm: str = "", **changes: Any) -> RunGroup:
             ["dcl", "dcl objective.dcl.tau_plus=0.2"],
         ),
     ],
-    ids=["arms", "chosen", "no overrides", "two settings", "parameters", "a default"],
+    ids=["arms", "chosen", "no overrides", "an objective alone", "two settings", "parameters", "a default"],
 )
 def test_labels_are_the_settings_that_differ(groups: list[RunGroup], expected: list[str]) -> None:
     assert method_labels(groups) == expected
