@@ -178,10 +178,10 @@ def source(file: Path = FILE) -> str:
 
 
 def public_log(run: Run, quantity: str) -> dict[str, list[tuple[float, float]]]:
-    """Return label -> (step, value) at the ends of epochs in the public log of the run's arm; scores are in per cent.
+    """Return the curves of the authors' public log for the run's arm: label -> (step, value) at the ends of epochs.
 
-    `quantity` is its name in our log. {} for a run with another recipe, data, batch or length than theirs. They logged
-    recalls as means of both directions.
+    `quantity` is its name in our log. Scores are in per cent; their recalls are means of both directions. {} for a run
+    with another recipe, data, batch or length than theirs.
     """
     given, train, found = run.config, run.config.train, dict[str, list[tuple[float, float]]]()
     if (given.recipe, given.data.name, train.batch_size, train.epochs) != ("nuclr_cc3m", "cc3m", 512, 30):

@@ -181,7 +181,7 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
 
 
 def _difference(one: MethodComparison, method: Method) -> str:
-    """Return the difference to the reference with its interval, below it that over seeds and test items."""
+    """Return the difference to the reference and its interval over seeds; on a second line that over test items too."""
     difference, text = one.difference(method, one.reference), one.text()
     if method is one.reference or difference is None:
         return ""

@@ -179,7 +179,10 @@ def _scoring(row: Result) -> tuple[str, str]:
 
 
 def _usual(row: Result, scoring: dict[str, tuple[str, str]]) -> bool:
-    """Return True if a row is scored as most of its kind. A replication may have another version of the task only."""
+    """Return True if a row was scored in the same way as most rows of its quantity.
+
+    A replication may have been scored by another version of the task, but not on other data.
+    """
     mine = scoring[_purpose(row)]
     return _scoring(row) == mine and mine[0] == scoring.get(_quantity(row), mine)[0]
 

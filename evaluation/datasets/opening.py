@@ -139,7 +139,7 @@ def training_copies(dataset: AnyDataset, data: DataConfig) -> int:
 
 
 def _files(images: Images) -> list[Path]:
-    """Return the file of each image; [] if they are elsewhere, such as in shards."""
+    """Return the path of each image file; [] if the images are not in files of their own."""
     if isinstance(images, SomeImages):
         found = _files(images.images)
         return [found[i] for i in images.chosen] if found else []

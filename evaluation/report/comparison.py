@@ -132,7 +132,7 @@ def notes(comparison: MethodComparison) -> list[str]:
 
 
 def not_ranked(comparison: MethodComparison) -> list[str]:
-    """Return a line for each reason why methods are not ranked."""
+    """Return lines that name the methods without a rank, one for each reason."""
     reasons: dict[str, list[str]] = {}
     for method in comparison.unranked:
         reason = f"diverged seeds: {method.diverged}" if method.diverged else "not evaluated on the shared data sets"

@@ -1,4 +1,4 @@
-"""The released weights of paper 5: a replica of the authors' model and files, written from their description."""
+"""The loader of paper 5's released weights, on our own small copy of the authors' model and files."""
 
 import json
 from collections import OrderedDict
@@ -124,7 +124,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replica:
 
 
 def saved(folder: Path, replica: nn.Module, settings: dict[str, Any]) -> str:
-    """Write the two files as the authors' script does; return `wpse:FOLDER`."""
+    """Save a model in two files, as the authors' script does. Return `wpse:FOLDER`."""
     args = OmegaConf.create(settings)
     args._metadata.resolver_cache["now"]["%Y"] = "2025"  # Hydra has resolved ${now:%Y} before their script saves
     optimizer = torch.optim.AdamW(replica.parameters())
