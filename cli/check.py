@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from clipx.data.loading.loader import open_loader
 from clipx.data.preprocess import tokenizer
 from clipx.data.sources.opening import open_source
 from clipx.errors import UserError
+from clipx.run.saving import CheckpointManager
 from clipx.train import build_sampler
 from clipx.training.cost import check_memory
 from clipx.training.forecast import (
@@ -47,6 +49,7 @@ def check(config: RunConfig) -> None:
     Raises UserError: a step needs more memory than is free, its loss is not finite, or a file is missing. If the run is
     on the CPU, the memory is checked before the model is built.
     """
+    CheckpointManager(config, Path())  # refuses wrong values of train.keep_best
     device = choose_device(config.train.device)
     processes = config.train.processes * config.launch.nodes
     print(f"memory        {check_memory(config, device)}", flush=True)

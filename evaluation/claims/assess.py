@@ -107,10 +107,12 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> li
 
 def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[ControlCheck, ...]:
     """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
+    named = {arm for part in claim.parts(recipe) for arm in part.arms}
     checks, usual = [], evidence.runs.get(recipe, {})
+    others = [run for run in evidence.others.get(recipe, ()) if named & {run.config.arm, ANY}]
     for control in claim.controls_of(recipe):
         arms: dict[str, Seeds] = {}
-        for run in evidence.others.get(recipe, ()):
+        for run in others:
             if control.fits(run, next(iter(usual.get(run.config.arm, {}).values()), None)):
                 arms.setdefault(run.config.arm, {})[run.seed] = run
         seeds = min((_first_missing(set(of_arm)) for of_arm in arms.values()), default=0)

@@ -90,6 +90,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "eval checkpoint=runs/x processes=1 processes=2": "processes is given twice",
 }
 OTHERS = {  # the same, but some of them are refused after torch is imported
+    "check recipe=demo train.keep_best=foo": "train.keep_best=foo must be min:METRIC or max:METRIC; metrics: ",
     "train recipe=demo launch.nodes=2 data.root=scenes": "launch.rendezvous=None must be HOST:PORT, one of the 2",
     "train recipe=demo launch.nodes=2 launch.rendezvous=node0:http": "launch.rendezvous=node0:http must be HOST:PORT",
     "check recipe=choice": "objective=foo is not known; allowed: align_clip, ",

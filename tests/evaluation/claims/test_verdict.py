@@ -363,8 +363,12 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
 ) -> None:
     smaller = more("base", "hs_1e-3", GAP)
     tested = replace(claim("4.4"), comparisons=(smaller,), recipes=("gap_mini",))
-    control, rate = gap_runs(of_control, 0.3, optimizer={"lr": 0.016})[::2], "-optimizer.lr_0.016"
-    runs = gap_runs(0.28, 0.3) + [replace(one, name=one.name + rate) for one in control]
+    settings, rate = {"optimizer": {"lr": 0.016}}, "-optimizer.lr_0.016"
+    gap = {("geometry", "s", "gap"): 0.3}  # one seed of an arm that the claim does not name
+    of_others = run("gap_mini", "rows", 0, gap, settings=settings)
+    control = [*gap_runs(of_control, 0.3, **settings)[::2], of_others]
+    runs = [replace(one, name=one.name + rate) for one in control]
+    runs = [*gap_runs(0.28, 0.3), run("gap_mini", "rows", 0, gap), *runs]
     found = collect_evidence(runs, [tmp_path], {})
     outcome = assess(tested, "gap_mini", found)
     under = "holds" if expected == "depends" else "does not hold"
@@ -372,8 +376,8 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     assert outcome.checked_by[0].text.startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
     assert not any("other settings" in text for text in found.left_out)
     assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
-    shorter = [changed(one, train={"samples": 640}) for one in runs[-3:]]
-    found = collect_evidence([*runs[:-3], *shorter], [tmp_path], {})
+    shorter = [changed(one, train={"samples": 640}) for one in runs[-4:]]
+    found = collect_evidence([*runs[:-4], *shorter], [tmp_path], {})
     assert assess(tested, "gap_mini", found).checked_by == (), "not only the rate differs"
     assert any("other settings" in text for text in found.left_out)
 
