@@ -162,7 +162,8 @@ def _print_ranking(console: Console, one: MethodComparison, title: str) -> None:
     columns = ("rank", "method", score_name, to_reference, "modality gap", "seeds")
     differences = {method.label: _difference(one, method) for method in one.ranked}
     with_items = any("\n" in shown for shown in differences.values())
-    table = empty_table(columns, ["method"], caption=f"{INTERVAL}\n{WITH_ITEMS}" if with_items else INTERVAL)
+    about = [INTERVAL, *([WITH_ITEMS] if with_items else []), f"[{page.FOR_ONE_PAIR}]"]
+    table = empty_table(columns, ["method"], caption="\n".join(about))
     for position, method in enumerate(one.ranked, 1):
         score, text = one.mean(method, method.values[one.by]), one.text()
         assert score is not None  # methods without a score are not ranked

@@ -52,6 +52,7 @@ RULE = (
     "the best. Methods are sorted by their mean, those with other seeds by their paired differences; methods with one "
     "seed come last."
 )
+FOR_ONE_PAIR = "Intervals are for one pair of methods; ranks are corrected for all pairs"  # for tables without RULE
 FOOTER = (
     "Scores are in per cent, averaged over the data sets that all compared runs share, and their differences in "
     "percentage points; gap, uniformity, alignment and margin are numbers. ▲ or ▼: the whole 95% interval of "
@@ -74,7 +75,8 @@ def write_comparison(
     """
     stem = "_".join(["compare", *map(slug, about)])
     tables = [(ladder_title(ladder), ladder_table(ladder)) for ladder in ladders]
-    tables += [(name, ranking(one)) for name, one in zip(names(comparisons), comparisons, strict=True) if one.ranked]
+    named = zip(names(comparisons), comparisons, strict=True)
+    tables += [(f"{name}. {FOR_ONE_PAIR}.", ranking(one)) for name, one in named if one.ranked]
     write_text(out / f"{stem}.tex", "\n".join(render_latex(caption, table) for caption, table in tables))
     document = build_comparison(comparisons, ladders, left_out)
     return save(document, comparison_table(comparisons), out, stem, command)
@@ -124,7 +126,7 @@ def notes(comparison: MethodComparison) -> list[str]:
     found = [_named_sets(comparison), chance(comparison), _few_items(comparison), *_fewer_seeds(comparison)]
     for method in comparison.ranked:
         if method.without_effect:
-            found.append(f"{method.label} is not what its name says: {', '.join(method.without_effect)}.")
+            found.append(f"{method.label} is not what its name and settings say: {', '.join(method.without_effect)}.")
     methods = (*comparison.ranked, *comparison.unranked)  # a mean over the good seeds alone may look good
     diverged = [f"{method.label} {method.diverged} of {len(method.runs)}" for method in methods if method.diverged]
     found += [f"Seeds that diverged, which are in no mean: {', '.join(diverged)}."] if diverged else []

@@ -128,17 +128,15 @@ def without_effect(run: Run) -> list[str]:
         return []
     columns = steps[-1].get("columns", {})
     zeta = [quantiles for name, quantiles in columns.items() if "_zeta_" in name]
-    scales = [1 / tau for line in steps if (tau := number(line, "tau"))]
-    bounds = (config.temperature.min_scale, config.temperature.max_scale)
-    stayed = [bound for bound in bounds if all(math.isclose(scale, bound, rel_tol=1e-4) for scale in scales)]
+    taus = [tau for line in steps if (tau := number(line, "tau"))]
     parts = {
         "zeta was never updated": bool(zeta) and all(quantiles[0] == quantiles[-1] for quantiles in zeta),
         "no pair was seen twice, so nothing was averaged over its visits": number(steps[-1], "epoch") == 0
         and any(name.endswith("_seen") for name in columns),
         "no step mixed the modalities": config.mixing.kind != "none" and not _has_mixed(run),
-        "the learned temperature stayed at its bound": config.temperature.kind == "learned"
-        and len(scales) > 1
-        and bool(stayed),
+        "the learned temperature never moved": config.temperature.kind == "learned"
+        and len(taus) > 1
+        and all(math.isclose(tau, taus[0], rel_tol=1e-4) for tau in taus),
     }
     parts |= {f"the term {name} has weight 0": of.get("weight") == 0 for name, of in config.objective.items()}
     return [text for text, found in parts.items() if found]
