@@ -22,7 +22,7 @@ from clipx.data.sources.embeddings import EmbeddingPairs
 from clipx.errors import UserError
 from clipx.types import text_lengths
 from clipx.utils.device import loader_processes
-from clipx.utils.files import cache_home, content_hash, new_file
+from clipx.utils.files import cache_home, content_hash, lock, new_file
 
 CPU = torch.device("cpu")
 Array = NDArray[Any]
@@ -155,13 +155,28 @@ def _given(source: EmbeddingPairs, side: str, tower: Tower) -> Features:
 
 
 def _contents(source: PairSource, samples: Array) -> Array:
-    """Return the hash of each image file, uint64 [images]; kept in the cache while no file of the source changes."""
+    """Return the hash of each image file, uint64 [images]; kept in the cache while no file of the source changes.
+
+    One process of this machine reads the files, the others wait for its hashes.
+    """
     stamp = source.stamp()
+    if stamp is None:
+        return _hashes(source, samples)[0]
     path = cache_home() / "frozen" / "contents" / f"{content_hash([source.fingerprint, stamp])}.npy"
-    if stamp is not None and path.is_file():
-        known: Array = np.load(path)
-        return known
-    unread = list[int]()  # samples that can be read later although their files have not changed
+    with lock(f"contents {path}"):
+        if path.is_file():
+            known: Array = np.load(path)
+            return known
+        contents, complete = _hashes(source, samples)
+        if complete:
+            with new_file(path) as temporary, temporary.open("wb") as file:
+                np.save(file, contents)
+    return contents
+
+
+def _hashes(source: PairSource, samples: Array) -> tuple[Array, bool]:
+    """Return the hash of each image file, and False if a file can perhaps be read later although it did not change."""
+    unread = list[int]()
 
     def content(sample_id: int) -> int:
         try:
@@ -171,11 +186,7 @@ def _contents(source: PairSource, samples: Array) -> Array:
                 unread.append(sample_id)
             return content_of(f"{source.where(sample_id)}: {error}".encode())
 
-    contents = np.array([content(sample_id) for sample_id in samples.tolist()], np.uint64)
-    if stamp is not None and not unread:
-        with new_file(path) as temporary, temporary.open("wb") as file:
-            np.save(file, contents)
-    return contents
+    return np.array([content(sample_id) for sample_id in samples.tolist()], np.uint64), not unread
 
 
 def _distinct(hashes: Array, lengths: Array | None = None) -> tuple[Array, Array, Array]:

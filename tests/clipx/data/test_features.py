@@ -24,6 +24,7 @@ from clipx.data.loading.features import image_features
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.types import Pixels
+from clipx.utils.files import cache_home
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 CPU = torch.device("cpu")
@@ -133,14 +134,41 @@ class Means(Double):
         return batch.mean(dim=(2, 3))[:, :2]
 
 
+def photographs(folder: Path) -> DataConfig:
+    """Write two photographs with captions."""
+    for number in range(2):
+        Image.new("RGB", (8, 8), (100 * number, 0, 0)).save(folder / f"{number}.png")
+        (folder / f"{number}.txt").write_text("a caption")
+    return DataConfig(name="x", source="folder", root=str(folder), workers=0)
+
+
+def test_one_of_several_processes_reads_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, tower, notes = photographs(tmp_path), Means(tmp_path / "notes"), tmp_path / "read"
+    image_features(config, open_pair_source(config), tower)
+    next((cache_home() / "frozen" / "contents").glob("*.npy")).unlink()
+
+    def noted(data: bytes) -> int:
+        time.sleep(0.05)
+        with notes.open("a") as file:
+            file.write("image\n")
+        return content_of(data)
+
+    monkeypatch.setattr("clipx.data.loading.features.content_of", noted)
+    source = open_pair_source(config)
+    processes = [fork.Process(target=image_features, args=(config, source, tower)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
+    assert notes.read_text().split() == ["image"] * 2
+
+
 @pytest.mark.parametrize("reason", [errno.EACCES, errno.EIO])
 def test_an_image_that_can_be_read_again_is_embedded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
 ) -> None:
-    for number in range(2):
-        Image.new("RGB", (8, 8), (100 * number, 0, 0)).save(tmp_path / f"{number}.png")
-        (tmp_path / f"{number}.txt").write_text("a caption")
-    config, tower = DataConfig(name="x", source="folder", root=str(tmp_path), workers=0), Means(tmp_path / "notes")
+    config, tower = photographs(tmp_path), Means(tmp_path / "notes")
     read = Path.read_bytes
 
     def refuse(path: Path) -> bytes:
