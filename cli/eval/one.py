@@ -169,13 +169,15 @@ def _folder_of_results(run: RunFolder, checkpoint: Path) -> tuple[Path, str]:
 
 def _datasets(config: EvalConfig, run: RunFolder | None) -> list[str]:
     """Return the data sets of datasets= and suite=; if both are empty, those of the run's config."""
-    from evaluation.datasets.opening import locate
+    from evaluation.datasets.opening import check_name, locate
     from evaluation.runs import suites
 
     of_run = run.load_config() if run is not None else None
     sets = config.sets or (of_run and of_run.sets) or "data"
     of_suite = [] if config.suite == "none" else suites.sets_of(config.suite, expanded(sets))
     datasets = [locate(spec, sets, run.path if run else None) for spec in [*config.datasets, *of_suite]]
+    for spec in datasets:
+        check_name(spec)
     if not datasets and of_run is not None and run is not None:
         from evaluation.during_training import own_datasets
 

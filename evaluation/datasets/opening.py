@@ -70,6 +70,14 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
     Raises UserError: unknown layout, name or prompts; or a missing file, split, caption or class name.
     """
     prompts.check_choice(settings.prompts)
+    check_name(spec)
+    layout, _, place = spec.partition(":")
+    with prefixed(f"datasets={spec}"):
+        return _layouts()[layout](spec, expanded(place), settings)
+
+
+def check_name(spec: str) -> None:
+    """Raise UserError if `spec`, an entry of datasets=, is not of the form `LAYOUT:PLACE` or has an unknown layout."""
     layout, colon, place = spec.partition(":")
     if not colon and expanded(spec).is_dir():
         raise UserError(f"datasets={spec} has no layout: write folder:{spec}, or another layout of `clipx ls data`")
@@ -77,8 +85,6 @@ def open_dataset(spec: str, settings: Settings = DEFAULTS) -> AnyDataset:
         known = suggest(layout, _layouts())
         raise UserError(f"datasets={spec}: expected a known name or LAYOUT:PLACE, such as folder:DIR; {known}")
     lookup(_layouts(), layout, "datasets layout")
-    with prefixed(f"datasets={spec}"):
-        return _layouts()[layout](spec, expanded(place), settings)
 
 
 def _layouts() -> dict[str, Callable[[str, Path, Settings], AnyDataset]]:
