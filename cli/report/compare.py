@@ -187,7 +187,7 @@ def _difference(one: MethodComparison, method: Method) -> str:
     if method is one.reference or difference is None:
         return ""
     lines = [f"{text(difference.value, '+')} {difference.interval('+', text)}".rstrip()]
-    if found := one.over_items(method, one.reference):
+    if found := one.over_items[method.label]:
         lines.append(f"[{text(found[0], '+')}, {text(found[1], '+')}]")
     return "\n".join(lines)
 

@@ -200,28 +200,23 @@ class MethodComparison:
         """Return the mean difference a - b in the ranking score over common seeds; None without common seeds."""
         return seed_mean(paired(a.values[self.by], b.values[self.by]))
 
-    def over_items(self, a: Method, b: Method) -> tuple[float, float] | None:
-        """Return the interval of the difference a - b over seeds and test items; None without items, or for a mean.
-
-        A mean of one task is this task. The items are those of the scored data sets. The interval is at least as wide
-        as that over seeds, because a bootstrap of few seeds is too narrow.
-        """
-        if (key := (a.label, b.label)) not in self._over_items:
-            self._over_items[key] = self._over_seeds_and_items(a, b)
-        return self._over_items[key]
-
     @cached_property
-    def _over_items(self) -> dict[tuple[str, str], tuple[float, float] | None]:
-        return {}  # an interval may take a second, and terminal and page show the same ones
+    def over_items(self) -> dict[str, tuple[float, float] | None]:
+        """Label -> interval of the method's difference to the reference over seeds and test items.
 
-    def _over_seeds_and_items(self, a: Method, b: Method) -> tuple[float, float] | None:
-        difference = self.difference(a, b)
+        None without items, or for a mean; a mean of one task is this task. The items are those of the scored data sets.
+        The interval is at least as wide as that over seeds, because a bootstrap of few seeds is too narrow.
+        """
+        return {one.label: self._over_items(one) for one in self.ranked if one is not self.reference}
+
+    def _over_items(self, method: Method) -> tuple[float, float] | None:
+        both, difference = (method, self.reference), self.difference(method, self.reference)
         task = self.tasks[0] if self.by == MEAN and len(self.tasks) == 1 else self.by
         if (reader := SCORES.get(task)) is None or difference is None:
             return None
-        of_a, of_b = ({r.seed: r.path for r in one.runs if r.seed in one.values[self.by]} for one in (a, b))
-        sets = {(row.dataset, row.split) for row in self.scored_rows(a) if row.task == task}
-        if (found := over_seeds_and_items(of_a, of_b, task, reader.metrics, sets)) is None:
+        ours, theirs = ({r.seed: r.path for r in one.runs if r.seed in one.values[self.by]} for one in both)
+        sets = {(row.dataset, row.split) for row in self.scored_rows(method) if row.task == task}
+        if (found := over_seeds_and_items(ours, theirs, task, reader.metrics, sets)) is None:
             return None
         return min(found[0], difference.span[0]), max(found[1], difference.span[1])
 

@@ -269,9 +269,8 @@ def ranking(comparison: MethodComparison) -> Table:
     measured = {name for method in comparison.ranked for name in method.values}
     alike = comparison.tasks if by == MEAN and len(comparison.tasks) == 1 else []  # the mean of one task is this task
     measures = [name for name in (*SCORES, *GEOMETRY) if name in measured and name not in (by, *alike)]
-    others = [method for method in comparison.ranked if method is not reference]
-    over_items = {method.label: comparison.over_items(method, reference) for method in others}
-    with_items, text = any(over_items.values()), comparison.text()
+    over_items, text = comparison.over_items, comparison.text()
+    with_items = any(over_items.values())
     rows = [
         [
             rank(comparison, method, place),

@@ -236,12 +236,13 @@ def test_the_interval_over_items_contains_that_over_seeds(monkeypatch: pytest.Mo
     b, a = compared.ranked
     difference = compared.difference(b, a)
     assert difference and difference.low
-    assert compared.over_items(b, a) == (min(0.09, difference.low), 0.3)
+    against_a = replace(compared, reference_label="a")
+    assert against_a.over_items == {"b": (min(0.09, difference.low), 0.3)}
     interval.assert_called_once()
     seeds, sets = interval.call_args.args[:2], interval.call_args.args[-1]
     assert [sorted(of) for of in seeds] == [[0, 1, 2]] * 2 and sets == {("x", "test"), ("y", "test")}
     interval.return_value = (difference.value, difference.value)  # a bootstrap of three seeds can be too narrow
-    assert replace(compared).over_items(b, a) == difference.span
+    assert replace(against_a).over_items == {"b": difference.span}
 
 
 def test_a_method_with_one_seed_is_never_first_unless_all_have_one() -> None:
