@@ -15,8 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clipx.config.schema import ARM_PREFIX
-from clipx.run.folder import RESULTS, name_of_arm
+from clipx.run.folder import RESULTS, other_run
 from evaluation.claims.measures import (
     PAIR_ACCURACY,
     RECALL_1,
@@ -108,13 +107,9 @@ def fine_tunings(groups: list[RunGroup]) -> list[FineTuning]:
 
 def start_of(run: Run, known: dict[Path, Run]) -> Run | None:
     """Return the run that model.init of `run` names, if it is in `known` (folder -> run)."""
-    init = str(run.config.model.init)
-    path = Path(init)
-    if init.startswith(ARM_PREFIX):
-        recipe, arm = run.config.recipe, run.config.arm
-        name = name_of_arm(init.removeprefix(ARM_PREFIX), recipe, arm, run.name)
-        path = run.path.resolve().parent.parent / name / run.path.name
-    elif path.parent.name == "checkpoints":
+    config = replace(run.config, name=run.name, runs=str(run.path.resolve().parent.parent))  # where the runs are now
+    path = other_run(config, str(config.model.init))
+    if path.parent.name == "checkpoints":
         path = path.parent.parent
     return known.get(path.resolve())
 
