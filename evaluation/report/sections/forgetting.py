@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from evaluation.compare.forgetting import Change, FineTuned, FineTuning, fine_tunings
+from evaluation.compare.forgetting import Change, FineTuning, fine_tunings
 from evaluation.compare.methods import SeedMean
 from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures import DASHED, INK, Point, add_labels, drawing, slug
@@ -31,7 +31,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
                 " Area: gain minus forgetting of the interpolated weights, integrated over their coefficient from 0 "
                 "(start) to 1 (end)."
             )
-        blocks += [Text(explanation, "muted"), Figures([_plane(tuning)]), _table(tuning)]
+        blocks += [Text(explanation, "muted"), Figures([plane(tuning)]), _table(tuning)]
         blocks += [Text("Change since the start weights:", "muted"), _by_set(tuning)]
     if tuning.left_out:
         paths = first_names([*map(str, tuning.left_out)])
@@ -40,22 +40,18 @@ def _blocks(tuning: FineTuning) -> list[Block]:
     return blocks
 
 
-def _plane(tuning: FineTuning) -> Figure:
+def plane(tuning: FineTuning) -> Figure:
+    """Draw one point with both intervals per arm, and its path. Dashed: the axes and x = y."""
     caption = (
         f"{tuning.recipe}: gain against forgetting since the start weights (+). Dashed diagonal: gain = forgetting"
     )
     if any(arm.path() for arm in tuning.arms):
         caption += ". Lines: weights interpolated between start and end"
-    return plane(f"forgetting-{slug(tuning.recipe)}", caption, tuning.arms)
-
-
-def plane(name: str, caption: str, arms: list[FineTuned]) -> Figure:
-    """Draw one point with both intervals per arm, and its path. Dashed: the axes and x = y."""
-    x, y = "forgetting on the kept sets", "gain on the new sets"
+    name, x, y = f"forgetting-{slug(tuning.recipe)}", "forgetting on the kept sets", "gain on the new sets"
     rows: list[list[str | float]] = []
     points: dict[str, Point] = {}
-    with drawing(name, 560, 400, [arm.label for arm in arms]) as (plot, axes):
-        for arm in arms:
+    with drawing(name, 560, 400, [arm.label for arm in tuning.arms]) as (plot, axes):
+        for arm in tuning.arms:
             lost, gained, path = arm.mean(lambda c: c.forgetting), arm.mean(lambda c: c.gain), arm.path()
             style, (at_x, at_y) = plot.style(arm.label), (lost.value, gained.value)
             points[arm.label] = at_x, at_y

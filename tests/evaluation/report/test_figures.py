@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from clipx.utils.figures import COLOURS
-from evaluation.compare.forgetting import Change, FineTuned
+from evaluation.compare.forgetting import Change, FineTuned, FineTuning
 from evaluation.report.figures import MAX_POINTS, Line, line_plot, slug
 from evaluation.report.sections.forgetting import plane
 from tests.helpers.report_pages import texts
@@ -104,7 +104,7 @@ def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
     seeds = ((0.1, 0.4), (0.2, 0.5), (0.3, 0.6))
     half = 4.302653 * 0.1 / 3**0.5  # Student's t of three seeds
     points = [arm("a", *seeds, path=((0.05, 0.4),)), arm("b", (0.0, 0.1), (0.0, 0.1))]
-    figure = plane("p", "caption", points)
+    figure = plane(FineTuning("r", [], [], points, [], {}))
     assert list(figure.colours) == ["a", "b"]
     assert {"forgetting on the kept sets", "gain on the new sets"} <= set(texts(figure))
     first, *others = figure.data.rows
