@@ -6,7 +6,6 @@ from typing import Any
 
 from clipx.config.presets import trained_part
 from clipx.config.schema import TowerConfig
-from clipx.config.setting import settings_of
 from clipx.data.sampler import num_train, pairs_of
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder, identity_keys
@@ -225,9 +224,8 @@ def _is_condition(key: str, settings: dict[str, str]) -> bool:
 
 def data_settings(run: Run) -> str:
     """Return the settings of the data that determine the results, as one text."""
-    settings = dict(flat(asdict(run.config.data), "data"))
-    declared = settings_of(type(run.config.data), "data.").items()
-    return str([(key, settings[key]) for key, setting in declared if not setting.resumable])
+    settings = all_settings(run)
+    return str([(key, settings[key]) for key in identity_keys() if key.startswith("data.")])
 
 
 def all_settings(run: Run) -> dict[str, str]:
