@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import multimode
 from typing import Any
 
 from clipx.config.schema import RunConfig
@@ -169,23 +169,17 @@ def name_apart(runs: list[Run]) -> list[Run]:
     data that most runs were evaluated on keep the name. Hashes of images are not compared, because those of image files
     differ between copies.
     """
-    used: dict[tuple[str, ...], Counter[str]] = {}
+    used: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
         for metric, data in {(row.key, results.data_hash(row)) for row in run.results}:
-            used.setdefault(metric, Counter())[data] += 1
-    usual = {metric: _majority(of_metric) for metric, of_metric in used.items()}
+            used.setdefault(metric, []).append(data)
+    usual = {metric: found[0] for metric, hashes in used.items() if len(found := multimode(hashes)) == 1}
 
     def named(row: Result) -> Result:
         data = results.data_hash(row)
         return row if usual.get(row.key) == data else replace(row, dataset=f"{row.dataset} [data {data}]")
 
     return [replace(run, results=[named(row) for row in run.results]) for run in runs]
-
-
-def _majority(counts: Counter[str]) -> str | None:
-    """Return the most frequent value, None if two are equally frequent."""
-    (value, count), *others = counts.most_common(2)
-    return None if others and others[0][1] == count else value
 
 
 def read(path: Path, limited: bool = False) -> Run:
