@@ -99,11 +99,9 @@ def record_divergence(run: Path, ended: Diverged) -> list[Result]:
         seed=config.seed,
         model=f"{config.name}/s{config.seed} diverged at step {ended.step}",
     )
-    with turn(run / LOCK):
-        rows = [*(other for other in read(run / RESULTS) if other.task != DIVERGED), row]
-        write(run / RESULTS, rows)
+    add(run / RESULTS, [row])  # replaces that of an earlier call
     write_tables(run)
-    return rows
+    return read(run / RESULTS)
 
 
 def write_tables(out: Path) -> None:
