@@ -285,12 +285,8 @@ def final_tau(config: RunConfig, checkpoint: Path) -> float:
     """Return the temperature at the last step before a checkpoint."""
     temperature = build_temperature(config.temperature)
     weights = load_file(checkpoint / checkpoints.WEIGHTS)
-    state = {
-        name.removeprefix(TEMPERATURE_PREFIX): value
-        for name, value in weights.items()
-        if name.startswith(TEMPERATURE_PREFIX)
-    }
-    temperature.load_state_dict(state)
+    own = [name for name in weights if name.startswith(TEMPERATURE_PREFIX)]
+    temperature.load_state_dict({name.removeprefix(TEMPERATURE_PREFIX): weights[name] for name in own})
     return 1 / float(temperature(checkpoints.progress_of(checkpoint, config)).detach())
 
 
