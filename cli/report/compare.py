@@ -68,7 +68,7 @@ class Ranked:
 
     comparisons: list[MethodComparison]
     ladders: list[Ladder]
-    left_out: list[methods.LeftOut]
+    left_out: methods.LeftOut
     remarks: list[str]  # printed after the tables: runs left out, results with limit=N, on other data or held-out pairs
 
     @property
@@ -98,7 +98,7 @@ def ranked(paths: list[Path], by: str, on: Sequence[str] = (), reference: str = 
     if reference and labels:  # without a score there is no label, and the lead says how to get scores
         one_of(reference, labels, "reference")
         found = [replace(one, reference_label=reference) for one in found]
-    remarks = [group.line() for group in left_out]
+    remarks = methods.describe_left_out(left_out)
     if on_held_out:
         remarks.append("Methods share held-out pairs only: choose settings with them, report results on other sets.")
     if (single := _of_one_method(found)) and (on_held_out or not on):

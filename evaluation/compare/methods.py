@@ -64,6 +64,7 @@ ERROR = 0.05  # largest probability that any of several equal methods is ranked 
 MEAN = "mean"  # score: mean over the tasks that all scored methods have
 
 BySeed = dict[int, float]  # seed -> value
+LeftOut = dict[str, list[str]]  # reason -> runs or methods that are left out for it
 Format = Callable[[float, str], str]  # value, sign ("+" or "") -> text
 
 
@@ -127,18 +128,6 @@ class Method:
         """Parts of the method that had no effect in any of its runs."""
         of_runs = [without_effect(run) for run in self.runs]
         return [part for part in of_runs[0] if all(part in found for found in of_runs)] if of_runs else []
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Runs or methods that are left out, with their common reason."""
-
-    reason: str
-    names: list[str]
-
-    def line(self) -> str:
-        """Return one line with the reason and the first names."""
-        return f"left out, {self.reason}: {first_names(self.names)}"
 
 
 @dataclass(frozen=True)
@@ -267,9 +256,7 @@ def rankable(runs: list[Run]) -> dict[str, MetricReader]:
     return found
 
 
-def compare(
-    groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()
-) -> tuple[list[MethodComparison], list[LeftOut]]:
+def compare(groups: list[RunGroup], by: str = MEAN, on: tuple[str, ...] = ()) -> tuple[list[MethodComparison], LeftOut]:
     """Return the possible comparisons, and the runs that cannot be compared, grouped by reason.
 
     `on`: data sets to score on; empty: all except the pairs held out of training.
@@ -283,22 +270,20 @@ def compare(
     comparable = {key: members for key, members in by_conditions.items() if len(members) > 1}
     if not comparable:
         problem = _not_comparable([dict(key) for key in by_conditions], [group.label for group in groups])
-        raise UserError("; ".join([problem, *(one.line() for one in left_out)]))
+        raise UserError("; ".join([problem, *describe_left_out(left_out)]))
     compared = dict(next(iter(comparable)))
-    alone: dict[str, list[str]] = {}  # reason -> methods with their values
     for key, members in by_conditions.items():
         if len(members) == 1:
             first, *more = differing(dict(key), compared)
             values = f"{dict(key).get(first, '-')}, not {compared.get(first, '-')}"
             reason = f"no other run with the same {first}" + (f" and {len(more)} other settings" if more else "")
-            alone.setdefault(reason, []).append(f"{members[0].label} ({values})")
-    left_out += [LeftOut(reason, names) for reason, names in alone.items()]
+            left_out.setdefault(reason, []).append(f"{members[0].label} ({values})")
     return [_comparison(dict(key), members, by, on) for key, members in comparable.items()], left_out
 
 
-def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
+def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], LeftOut]:
     """Drop runs without settings or not trained to the end, merge groups with equal settings, keep one run per seed."""
-    left_out: dict[str, list[str]] = defaultdict(list)  # reason -> runs
+    left_out: LeftOut = defaultdict(list)
     merged: dict[str, dict[int, Run]] = {}  # settings -> seed -> run
     labels: dict[str, str] = {}
     for group in groups:
@@ -324,7 +309,12 @@ def _usable(groups: list[RunGroup]) -> tuple[list[RunGroup], list[LeftOut]]:
         if 0 < len(lacking) < len(by_seed):
             left_out["not evaluated"] += lacking
     usable = [RunGroup(labels[key], [by_seed[s] for s in sorted(by_seed)]) for key, by_seed in merged.items()]
-    return usable, [LeftOut(reason, names) for reason, names in left_out.items()]
+    return usable, left_out
+
+
+def describe_left_out(left_out: LeftOut) -> list[str]:
+    """Return a line for each reason, with the first names."""
+    return [f"left out, {reason}: {first_names(names)}" for reason, names in left_out.items()]
 
 
 def paired(a: BySeed, b: BySeed) -> BySeed:

@@ -64,7 +64,7 @@ RANKING_COLUMNS = ("first_rank", "last_rank", "reference", "difference", "differ
 def write_comparison(
     comparisons: list[MethodComparison],
     ladders: list[Ladder],
-    left_out: list[LeftOut],
+    left_out: LeftOut,
     out: Path,
     command: str = "",
     about: Sequence[str] = (),
@@ -82,12 +82,12 @@ def write_comparison(
     return save(document, comparison_table(comparisons), out, stem, command)
 
 
-def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder], left_out: list[LeftOut]) -> Document:
+def build_comparison(comparisons: list[MethodComparison], ladders: list[Ladder], left_out: LeftOut) -> Document:
     """Return the document, one section per ladder and comparison."""
     named = list(zip(comparisons, names(comparisons), strict=True))
     sections = [_ladder_section(ladder, number) for number, ladder in enumerate(ladders, 1)]
     sections += [_section(comparison, name, number) for number, (comparison, name) in enumerate(named, 1)]
-    lists = [Details(f"{one.reason}: {len(one.names)}", [Text(", ".join(one.names))]) for one in left_out]
+    lists = [Details(f"{reason}: {len(of)}", [Text(", ".join(of))]) for reason, of in left_out.items()]
     sections.append(Section("Left out", [*lists]))
     methods = [method for one in comparisons for method in (*one.ranked, *one.unranked)]
     groups = [RunGroup(method.name, method.runs) for method in methods]

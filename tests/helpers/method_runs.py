@@ -39,5 +39,5 @@ def runs_of(arm: str, level: float, seeds: int = 3, **changes: Any) -> list[Run]
 def compare_all(runs: list[Run], **by: Any) -> MethodComparison:
     """Return the comparison of all runs. They must be comparable, and none may be left out."""
     (comparison,), left_out = compare(group_runs(runs), **by)
-    assert left_out == []
+    assert not left_out
     return comparison

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from clipx.errors import UserError
-from evaluation.compare.methods import SCORES, LeftOut, Method, MethodComparison, compare, rankable
+from evaluation.compare.methods import SCORES, Method, MethodComparison, compare, describe_left_out, rankable
 from evaluation.report import comparison
 from evaluation.report.comparison import write_comparison
 from evaluation.runs.groups import RunGroup, group_runs, method_labels
@@ -132,7 +132,7 @@ def test_tasks_scored_on_different_seeds_have_no_mean(tmp_path: Path) -> None:
         one.results[:] = [replace(row, task="linear_probe") for row in one.results if row.task == "zeroshot"]
     compared = compare_all(runs)
     assert compared.ranked == [] and len(compared.unranked) == 2
-    assert "mean" not in write_comparison([compared], [], [], tmp_path).csv.read_text()
+    assert "mean" not in write_comparison([compared], [], {}, tmp_path).csv.read_text()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_each_set_of_conditions_has_one_comparison_and_a_method_alone_is_left_ou
     alone += runs_of("f", 0.9, data={"name": "x", "source": "scenes"}, train={"samples": 64, "batch_size": 64})
     comparisons, left_out = compare(group_runs([*runs, *alone]))
     assert [[m.label for m in comparison.ranked] for comparison in comparisons] == [["b", "a"], ["d", "c"]]
-    of_e, of_f = [one.line() for one in left_out]
+    of_e, of_f = describe_left_out(left_out)
     assert of_e == "left out, no other run with the same train.samples: e (64, not 640)"
     assert re.fullmatch(r"left out, no other run with the same data.name and \d+ other settings: f \(x, not d\)", of_f)
 
@@ -183,7 +183,7 @@ def test_published_weights_are_left_out_because_they_have_no_settings() -> None:
     runs = [*runs_of("a", 0.5), *runs_of("b", 0.6)]
     published = replace(runs[0], path=Path("published"), name="published", config=no_config())
     comparisons, left_out = compare(group_runs([*runs, published]))
-    assert len(comparisons) == 1 and left_out == [LeftOut("no config.yaml", ["published"])]
+    assert len(comparisons) == 1 and left_out == {"no config.yaml": ["published"]}
 
 
 def test_comparisons_that_differ_in_a_setting_outside_their_name_are_told_apart() -> None:
@@ -205,7 +205,7 @@ def test_diverged_and_unevaluated_methods_are_named_but_not_ranked(tmp_path: Pat
     first = [replace(one, log=log, environment={"git_commit": "abc"}) for one in runs_of("a", 0.5)]
     compared = compare_all([*first, *runs_of("b", 0.6), *runs_of("c", 0.55), *lost, *new])
     assert any("lost 3 of 3" in note for note in comparison.notes(compared)), "as the terminal shows it"
-    written = write_comparison([compared], [], [LeftOut("<script>", ["x"])], tmp_path)
+    written = write_comparison([compared], [], {"<script>": ["x"]}, tmp_path)
     page, markdown = written.html.read_text(), written.markdown.read_text()
     for text in (page, markdown):
         assert "Not ranked, diverged seeds: 3: lost" in text
@@ -286,14 +286,14 @@ def test_equal_settings_under_two_names_are_one_method() -> None:
     runs = [*runs_of("a", 0.5, **same), *runs_of("b", 0.5, seeds=4, **same), *runs_of("c", 0.6)]
     (compared,), left_out = compare(group_runs(runs))
     assert [(m.label, sorted(m.values["mean"])) for m in compared.ranked] == [("c", [0, 1, 2]), ("a", [0, 1, 2, 3])]
-    assert [one.line() for one in left_out] == [
+    assert describe_left_out(left_out) == [
         "left out, same settings and seed as another run: "
         "runs/mine-b/s0 (runs/mine-a/s0), runs/mine-b/s1 (runs/mine-a/s1), runs/mine-b/s2 (runs/mine-a/s2)"
     ]
     assert "also named mine-b" in comparison.ranking(compared).rows[1][1].note
     runs[0] = replace(runs[0], results=[], log=[{"step": 10}])  # then the second run of the seed counts
     (compared,), left_out = compare(group_runs(runs))
-    assert "runs/mine-a/s0 (runs/mine-b/s0), runs/mine-b/s1 (runs/mine-a/s1)" in left_out[0].line()
+    assert "runs/mine-a/s0 (runs/mine-b/s0), runs/mine-b/s1 (runs/mine-a/s1)" in describe_left_out(left_out)[0]
     assert sorted(compared.ranked[1].values["mean"]) == [0, 1, 2, 3]
 
 
@@ -303,7 +303,7 @@ def test_runs_before_and_after_an_edit_of_their_plugin_are_two_methods() -> None
     runs = [replace(run, environment={**run.environment, "plugins": {"own": "d4c8e23b"}}) for run in before]
     runs += [replace(run, environment={**run.environment, "plugins": {"own": "0815e23b"}}) for run in after]
     (compared,), left_out = compare(group_runs(runs))
-    assert ([method.label for method in compared.ranked], left_out) == (["b", "a"], [])
+    assert ([method.label for method in compared.ranked], left_out) == (["b", "a"], {})
 
 
 def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
@@ -311,10 +311,10 @@ def test_a_run_that_was_not_trained_to_the_end_is_left_out() -> None:
     runs[0] = replace(runs[0], log=[{"step": 4}])
     (compared,), left_out = compare(group_runs(runs))
     assert sorted(compared.ranked[1].values["mean"]) == [1, 2]
-    assert [one.line() for one in left_out] == ["left out, not trained to the last step: runs/mine-a/s0 (step 4 of 10)"]
+    assert describe_left_out(left_out) == ["left out, not trained to the last step: runs/mine-a/s0 (step 4 of 10)"]
     runs[0] = replace(runs[0], log=[{"step": 10}], results=[])
     _, left_out = compare(group_runs(runs))
-    assert [one.line() for one in left_out] == ["left out, not evaluated: runs/mine-a/s0"]
+    assert describe_left_out(left_out) == ["left out, not evaluated: runs/mine-a/s0"]
 
 
 def named(name: str, arm: str = "", **changes: Any) -> RunGroup:

@@ -16,7 +16,7 @@ METHODS = {"low": 0.50, "high": 0.52, "same": 0.52}
 
 def test_differences_by_pair_and_by_set_are_paired_by_seed_and_marked_if_decided() -> None:
     runs = {name: runs_of(name, level, seeds=4) for name, level in METHODS.items()}
-    page = build_comparison([compare_all([run for of in runs.values() for run in of])], [], [])
+    page = build_comparison([compare_all([run for of in runs.values() for run in of])], [], {})
     tables = {block.summary: block.blocks[-1] for block in page.sections[0].blocks if isinstance(block, Details)}
     pairs, by_set = tables["All pairs: row minus column"], tables["Means by data set"]
     assert isinstance(pairs, Table) and isinstance(by_set, Table)
