@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -63,12 +64,6 @@ def test_the_folder_of_a_report_beside_runs_is_passed_over(tmp_path: Path) -> No
     assert [run.path for run in find([runs, report])] == [folder]
     with pytest.raises(UserError, match=r"no run .* at or below .*runs-report"):
         find([report])
-
-
-def test_seeds_are_ordered_as_numbers(tmp_path: Path) -> None:
-    for seed in (10, 2, 1):
-        write_run(tmp_path, seed=seed, with_artifacts=False)
-    assert [run.seed for run in find([tmp_path])] == [1, 2, 10]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +143,6 @@ def test_artifacts_of_other_data_under_one_name_have_the_name_of_their_results(t
     assert names[:2] == ["x/test", "x/test"] and names[2] == names[3] and names[2].startswith("x/test [data ")
 
 
-@pytest.mark.parametrize(("value", "method"), [(0.0, "exact binomial"), (0.3, "bootstrap"), (1.0, "exact binomial")])
-def test_the_interval_of_a_single_seed_has_the_name_of_its_method(tmp_path: Path, value: float, method: str) -> None:
-    write(tmp_path, run("r", "x", 0, {("retrieval", "test", "recall"): value}))
-    (summary,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert summary.source == method
-
-
 def test_two_sets_that_are_as_frequent_both_have_a_name_of_their_own(tmp_path: Path) -> None:
     one = run("r", "x", 0, {("retrieval", "test", "recall"): 0.5})
     write(tmp_path, replace(one, results=[replace(one.results[0], hashes={"captions/test": data}) for data in "ab"]))
@@ -162,24 +150,27 @@ def test_two_sets_that_are_as_frequent_both_have_a_name_of_their_own(tmp_path: P
     assert len(names) == 2 and all(name.startswith("test [data ") for name in names)
 
 
-def test_three_seeds_have_the_t_interval(tmp_path: Path) -> None:
-    values = [0.7, 0.8, 0.9]
-    for seed, value in enumerate(values):
-        results = [row("zeroshot", "scenes_shape", "top1", value, seed)]
-        write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
-    (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    half = 4.302652730 * 0.1 / 3**0.5
-    assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
-    assert metric.source == "t, 3 seeds"
-
-
-def test_seeds_with_equal_scores_on_few_examples_are_not_above_chance(tmp_path: Path) -> None:
-    for seed in range(3):
-        results = [row("pairs", "p", "pair_accuracy", 11 / 40, seed, n=40, low=0.15, high=0.4)]
-        write_run(tmp_path, seed=seed, results=results, with_artifacts=False)
-    (metric,) = summarise_metrics(group_runs(find([tmp_path])))
-    assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx((0.275, 0.15, 0.4))
-    assert metric.standing == "not different" and metric.source == "bootstrap, mean of 3 seeds"
+@pytest.mark.parametrize(
+    ("values", "half", "source", "standing"),  # each row has the interval value ± 0.02, and a chance of 0.1
+    [
+        ([0.0], 0.02, "exact binomial", "below chance"),
+        ([0.3], 0.02, "bootstrap", "above chance"),
+        ([1.0], 0.02, "exact binomial", "above chance"),
+        ([0.11, 0.11, 0.11], 0.02, "bootstrap, mean of 3 seeds", "not different"),  # agree on the same few examples
+        ([0.7, 0.8, 0.9], 4.302652730 * 0.1 / 3**0.5, "t, 3 seeds", "above chance"),
+    ],
+)
+def test_the_interval_is_students_t_over_three_different_seeds_and_else_their_own(
+    values: list[float], half: float, source: str, standing: str, tmp_path: Path
+) -> None:
+    for at, value in enumerate(values):
+        write(tmp_path, run("r", "x", (10, 2, 1)[at], {("retrieval", "test", "recall"): value}))
+    runs = find([tmp_path])
+    assert [one.seed for one in runs] == [10] if len(values) == 1 else [1, 2, 10], "in the order of numbers"
+    (metric,) = summarise_metrics(group_runs(runs))
+    expected = (fmean(values), fmean(values) - half, fmean(values) + half)
+    assert (metric.row.value, metric.row.low, metric.row.high) == pytest.approx(expected)
+    assert (metric.source, metric.standing) == (source, standing)
 
 
 def test_flops_of_a_pair_depend_on_its_captions_but_not_on_the_batch_and_unknown_towers_have_none(
