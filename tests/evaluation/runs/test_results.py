@@ -16,12 +16,6 @@ from evaluation.types import Result
 ROW = Result("zeroshot", "set", "test", "top1", 0.5, 10, 0.4, 0.6, 0.1, True, 0, "model", {"checkpoint": "aa"})
 
 
-def test_written_rows_are_read_back(tmp_path: Path) -> None:
-    results.write(tmp_path / "r.jsonl", [ROW, ROW])
-    assert results.read(tmp_path / "r.jsonl") == [ROW, ROW]
-    assert results.read(tmp_path / "missing.jsonl") == []
-
-
 @pytest.mark.parametrize("change", [{"value": "abc"}, {"hashes": 3}, {"low": None}, {"more": 1}])
 def test_the_error_names_a_line_that_is_not_a_result(tmp_path: Path, change: dict[str, Any]) -> None:
     lines = [json.dumps(asdict(ROW)), json.dumps({**asdict(ROW), **change})]
