@@ -31,7 +31,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
                 " Area: gain minus forgetting of the interpolated weights, integrated over their coefficient from 0 "
                 "(start) to 1 (end)."
             )
-        blocks += [Text(explanation, "muted"), Figures([plane(tuning)]), _table(tuning)]
+        blocks += [Text(explanation, "muted"), Figures([_plane(tuning)]), _table(tuning)]
         blocks += [Text("Change since the start weights:", "muted"), _by_set(tuning)]
     if tuning.left_out:
         paths = first_names([*map(str, tuning.left_out)])
@@ -40,7 +40,7 @@ def _blocks(tuning: FineTuning) -> list[Block]:
     return blocks
 
 
-def plane(tuning: FineTuning) -> Figure:
+def _plane(tuning: FineTuning) -> Figure:
     """Draw one point with both intervals per arm, and its path. Dashed: the axes and x = y."""
     caption = (
         f"{tuning.recipe}: gain against forgetting since the start weights (+). Dashed diagonal: gain = forgetting"

@@ -9,9 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from clipx.utils.figures import COLOURS
-from evaluation.compare.forgetting import Change, FineTuned, FineTuning
 from evaluation.report.figures import MAX_POINTS, Line, line_plot, slug
-from evaluation.report.sections.forgetting import plane
 from tests.helpers.report_pages import texts
 
 # protanopia, deuteranopia, tritanopia in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
@@ -89,24 +87,3 @@ def test_long_names_that_differ_at_their_end_give_different_files() -> None:
     a, b = (slug(f"wpse_mini-gaussian-model.points.features_eval_512-optimizer.lr_{rate}") for rate in ("1e-3", "2e-3"))
     assert a != b and len(a) == len(b) == 60
     assert slug("demo (写真/runs)") != slug("demo (絵/runs)"), "nor do names in other scripts"
-
-
-def arm(label: str, *points: tuple[float, float], path: tuple[tuple[float, float], ...] = ()) -> FineTuned:
-    """Return an arm with a seed for each point (forgetting, gain); all seeds have the same path."""
-    curves = {}
-    for seed, point in enumerate(points):
-        places = ((0.0, 0.0), *path, point)
-        curves[seed] = {k / (len(path) + 1): Change(y, x, {}) for k, (x, y) in enumerate(places)}
-    return FineTuned(label, curves)
-
-
-def test_the_plane_shows_each_point_its_intervals_and_its_path() -> None:
-    seeds = ((0.1, 0.4), (0.2, 0.5), (0.3, 0.6))
-    half = 4.302653 * 0.1 / 3**0.5  # Student's t of three seeds
-    points = [arm("a", *seeds, path=((0.05, 0.4),)), arm("b", (0.0, 0.1), (0.0, 0.1))]
-    figure = plane(FineTuning("r", [], [], points, [], {}))
-    assert list(figure.colours) == ["a", "b"]
-    assert {"forgetting on the kept sets", "gain on the new sets"} <= set(texts(figure))
-    first, *others = figure.data.rows
-    assert first[1:] == pytest.approx([0.2, 0.2 - half, 0.2 + half, 0.5, 0.5 - half, 0.5 + half])
-    assert others == [["a", pytest.approx(0.05), "", "", pytest.approx(0.4), "", ""], ["b", 0.0, "", "", 0.1, "", ""]]

@@ -11,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_run
+from evaluation.compare.forgetting import fine_tunings
 from evaluation.report.blocks import Details, Figure, Figures, KeyValues, Table, Text
 from evaluation.report.figures import drawing
 from evaluation.report.sections.forgetting import forgetting
@@ -26,6 +27,7 @@ from evaluation.runs.results import write as write_rows
 from tests.helpers import report_runs, synthetic
 from tests.helpers.fine_tuning_runs import MIDDLE, all_runs, values
 from tests.helpers.published_rows import COCO, IMAGENET
+from tests.helpers.report_pages import texts
 from tests.helpers.report_runs import write_run
 
 SCORE = "scenes_shape zeroshot top1"
@@ -124,7 +126,8 @@ def fine_tuned(root: Path) -> list[Run]:
 
 
 def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path) -> None:
-    explanation, drawn, table, _, by_set = forgetting(group_runs(fine_tuned(tmp_path / "runs")))
+    groups = group_runs(fine_tuned(tmp_path / "runs"))
+    explanation, drawn, table, _, by_set = forgetting(groups)
     assert isinstance(explanation, Text) and "Area: " in explanation.text
     assert isinstance(table, Table)
     assert table.columns == ["Method", "Gain", "Forgetting", "Gain − forgetting", "Area", "Seeds"]
@@ -138,8 +141,11 @@ def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path)
     assert isinstance(by_set, Table)
     assert [row[0].text.partition(":")[0] for row in by_set.rows] == ["new", "new", "new", "kept", "kept"]
     assert [cell.text for cell in by_set.rows[0]] == ["new: retrieval new_captions", "+0.470", "+0.0700"]
-    points = [row for row in plane.data.rows if row[0] == "clip"]
-    assert len(points) == 2 and points[0][1] == pytest.approx(0.25), "the end of fine-tuning, then alpha = 0.5"
+    assert [*plane.colours] == ["clip", "frozen"] and {*plane.data.columns[1::3]} <= {*texts(plane)}
+    (arm, *_) = fine_tunings(groups)[0].arms
+    gain, (lost, gained) = arm.mean(lambda change: change.gain), arm.path()[1]  # at alpha = 1 and 0.5
+    end = ["clip", pytest.approx(0.25), "", "", gain.value, *gain.span]  # all seeds forget alike: no interval
+    assert plane.data.rows[:2] == [end, ["clip", lost, "", "", gained, "", ""]]
     assert forgetting(group_runs([synthetic.run("gap_mini", "base", 0, values(MIDDLE, 0))])) == []
 
 
