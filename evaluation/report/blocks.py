@@ -1,12 +1,14 @@
 """Building blocks of a report. The HTML and the text renderers show the same blocks."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from clipx.errors import printable_line
 
 Tone = Literal["", "good", "bad", "neutral", "muted"]
+Numbers = Sequence[Sequence[str | float]]
 
 FOLDERS = re.compile(r"(?<![\w.~<])(?<!:/)/(?:[^/\s'\"<>]+/)+")  # of an absolute path, also in hf:/a/b; not of a URL
 
@@ -62,14 +64,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The numbers behind a figure; each row has as many values as there are columns."""
-
-    columns: list[str]
-    rows: list[list[str | float]]
-
-
-@dataclass(frozen=True)
 class Figure:
     """An SVG drawing. Lines and text are `currentColor`, so it suits light and dark pages."""
 
@@ -79,7 +73,8 @@ class Figure:
     height: float  # px
     caption: str
     pdf: bytes = field(repr=False)  # the same drawing, for a paper
-    data: Data
+    columns: list[str]  # of the numbers behind the figure
+    rows: Numbers  # each with as many values as there are columns
     colours: dict[str, str]  # label -> colour, as in the legend; {} without legend
     curves: dict[str, tuple[str, int | None]]  # id of an element in `body` -> label and seed of its curve
     legend: float  # px, height of the legend at the bottom; the HTML page replaces the legend by switches

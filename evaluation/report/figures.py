@@ -14,7 +14,7 @@ from clipx.errors import printable_line
 from clipx.utils.figures import COLOURS, MAX_TICKS, STYLE, plain_ticks
 from clipx.utils.files import content_hash
 from evaluation.published import LOGS, PUBLIC, source
-from evaluation.report.blocks import Data, Figure
+from evaluation.report.blocks import Figure, Numbers
 
 INK = "#010203"  # placeholder; replaced by currentColor, so that lines and text get the page's text colour
 # Labels after the eighth repeat the colours with other dashes and markers.
@@ -54,7 +54,7 @@ class Drawing:
         turn = 1 if label.startswith(PUBLIC) else list(self.colours).index(label) // len(COLOURS)
         return {"linestyle": DASHES[turn % len(DASHES)], "marker": MARKERS[turn % len(MARKERS)]}
 
-    def to_figure(self, caption: str, data: Data, x: str = "", y: str = "") -> Figure:
+    def to_figure(self, caption: str, columns: list[str], rows: Numbers, x: str = "", y: str = "") -> Figure:
         """Label the axes, add the legend and return the figure. No two figures of a page share an element's id."""
         from matplotlib.backends.backend_pdf import FigureCanvasPdf
         from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -77,7 +77,7 @@ class Drawing:
         width, height = (72 * float(inches) for inches in self.canvas.get_size_inches())
         pdf = _saved(FigureCanvasPdf(self.canvas).print_pdf, "Creator", "Producer", "CreationDate")
         keys = {label: colour.replace(INK, "currentColor") for label, colour in self.colours.items() if legend}
-        return Figure(self.name, body, width, height, caption, pdf, data, keys, drawn, legend)
+        return Figure(self.name, body, width, height, caption, pdf, columns, rows, keys, drawn, legend)
 
     def _add_legend(self) -> Any:
         """Add and return the legend, below the axes, where it hides no curve."""
@@ -217,7 +217,7 @@ def line_plot(
             plain_ticks(axes.xaxis)
         else:
             axes.locator_params(axis="x", nbins=MAX_TICKS)
-        return plot.to_figure(caption, Data(["curve", "seed", x, y, *intervals], rows), x, y)
+        return plot.to_figure(caption, ["curve", "seed", x, y, *intervals], rows, x, y)
 
 
 def _downsample(values: list[float], most: int) -> list[float]:
@@ -234,8 +234,7 @@ def scatter_plot(name: str, caption: str, points: dict[str, Point], x: str, y: s
         axes.margins(0.12)
         if len(points) <= MAX_LABELS:
             add_labels(plot, points)
-        rows: list[list[str | float]] = [[label, *point] for label, point in points.items()]
-        return plot.to_figure(caption, Data(["point", x, y], rows), x, y)
+        return plot.to_figure(caption, ["point", x, y], [[label, *point] for label, point in points.items()], x, y)
 
 
 def add_labels(plot: Drawing, points: dict[str, Point]) -> None:

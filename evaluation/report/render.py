@@ -97,10 +97,10 @@ def _for_json(figure: Figure) -> dict[str, Any]:
             return float(f"{cell:.6g}") if math.isfinite(cell) else ""
         return shown(cell) if isinstance(cell, str) else cell
 
-    rows = [[value(cell) for cell in row] for row in figure.data.rows]
+    rows = [[value(cell) for cell in row] for row in figure.rows]
     short = [[None if cell == above else cell for cell, above in zip(*pair, strict=True)] for pair in pairwise(rows)]
     curves = {key: [shown(label), seed] for key, (label, seed) in figure.curves.items()}
-    return {"columns": [*map(shown, figure.data.columns)], "rows": [*rows[:1], *short], "curves": curves}
+    return {"columns": [*map(shown, figure.columns)], "rows": [*rows[:1], *short], "curves": curves}
 
 
 class Markdown:
@@ -150,7 +150,7 @@ class Markdown:
             svg = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{SVG_STYLE}{figure.body}</svg>\n'
             self.files[f"{name}.svg"] = svg.encode()
             self.files[f"{name}.pdf"] = figure.pdf
-            self.files[f"{name}.csv"] = csv_text([figure.data.columns, *figure.data.rows]).encode()
+            self.files[f"{name}.csv"] = csv_text([figure.columns, *figure.rows]).encode()
             links = f" ([PDF]({self.folder}/{name}.pdf), [CSV]({self.folder}/{name}.csv))"
         return f"![{caption}]({self.folder}/{name}.svg)\n\n{caption}{links}"
 

@@ -10,7 +10,7 @@ from evaluation.claims.assess import describe_looks, looks_of
 from evaluation.claims.evidence import Evidence
 from evaluation.claims.types import Finding, Outcome
 from evaluation.claims.verdict import survives_holm
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, IntervalBar, Table, Text, Tone, figures
+from evaluation.report.blocks import Block, Cell, Details, Figure, IntervalBar, Table, Text, Tone, figures
 from evaluation.report.figures import DASHED, FONT, INK, drawing, shorten
 from evaluation.runs.description import four_decimals
 
@@ -149,7 +149,7 @@ def forest_plot(name: str, caption: str, effects: list[Effect]) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
         columns = ["effect of", "verdict", "effect", "low", "high", "smallest effect of interest", "look", "each seed"]
-        return plot.to_figure(caption, Data(columns, rows), "effect")
+        return plot.to_figure(caption, columns, rows, "effect")
 
 
 def _title(outcome: Outcome, outcomes: list[Outcome]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from evaluation.compare.forgetting import Change, FineTuning, fine_tunings
 from evaluation.compare.methods import SeedMean
-from evaluation.report.blocks import Block, Cell, Data, Figure, Figures, Table, Text, Tone
+from evaluation.report.blocks import Block, Cell, Figure, Figures, Table, Text, Tone
 from evaluation.report.figures import DASHED, INK, Point, add_labels, drawing, slug
 from evaluation.runs.description import MISSING, digits
 from evaluation.runs.groups import MIN_SEEDS, RunGroup
@@ -72,7 +72,7 @@ def _plane(tuning: FineTuning) -> Figure:
         axes.axline((0, 0), slope=1, **DASHED)
         axes.set(xlim=limits[0], ylim=limits[1])
         add_labels(plot, points)
-        return plot.to_figure(caption, Data(["method", x, "low", "high", y, "low", "high"], rows), x, y)
+        return plot.to_figure(caption, ["method", x, "low", "high", y, "low", "high"], rows, x, y)
 
 
 def _by_set(tuning: FineTuning) -> Table:

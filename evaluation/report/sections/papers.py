@@ -12,7 +12,7 @@ from evaluation.claims.papers.paper1 import MARGIN_RECIPES
 from evaluation.claims.papers.paper4 import DYNAMICS, INITIAL
 from evaluation.claims.published import TABLES, Column, PaperTable, printed
 from evaluation.claims.types import Measure, Outcome
-from evaluation.report.blocks import Block, Cell, Data, Details, Figure, Figures, SvgFile, Table, Text, figures
+from evaluation.report.blocks import Block, Cell, Details, Figure, Figures, SvgFile, Table, Text, figures
 from evaluation.report.figures import COLUMN, DASHED, INK, Line, Point, drawing, line_plot, scatter_plot, slug
 from evaluation.report.sections.tasks import Artifact, artifacts_by_dataset
 from evaluation.runs.groups import RunGroup
@@ -161,7 +161,7 @@ def density_plot(name: str, caption: str, histograms: dict[str, list[Artifact]])
             axes.stairs(values, edges, linewidth=1.4, **curve)
             rows += [[label, *one] for one in zip(edges, edges[1:], values, strict=False)]
         axes.axvline(0, **DASHED)
-        return plot.to_figure(caption, Data(["curve", "from", "to", "density"], rows), "margin", "density")
+        return plot.to_figure(caption, ["curve", "from", "to", "density"], rows, "margin", "density")
 
 
 def _scores_against_geometry(evidence: Evidence) -> list[Figure]:
@@ -216,7 +216,7 @@ def _early_gap(evidence: Evidence) -> list[Figure]:
                 axes.hist(changes, bins=20, color=COLOURS[0], alpha=0.75)
                 axes.axvline(0, **DASHED)
                 axes.yaxis.get_major_locator().set_params(integer=True)
-                drawn.append(plot.to_figure(caption, Data([x], [[change] for change in changes]), x, "runs"))
+                drawn.append(plot.to_figure(caption, [x], [[change] for change in changes], x, "runs"))
     return drawn
 
 
@@ -243,8 +243,8 @@ def _pca_plot(name: str, caption: str, images: list[Point], texts: list[Point]) 
         for label, points in (("images", images), ("texts", texts)):
             axes.plot(*zip(*points, strict=True), "o", markersize=3.5, **plot.curve(label))
         columns = [f"{order} component of the {side}" for side in ("image", "text") for order in ("first", "second")]
-        data = Data(columns, [[*image, *text] for image, text in zip(images, texts, strict=True)])
-        return plot.to_figure(caption, data, "first component", "second component")
+        rows = [[*image, *text] for image, text in zip(images, texts, strict=True)]
+        return plot.to_figure(caption, columns, rows, "first component", "second component")
 
 
 def _missing_objects(evidence: Evidence) -> list[Figure]:
@@ -258,7 +258,7 @@ def _missing_objects(evidence: Evidence) -> list[Figure]:
     )
     with drawing("missing-objects", COLUMN, 230) as (plot, axes):
         axes.bar(range(len(shares)), shares, color=COLOURS[0], alpha=0.75)
-        return [plot.to_figure(caption, Data([x, y], [[at, share] for at, share in enumerate(shares)]), x, y)]
+        return [plot.to_figure(caption, [x, y], [*enumerate(shares)], x, y)]
 
 
 def toy_problems(evidence: Evidence, outcomes: list[Outcome]) -> list[Block]:

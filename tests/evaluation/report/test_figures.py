@@ -53,8 +53,8 @@ def test_a_figure_has_its_numbers_the_pages_colour_and_a_pdf_with_one_font_not_o
     before = dict(mpl.rcParams)
     lines = [Line("a", [1, 2], [3, 4], seed=5), Line("fit of τ", [1], [0.5], spread=[(0, 1)])]
     figure = line_plot("a", "", lines, "step", "loss")
-    assert figure.data.columns == ["curve", "seed", "step", "loss", "low", "high"]
-    assert figure.data.rows == [["a", 5, 1, 3, "", ""], ["a", 5, 2, 4, "", ""], ["fit of τ", "", 1, 0.5, 0, 1]]
+    assert figure.columns == ["curve", "seed", "step", "loss", "low", "high"]
+    assert figure.rows == [["a", 5, 1, 3, "", ""], ["a", 5, 2, 4, "", ""], ["fit of τ", "", 1, 0.5, 0, 1]]
     assert figure.pdf == line_plot("a", "", lines, "step", "loss").pdf, "the same numbers give the same bytes"
     assert figure.pdf.startswith(b"%PDF") and b"/Type3" not in figure.pdf and figure.pdf.count(b"/FontFile2") == 1
     assert "currentColor" in figure.body and "#000" not in figure.body and "black" not in figure.body

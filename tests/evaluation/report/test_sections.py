@@ -53,7 +53,7 @@ def test_the_logged_geometry_is_drawn_against_the_step() -> None:
     assert isinstance(block, Figures)
     (figure,) = block.figures
     assert isinstance(figure, Figure) and figure.name == "gap"
-    assert figure.data.rows == [["m", 0, 1.0, 0.1], ["m", 0, 2.0, 0.2]]
+    assert figure.rows == [["m", 0, 1.0, 0.1], ["m", 0, 2.0, 0.2]]
 
 
 def lost_and_finished() -> list[Run]:
@@ -104,7 +104,7 @@ def test_a_quantile_that_the_log_does_not_tell_is_left_out() -> None:
     ]
     (block,) = popularity(group_runs([synthetic.run("r", "a", 0, {}, log)]))
     assert isinstance(block, Figures) and isinstance(block.figures[0], Figure)
-    assert [row[2:] for row in block.figures[0].data.rows if row[0] == "5%"] == [[1.0, -0.1]]
+    assert [row[2:] for row in block.figures[0].rows if row[0] == "5%"] == [[1.0, -0.1]]
 
 
 def test_without_a_result_of_a_main_metric_the_first_metric_is_shown() -> None:
@@ -141,11 +141,11 @@ def test_fine_tuning_has_the_plane_the_changes_and_a_row_per_arm(tmp_path: Path)
     assert isinstance(by_set, Table)
     assert [row[0].text.partition(":")[0] for row in by_set.rows] == ["new", "new", "new", "kept", "kept"]
     assert [cell.text for cell in by_set.rows[0]] == ["new: retrieval new_captions", "+0.470", "+0.0700"]
-    assert [*plane.colours] == ["clip", "frozen"] and {*plane.data.columns[1::3]} <= {*texts(plane)}
+    assert [*plane.colours] == ["clip", "frozen"] and {*plane.columns[1::3]} <= {*texts(plane)}
     (arm, *_) = fine_tunings(groups)[0].arms
     gain, (lost, gained) = arm.mean(lambda change: change.gain), arm.path()[1]  # at alpha = 1 and 0.5
     end = ["clip", pytest.approx(0.25), "", "", gain.value, *gain.span]  # all seeds forget alike: no interval
-    assert plane.data.rows[:2] == [end, ["clip", lost, "", "", gained, "", ""]]
+    assert plane.rows[:2] == [end, ["clip", lost, "", "", gained, "", ""]]
     assert forgetting(group_runs([synthetic.run("gap_mini", "base", 0, values(MIDDLE, 0))])) == []
 
 
@@ -218,7 +218,7 @@ def points(block: Any, figure: str) -> dict[str, dict[float, float]]:
     """Return curve -> x -> y of the figure whose name contains `figure`."""
     (found,) = [one for one in block.figures if figure in one.name]
     curves: dict[str, dict[float, float]] = {}
-    for curve, _, x, y in found.data.rows:
+    for curve, _, x, y in found.rows:
         curves.setdefault(curve, {})[x] = y
     return curves
 
@@ -258,4 +258,4 @@ def test_other_runs_have_no_public_log() -> None:
             assert isinstance(block, Figures)
             for figure in block.figures:
                 assert isinstance(figure, Figure) and "dashed" not in figure.caption
-                assert not [row for row in figure.data.rows if "public" in str(row[0])]
+                assert not [row for row in figure.rows if "public" in str(row[0])]
