@@ -50,10 +50,8 @@ class Evidence:
         return self._known[key]
 
 
-def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Design] | None = None) -> Evidence:
-    """Group runs by recipe, arm and seed, and read every claims.json at or below `paths`.
-
-    `designs`: the design of each recipe; None: those stored for `paths`.
+def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
+    """Group runs by recipe, arm and seed; read the designs stored for `paths`, and each claims.json at or below them.
 
     Runs and results are left out, with a message, if they could change a verdict unnoticed: unfinished runs, runs with
     overrides or on other data, results on sets outside the stored design or scored in another way than most.
@@ -62,7 +60,7 @@ def collect_evidence(runs: list[Run], paths: list[Path], designs: dict[str, Desi
 
     Raises UserError: a claims.json or a stored design is corrupt.
     """
-    designs = find_designs(paths) if designs is None else designs
+    designs = find_designs(paths)
     experiments: dict[str, dict[str, list[Run]]] = {}  # recipe -> overrides in the run's name -> runs
     for run in runs:
         # what follows RECIPE-ARM, or the whole name if the user chose it

@@ -1,7 +1,6 @@
 """Estimates against textbook formulas, verdicts on single comparisons and on claims with several parts."""
 
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -351,7 +350,7 @@ def gap_runs(base: float, swapped: float, **settings: Any) -> list[Run]:
     ],
 )
 def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
-    of_control: float, expected: Verdict, words: str, tmp_path: Path
+    of_control: float, expected: Verdict, words: str
 ) -> None:
     smaller = more("base", "hs_1e-3", GAP)
     tested = replace(claim("4.4"), comparisons=(smaller,), recipes=("gap_mini",))
@@ -361,15 +360,15 @@ def test_a_control_that_reverses_a_verdict_makes_it_depend_on_its_condition(
     control = [*gap_runs(of_control, 0.3, **settings)[::2], of_others]
     runs = [replace(one, name=one.name + rate) for one in control]
     runs = [*gap_runs(0.28, 0.3), run("gap_mini", "rows", 0, gap), *runs]
-    found = collect_evidence(runs, [tmp_path], {})
+    found = collect_evidence(runs, [])
     outcome = assess(tested, "gap_mini", found)
     under = "holds" if expected == "depends" else "does not hold"
     assert (outcome.verdict, outcome.words) == (expected, words)
     assert outcome.checked_by[0].text.startswith(f"the learning rate: {under} with optimizer.lr=0.016 for base")
     assert not any("other settings" in text for text in found.left_out)
-    assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [tmp_path], {})).checked_by == ()
+    assert assess(tested, "gap_mini", collect_evidence(gap_runs(0.28, 0.3), [])).checked_by == ()
     shorter = [changed(one, train={"samples": 640}) for one in runs[-4:]]
-    found = collect_evidence([*runs[:-4], *shorter], [tmp_path], {})
+    found = collect_evidence([*runs[:-4], *shorter], [])
     assert assess(tested, "gap_mini", found).checked_by == (), "not only the rate differs"
     assert any("other settings" in text for text in found.left_out)
 
