@@ -19,10 +19,11 @@ from evaluation.report.sections.papers import paper_tables
 from evaluation.report.writer import ReportFiles, write_report
 from evaluation.runs.reader import Run
 from tests.helpers import synthetic
+from tests.helpers.claim_runs import geometry, seeds, zeroshot
 from tests.helpers.report_pages import Page
 from tests.helpers.synthetic import Values, evidence, run, with_geometry
 
-TAUS = {"flt_1e-2": 0.01, "flt_2e-2": 0.02, "flt_4e-2": 0.04, "flt_7e-2": 0.07, "flt_1e-1": 0.1, "flt_3e-1": 0.3}
+FIXED = ("flt_1e-2", "flt_2e-2", "flt_4e-2", "flt_7e-2", "flt_1e-1", "flt_3e-1")  # in the order of tau
 TOY_FIGURE = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 WRONG_MEANS = {("clip_reg_cc3m", "reg_only"), ("clip_reg_cc3m", "cyclip")}  # printed mean differs from the row's mean
 
@@ -78,20 +79,15 @@ def test_the_mean_needs_all_data_sets() -> None:
 
 def mini_runs() -> list[Run]:
     """Return runs of five recipes; in gap_mini, gap and uniformity depend on the temperature."""
+    arms = {
+        arm: geometry(gap=0.8 - 0.1 * at, uniformity=-1.2 + 0.02 * at) | zeroshot(0.5, "scenes_shape")
+        for at, arm in enumerate(FIXED)
+    }
+    margins = {"untrained": 0.0, "tau_07": 0.5, "tau_01": 0.2, "tau_01_reg": 0.3}
+    of_margins = seeds("margin_mini", {arm: geometry(margin_mean=margin) for arm, margin in margins.items()})
+    runs = seeds("gap_mini", arms, noise=0.01) + [with_geometry(one, one.results[0].value) for one in of_margins]
     draw = random.Random(0)
-    runs = []
     for seed in range(3):
-        for at, (arm, tau) in enumerate(TAUS.items()):
-            values: Values = {
-                ("geometry", "scenes_captions", "gap"): 0.8 - 0.1 * at + draw.gauss(0, 0.01),
-                ("geometry", "scenes_captions", "uniformity"): -1.2 + 0.02 * at + draw.gauss(0, 0.01),
-                ("zeroshot", "scenes_shape", "top1"): 0.5 + draw.gauss(0, 0.02),
-            }
-            runs.append(run("gap_mini", arm, seed, values, settings={"temperature": {"tau": tau}}))
-        for arm, mean in {"untrained": 0.0, "tau_07": 0.5, "tau_01": 0.2, "tau_01_reg": 0.3}.items():
-            margin = mean + draw.gauss(0, 0.001)
-            one = run("margin_mini", arm, seed, {("geometry", "scenes_captions", "margin_mean"): margin})
-            runs.append(with_geometry(one, margin))
         log = [{"step": t, "geometry": {"gap": 0.3 + 1 / math.log(t + 2) ** 2}} for t in range(0, 2000, 20)]
         runs += [run(recipe, "", seed, {}, log) for recipe in ("gap_dynamics_mini", "gap_dynamics_mscoco")]
     for seed in range(10):
