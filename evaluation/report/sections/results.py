@@ -20,6 +20,7 @@ MAX_METHODS = 4  # with more methods, the section starts with a table of one row
 NEAREST = (
     "The nearest published model is chosen by training data first, then by image tower, then by number of samples seen."
 )
+PUBLISHED = ("Nearest published",)  # column of the page
 CSV = ("published_model", "published", "published_difference", "not_compared")
 Key = tuple[str, str, str, str]  # task, data set, split, metric
 Nearest = dict[Path, PublishedModel]  # folder of a run -> nearest published model; {} if no result has a counterpart
@@ -92,7 +93,7 @@ def all_results(
         for run, row, cells in of_metrics
     ]
     columns += ["Task", "Data set", "Split", "Metric", "Unit", "Value", "Low", "High", "Chance", "Examples"]
-    return [Details(title, [Table([*columns, *_published_column(published)], rows)])] if rows else []
+    return [Details(title, [Table([*columns, *(PUBLISHED if published else ())], rows)])] if rows else []
 
 
 def nearest_models(runs: list[Run]) -> Nearest:
@@ -112,10 +113,6 @@ def published_values(run: Run, row: Result, published: Nearest) -> list[object]:
     return [one.model.name, one.published, "" if one.obstacle else one.difference, one.obstacle]
 
 
-def _published_column(published: Nearest) -> list[str]:
-    return ["Nearest published"] if published else []
-
-
 def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
     """Return the cell of the published column; [] without models."""
     if not published:
@@ -130,7 +127,7 @@ def _published(run: Run, row: Result, published: Nearest) -> list[Cell]:
 
 
 def _by_metric(headline: list[MetricSummary], several: bool, published: Nearest) -> Table:
-    columns = ["Metric", *(["Method"] if several else []), "Value", "95% interval", *_published_column(published)]
+    columns = ["Metric", *(["Method"] if several else []), "Value", "95% interval", *(PUBLISHED if published else ())]
     rows = [
         [
             Cell(_name(metric.row), note=_data(metric.row)),
