@@ -23,7 +23,7 @@ from PIL.Image import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from clipx import distributed
 from clipx.data.features import Items, content_of, open_features
@@ -38,7 +38,7 @@ from evaluation.types import Device, Encoder, FeatureRequest, Features
 
 FORMAT = "1"  # version of the cached files
 INPUT_CACHE = 512 * 2**20  # bytes of preprocessed images and tokens that a process keeps; larger sets are not kept
-Pixels = Tensor | UserError | Fault  # an image or a batch of images, or why it cannot be read
+Pixels = Tensor | UserError | Fault  # a batch of images, or why one of them cannot be read
 
 
 _inputs: OrderedDict[Hashable, list[Tensor]] = OrderedDict()  # the cache of inputs, least recently used first
@@ -71,7 +71,7 @@ def extract(
     Raises UserError on all ranks: a corrupt image or an embedding that is not finite; the message names the data set.
     """
     features: Features = {}
-    rank, together, cache = distributed.rank(), distributed.world_size() > 1 and not alone, loading.cache_dir
+    cache, (rank, world) = loading.cache_dir, (0, 1) if alone else (distributed.rank(), distributed.world_size())
     if cache is not None:
         _cache_limit()  # here, so that all ranks raise its error
     with ProgressBar(active=rank == 0 and cache is not None) as progress:
@@ -82,10 +82,11 @@ def extract(
                 paths = {one: cache / f"{cache_key(encoder, dataset, one)}.safetensors" for one in group}
             cached = {request: found for request, path in paths.items() if (found := _read(path)) is not None}
             missing = [request for request in group if request not in cached]
-            if together:
-                new = _together(encoder, dataset, distributed.broadcast_object(missing), loading, progress)
-            else:
-                new = _embed(encoder, dataset, missing, range(_length(dataset, group[0])), loading, progress)
+            if world > 1:
+                missing = distributed.broadcast_object(missing)
+            rows = share(_length(dataset, group[0]), loading.batch_size, rank, world)
+            embed = _embed if world == 1 else _together
+            new = embed(encoder, dataset, missing, rows, loading, progress) if missing else {}
             for request, embedded in new.items():
                 if cache is not None:
                     _check_finite(embedded, encoder, request)
@@ -105,12 +106,14 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
 
 
 def _together(
-    encoder: Encoder, dataset: types.Dataset, group: list[FeatureRequest], loading: Loading, progress: ProgressBar
+    encoder: Encoder,
+    dataset: types.Dataset,
+    group: list[FeatureRequest],
+    rows: range,
+    loading: Loading,
+    progress: ProgressBar,
 ) -> Features:
-    """Embed this rank's share of the rows, gather all shares, and return [n, E] per request on the CPU of all ranks."""
-    if not group:
-        return {}
-    rows = share(_length(dataset, group[0]), loading.batch_size, distributed.rank(), distributed.world_size())
+    """Embed this rank's rows, gather those of all ranks, and return [n, E] per request on the CPU of all ranks."""
     local: Features = {}
     problem = ""
     try:
@@ -159,8 +162,6 @@ def _embed(
     progress: ProgressBar,
 ) -> Features:
     """Return [len(rows), E] for each request from one pass over their images or texts; [0, 0] for no rows."""
-    if not group:
-        return {}
     first = group[0]
     images = first.view == "images"
     default, variants = (encoder.image, encoder.image_variants) if images else (encoder.text, encoder.text_variants)
@@ -263,27 +264,12 @@ def _check_finite(embedded: Tensor, encoder: Encoder, request: FeatureRequest) -
         raise UserError(f"{encoder.name} gives NaN or infinite embeddings for {where}: use an earlier checkpoint")
 
 
-@dataclass(frozen=True)
-class _Preprocessed(Dataset[Pixels]):
-    """Images that the loader's processes decode and preprocess."""
-
-    images: Sequence[Image]
-    rows: range
-    preprocess: Callable[[Image], Tensor]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Pixels:
-        try:
-            return self.preprocess(self.images[self.rows[index]])
-        except (UserError, Fault) as error:  # if it were raised here, the loader would add a traceback to the message
-            return error
-
-
-def _collate(samples: list[Pixels]) -> Pixels:
-    errors = [one for one in samples if not isinstance(one, Tensor)]
-    return errors[0] if errors else torch.stack([one for one in samples if isinstance(one, Tensor)])
+def _preprocessed(images: Sequence[Image], preprocess: Callable[[Image], Tensor], rows: list[int]) -> Pixels:
+    """Decode and preprocess the images of a batch, in one of the loader's processes."""
+    try:
+        return torch.stack([preprocess(images[row]) for row in rows])
+    except (UserError, Fault) as error:  # if it were raised here, the loader would add a traceback to the message
+        return error
 
 
 def _image_batches(
@@ -293,11 +279,11 @@ def _image_batches(
 
     Signals to the run's process group do not reach the loader's processes.
     """
-    loader = DataLoader(
-        _Preprocessed(images, rows, preprocess),
+    loader: Iterable[Pixels] = DataLoader(
+        rows,  # type: ignore[arg-type]  # any sequence of items serves
         loading.batch_size,
         num_workers=loading.workers,
-        collate_fn=_collate,
+        collate_fn=partial(_preprocessed, images, preprocess),
         worker_init_fn=start_worker,
         # as in training; Python 3.14's own choice would pickle the data set
         multiprocessing_context="fork" if loading.workers else None,
