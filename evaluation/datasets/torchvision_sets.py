@@ -13,10 +13,7 @@ import torchvision.datasets as tv
 class LabelledSTL10(tv.STL10):  # type: ignore[misc]
     """STL-10 without its 2.6 GB of unlabelled images, whose checksum torchvision's reader would verify."""
 
-    @property
-    def train_list(self) -> list[list[str]]:
-        """Return the files of the labelled images."""
-        return list(tv.STL10.train_list[:2])
+    train_list = tv.STL10.train_list[:2]
 
 
 READERS: dict[str, Callable[[str, str, bool], Any]] = {  # of root, split, and whether to download the set

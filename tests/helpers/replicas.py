@@ -16,6 +16,7 @@ import torchvision.datasets as tv
 from PIL import Image
 from scipy.io import savemat
 
+from evaluation.datasets.torchvision_sets import LabelledSTL10
 from tests.helpers.folder import jpeg as jpeg_of
 
 # classes of Oxford-IIIT Pet by class id, spelled as in its file names
@@ -89,8 +90,9 @@ def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(folder / f"{part}_y.bin", bytes(i % 10 + 1 for i in range(count)))
     write(folder / "unlabeled_X.bin", b"")
     write(folder / "class_names.txt", "\n".join(names))
-    for field in ("train_list", "test_list"):
-        monkeypatch.setattr(tv.STL10, field, [[name, None] for name, _ in getattr(tv.STL10, field)])
+    for reader in (LabelledSTL10, tv.STL10):
+        for field in ("train_list", "test_list"):
+            monkeypatch.setattr(reader, field, [[name, None] for name, _ in getattr(reader, field)])
 
 
 def food101(root: Path) -> None:
