@@ -36,7 +36,7 @@ from clipx.data.sources.opening import open_pair_source
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.utils.files import cache_home, content_hash, expanded, write_text
-from clipx.utils.hub import quiet_hub
+from clipx.utils.hub import download_error, quiet_hub
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import load_json
@@ -290,10 +290,7 @@ def _download(name: str) -> Path:
         with quiet_hub(fetching=True):
             return Path(snapshot_download(name, repo_type="dataset"))
     except Exception as error:  # the hub's client raises a dozen types
-        raise UserError(
-            "the hub cannot be reached or has no such data set, and it is not cached here; run "
-            f"`hf download {name} --repo-type dataset` where there is a network, or give hf:FOLDER"
-        ) from error
+        raise download_error(name, f"`hf download {name} --repo-type dataset`", "give hf:FOLDER", error) from error
 
 
 def _first_split(spec: str, place: Path) -> str:
