@@ -301,10 +301,8 @@ def open_mmvp(spec: str, folder: Path, settings: Settings) -> MinimalPairs:
     numbers = sorted(rows)
     for number in numbers:
         partner = number + 1 if number % 2 else number - 1
-        if partner not in rows:
-            raise UserError(f"{path}: question {number} has no partner {partner}")
-        if rows[number][0] != rows[partner][0]:
-            raise UserError(f"{path}: questions {number} and {partner} have different types")
+        if partner not in rows or rows[number][0] != rows[partner][0]:
+            raise UserError(f"{path}: question {number} has no partner {partner} of its type")
     images = FileImages(folder, [folder / "MLLM_VLM Images" / rows[number][0] / f"{number}.jpg" for number in numbers])
     (template,) = prompts.select_templates(MMVP_TEMPLATES, settings.prompts)
     captions = [template.replace("{c}", rows[number][1]) for number in numbers]

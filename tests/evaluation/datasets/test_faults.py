@@ -87,8 +87,8 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
     ],
     "mmvp:ROOT": [
         (QUESTIONS, "Question ID,Type,Statement", "ID,Type,Statement", "no column 'Question ID'"),
-        (QUESTIONS, "\n2,Color", "\n2,Count", "questions 1 and 2 have different types"),
-        (QUESTIONS, "\n2,Color", "\n6,Color", "question 1 has no partner 2"),
+        (QUESTIONS, "\n2,Color", "\n2,Count", "question 1 has no partner 2 of its type"),
+        (QUESTIONS, "\n2,Color", "\n6,Color", "question 1 has no partner 2 of its type"),
         (QUESTIONS, "\n2,Color", "\n1,Color", "question 1 twice"),
         (QUESTIONS, "\n2,Color", "\ntwo,Color", "row 3 has no id, type or statement"),
     ],
