@@ -126,17 +126,13 @@ def search(train: Regression, features: Tensor, label: Tensor) -> tuple[dict[int
         for index in around:
             if index not in range(len(GRID)):
                 continue
-            solved[index] = train.fit(GRID[index], _nearest(solved, index))
+            near = min(solved, key=lambda known: abs(known - index), default=index)
+            solved[index] = train.fit(GRID[index], solved.get(near))
             scores = solved[index](features)
             accuracy = float((scores.argmax(dim=1) == label).double().mean())
             found[index] = accuracy, float(F.cross_entropy(scores.double(), label))
         best = min(found, key=lambda index: (-found[index][0], found[index][1]))
     return found, best
-
-
-def _nearest(solved: dict[int, Linear], index: int) -> Linear | None:
-    near = min(solved, key=lambda known: abs(known - index), default=None)
-    return None if near is None else solved[near]
 
 
 VALIDATION_SHARE = 10  # without an official validation split, one training row in ten is used to choose C
