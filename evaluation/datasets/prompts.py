@@ -60,8 +60,7 @@ def check_choice(choice: str) -> None:
 
 
 def select_templates(templates: Templates, choice: str) -> list[str]:
-    """Return the templates for a value of Settings.prompts. Raises UserError like `check_choice`."""
-    check_choice(choice)
+    """Return the templates for a value of Settings.prompts that `check_choice` accepts."""
     if "{c}" in choice:
         return [choice]
     return templates.ensemble if choice == ENSEMBLE else templates.simple
