@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL.Image import Image
 
-from clipx.data.preprocess.images import MAX_PIXELS, BadSample, decode, to_rgb
+from clipx.data.preprocess.images import BadSample, decode, open_image, read_image, to_rgb
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import SUFFIXES
@@ -237,20 +237,12 @@ class FileImages(Images):
         super().__init__(len(paths), content_hash(files if boxes is None else [files, boxes]))
 
     def at(self, index: int) -> Image:
-        path, problem = Path(self.paths[index]), "is missing, or is no file"
+        path = Path(self.paths[index])
         try:
-            if path.is_file():  # a pipe would be waited for
-                problem = f"has more than {MAX_PIXELS} pixels"
-                with Pillow.open(path) as image:
-                    if image.width * image.height <= MAX_PIXELS:
-                        return to_rgb(image) if self.boxes is None else to_rgb(image).crop(self.boxes[index])
+            image = to_rgb(open_image(read_image(path), any_format=True))
         except BadSample as error:
             raise UserError(f"{path}: {error}") from error
-        except PermissionError as error:
-            raise UserError(f"{path} cannot be read ({error.strerror})") from error
-        except Exception as error:  # PIL's decoders raise OSError, SyntaxError, struct.error, ... on corrupt files
-            raise UserError(f"{path}: corrupt image ({type(error).__name__})") from error
-        raise UserError(f"{path} {problem}")
+        return image if self.boxes is None else image.crop(self.boxes[index])
 
 
 class ArrayImages(Images):

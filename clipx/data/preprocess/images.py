@@ -60,12 +60,16 @@ def decode(data: bytes) -> Image.Image:
     return to_rgb(open_image(data))
 
 
-def open_image(data: bytes) -> Image.Image:
-    """Return an image whose header is read; `to_rgb` decodes its pixels. Raises BadSample like `decode`."""
+def open_image(data: bytes, any_format: bool = False) -> Image.Image:
+    """Return an image whose header is read; `to_rgb` decodes its pixels. Raises BadSample like `decode`.
+
+    `any_format`: read all formats that PIL knows.
+    """
     try:
-        image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP"))
+        image = Image.open(io.BytesIO(data), formats=None if any_format else ("JPEG", "PNG", "WEBP"))
     except UnidentifiedImageError as error:
-        raise BadSample("corrupt image (not a JPEG, PNG or WebP file)") from error
+        known = "an image file" if any_format else "a JPEG, PNG or WebP file"
+        raise BadSample(f"corrupt image (not {known})") from error
     except Image.DecompressionBombError as error:
         raise BadSample(TOO_LARGE) from error
     except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error, ... for a corrupt file
