@@ -84,9 +84,11 @@ def extract(
             missing = [request for request in group if request not in cached]
             if world > 1:
                 missing = distributed.broadcast_object(missing)
-            rows = share(_length(dataset, group[0]), loading.batch_size, rank, world)
-            embed = _embed if world == 1 else _together
-            new = embed(encoder, dataset, missing, rows, loading, progress) if missing else {}
+            new: Features = {}
+            if missing:
+                rows = share(_length(dataset, group[0]), loading.batch_size, rank, world)
+                embed = partial(_embed, encoder, dataset, missing, rows, loading, progress)
+                new = embed() if world == 1 else _together(embed, missing, loading.device)
             for request, embedded in new.items():
                 if cache is not None:
                     _check_finite(embedded, encoder, request)
@@ -105,19 +107,12 @@ def _by_view(requests: Iterable[FeatureRequest]) -> list[list[FeatureRequest]]:
     return list(groups.values())
 
 
-def _together(
-    encoder: Encoder,
-    dataset: types.Dataset,
-    group: list[FeatureRequest],
-    rows: range,
-    loading: Loading,
-    progress: ProgressBar,
-) -> Features:
+def _together(embed: Callable[[], Features], group: list[FeatureRequest], device: Device) -> Features:
     """Embed this rank's rows, gather those of all ranks, and return [n, E] per request on the CPU of all ranks."""
     local: Features = {}
     problem = ""
     try:
-        local = _embed(encoder, dataset, group, rows, loading, progress)
+        local = embed()
     except UserError as error:
         problem = str(error)
     results = distributed.gather_objects((problem, [embedded.shape[1] for embedded in local.values()]))
@@ -127,7 +122,7 @@ def _together(
     gathered = {}
     for position, request in enumerate(group):
         width = max(widths[position] for _, widths in results)  # E; a rank without a batch reports 0
-        gathered[request] = distributed.gather(local[request].view(-1, width).to(loading.device)).cpu()
+        gathered[request] = distributed.gather(local[request].view(-1, width).to(device)).cpu()
     return gathered
 
 
