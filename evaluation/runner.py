@@ -24,6 +24,7 @@ from evaluation.tasks import TASKS
 from evaluation.types import DEFAULTS, Device, Encoder, Features, Result, Settings, Task
 
 PRINTED_EVERY = 10  # seconds between lines of progress
+Plan = list[tuple[AnyDataset, list[Task]]]  # data sets, each with the tasks that score it
 MANY_COPIES = 0.01  # share of copies of training images from which a set counts as training pairs
 
 
@@ -101,7 +102,7 @@ def _is_trained_on(dataset: AnyDataset, training: DataConfig) -> bool:
     return found
 
 
-def _show(rows: list[Result], plan: list[tuple[AnyDataset, list[Task]]]) -> None:
+def _show(rows: list[Result], plan: Plan) -> None:
     """Print the table of rows, and what a reader of its numbers must know about a data set."""
     results.show(rows)
     for dataset, fitting in plan:
@@ -126,14 +127,12 @@ def _job(encoder: Encoder, dataset: AnyDataset, task: Task, out: Path, force: bo
 
 
 def _jobs(
-    encoder: Encoder,
-    plan: list[tuple[AnyDataset, list[Task]]],
-    unusable: dict[str, str],
-    out: Path,
-    force: bool,
-    marks: dict[str, dict[str, str]],  # data set -> entries for the hashes of its rows
+    encoder: Encoder, plan: Plan, unusable: dict[str, str], out: Path, force: bool, marks: dict[str, dict[str, str]]
 ) -> list[list[_Job]]:
-    """Return the jobs of each set that all ranks can use; add specification -> problem of the others to `unusable`."""
+    """Return the jobs of each set that all ranks can use; add specification -> problem of the others to `unusable`.
+
+    `marks`: data set -> entries for the hashes of its rows.
+    """
     groups: dict[str, list[_Job]] = {}
     for data, fitting in plan:
         try:
@@ -173,7 +172,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS, eve
 
 def _opened(
     specs: list[str], tasks: list[str], settings: Settings, encoder: Encoder | None = None
-) -> tuple[list[tuple[AnyDataset, list[Task]]], dict[str, str]]:
+) -> tuple[Plan, dict[str, str]]:
     """Return the plan of the sets that can be opened, and specification -> problem of the others.
 
     Raises UserError: no set can be opened, or the tasks are unknown or fit none of the sets.
@@ -187,9 +186,7 @@ def _opened(
         raise UserError("; ".join([*problems.values(), str(error)])) from error
 
 
-def _plan(
-    datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None
-) -> list[tuple[AnyDataset, list[Task]]]:
+def _plan(datasets: list[AnyDataset], names: list[str], encoder: Encoder | None = None) -> Plan:
     """Return the tasks to run on each data set; without an encoder, the tasks' variants are not checked.
 
     A named task whose variants the model lacks is skipped with a message if another named task can run, because the
