@@ -1,6 +1,7 @@
 """Evaluation during training, and the evaluation sets of a run (data.evaluation)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from evaluation.datasets.opening import check_layout, open_sets
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, extract
 from evaluation.tasks import TASKS
-from evaluation.types import HEADLINE, Encoder, Settings
+from evaluation.types import HEADLINE, Encoder, Settings, Task
 
 CHEAP = ("zeroshot", "retrieval", "pairs", "choices")  # tasks to score during training: they train no classifier
 
@@ -65,64 +66,59 @@ def check_evaluation(config: RunConfig, settings: EvalConfig) -> None:
     runner.check(on_disk, tasks, Settings.of(settings))
 
 
-def build_periodic_evaluator(config: RunConfig) -> "PeriodicEvaluator | None":
-    """Return the evaluator to call every log.evaluate_every steps; None if log.evaluate_every is 0.
+def build_periodic_evaluator(config: RunConfig) -> Callable[[ClipModel], dict[str, float]] | None:
+    """Return the function that scores the model every log.evaluate_every steps; None if log.evaluate_every is 0.
 
-    Raises UserError: an evaluation set does not exist, or no set can be scored.
+    It stores neither embeddings nor results.
+
+    Raises UserError: an evaluation set does not exist, or no set fits a task of CHEAP.
     """
     every = config.log.evaluate_every
     if not every:
         return None
     with prefixed(f"log.evaluate_every={every}"):
         datasets = open_sets(own_datasets(config))
+    jobs = [(data, TASKS[name]) for data in datasets for name in CHEAP if runner.fits(TASKS[name], data)]
+    if not jobs:
+        raise UserError(
+            f"log.evaluate_every={every}: none of data.evaluation={config.data.evaluation} can be scored while "
+            f"training; allowed: sets that fit a task of {', '.join(CHEAP)}"
+        )
+
+    @cache  # the tokenizer is slow to build
+    def encoder_of(model: ClipModel) -> Encoder:
+        name, device = f"{config.name}/s{config.seed}", next(model.parameters()).device
+        return encoder.of_model(model, name, "", config.seed, device, config.train.precision)
+
+    return lambda model: _scores(config, jobs, model, encoder_of(model))
+
+
+def _scores(
+    config: RunConfig, jobs: list[tuple[AnyDataset, Task]], model: ClipModel, encoder: Encoder
+) -> dict[str, float]:
+    """Return `DATASET TASK METRIC` -> fraction for the headline metrics on rank 0, {} on other ranks.
+
+    All ranks must call this, and each embeds a part. Non-finite embeddings count as misses: training decides whether
+    such a run stops. This changes neither the model on rank 0 nor the global random states.
+    """
+    if distributed.world_size() > 1:
+        _take_buffers_of_rank0(model)
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
     # no larger than a rank's micro-batch, which fits in memory
     micro_batches = config.train.processes * config.launch.nodes * config.train.accumulation
     batch_size = min(config.train.batch_size // micro_batches, EvalConfig().batch_size)
-    return PeriodicEvaluator(config, datasets, batch_size)
-
-
-class PeriodicEvaluator:
-    """Scores the current weights of a run on its evaluation sets; stores neither embeddings nor results."""
-
-    def __init__(self, config: RunConfig, datasets: Sequence[AnyDataset], batch_size: int) -> None:
-        """`batch_size`: images or texts per batch, on each rank.
-
-        Raises UserError: no data set fits a task of CHEAP.
-        """
-        self.config = config
-        self.batch_size = batch_size
-        self.jobs = [(data, TASKS[name]) for data in datasets for name in CHEAP if runner.fits(TASKS[name], data)]
-        if not self.jobs:
-            raise UserError(
-                f"log.evaluate_every={config.log.evaluate_every}: none of data.evaluation={config.data.evaluation} can "
-                f"be scored while training; allowed: sets that fit a task of {', '.join(CHEAP)}"
-            )
-        self.encoder: Encoder | None = None
-
-    def __call__(self, model: ClipModel) -> dict[str, float]:
-        """Return `DATASET TASK METRIC` -> fraction for the headline metrics on rank 0, {} on other ranks.
-
-        All ranks must call this, and each embeds a part. Non-finite embeddings count as misses: training decides
-        whether such a run stops. This changes neither the model on rank 0 nor the global random states.
-        """
-        if distributed.world_size() > 1:
-            _take_buffers_of_rank0(model)
-        was_training = model.training
-        model.eval()
-        device = next(model.parameters()).device
-        config, loading = self.config, Loading(self.batch_size, loader_processes(self.config.data.workers), device)
-        if self.encoder is None:  # built once, because the tokenizer is slow to build
-            name = f"{config.name}/s{config.seed}"
-            self.encoder = encoder.of_model(model, name, "", config.seed, device, config.train.precision)
-        scores = {}
-        for dataset, task in self.jobs:
-            features = extract(self.encoder, {dataset.name: dataset}, task.requests(dataset), loading)
-            if distributed.rank() == 0:
-                for row in task.score(dataset, features, device, self.encoder.cosine).results:
-                    if row.metric in HEADLINE[task.name]:
-                        scores[f"{row.dataset} {row.task} {row.metric}"] = row.value
-        model.train(was_training)
-        return scores
+    loading = Loading(batch_size, loader_processes(config.data.workers), device)
+    scores = {}
+    for dataset, task in jobs:
+        features = extract(encoder, {dataset.name: dataset}, task.requests(dataset), loading)
+        if distributed.rank() == 0:
+            for row in task.score(dataset, features, device, encoder.cosine).results:
+                if row.metric in HEADLINE[task.name]:
+                    scores[f"{row.dataset} {row.task} {row.metric}"] = row.value
+    model.train(was_training)
+    return scores
 
 
 @torch.no_grad()

@@ -22,10 +22,8 @@ from clipx.run.checkpoint import checkpoints
 from clipx.run.folder import RunFolder
 from clipx.training.setup import build_components
 from evaluation.datasets.composition import CHANGES
-from evaluation.datasets.opening import open_sets
 from evaluation.during_training import (
     CHEAP,
-    PeriodicEvaluator,
     build_periodic_evaluator,
     check_evaluation,
     own_datasets,
@@ -133,8 +131,8 @@ def test_the_logged_scores_equal_those_of_eval(data: Path, tmp_path: Path, capsy
 
 
 def fit_as_rank(config: RunConfig) -> bool:
-    evaluator = PeriodicEvaluator(config, open_sets(own_datasets(config)), batch_size=8)
-    return train.fit(config, RunFolder.of(config).path, evaluate=evaluator) is train.Outcome.FINISHED
+    run, evaluator = RunFolder.of(config).path, build_periodic_evaluator(config)
+    return train.fit(config, run, evaluate=evaluator) is train.Outcome.FINISHED
 
 
 @pytest.mark.long
