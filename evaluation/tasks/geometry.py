@@ -50,7 +50,7 @@ class Geometry(CaptionTask):
             value, error = function(*few), standard_error(function, *few)
             rows.append(self._row(dataset, metric, value, value - 1.96 * error, value + 1.96 * error, len(few[0])))
         batches = batched_margins(image, text)
-        if batches is not None:
+        if len(batches):
             by_batch = {
                 "margin_mean": batches.mean(dim=1),
                 "margin_positive": (batches > 0).double().mean(dim=1),
@@ -81,23 +81,21 @@ def paired(image: Tensor, text: Tensor, image_of_text: Tensor) -> tuple[Tensor, 
     return image[owner[first][order]], text[shuffled[by_owner[first]][order]]
 
 
-def batched_margins(image: Tensor, text: Tensor) -> Tensor | None:
-    """Return the margins in whole batches of b pairs, float64 [batches, 2 b (b - 1)]; None with fewer than two pairs.
+def batched_margins(image: Tensor, text: Tensor) -> Tensor:
+    """Return the margins in whole batches of b pairs, float64 [batches, 2 b (b - 1)]; none of fewer than two pairs.
 
     b is 64, or half the number of pairs if there are fewer than 128, as an interval needs two batches; at least 2.
     """
-    if len(image) < 2:
-        return None
     size = max(2, min(BATCH, len(image) // 2))
     starts = range(0, len(image) - size + 1, size)
-    return torch.stack([margins(image[s : s + size], text[s : s + size]) for s in starts])
+    batches = [margins(image[s : s + size], text[s : s + size]) for s in starts]
+    return torch.stack(batches) if batches else torch.empty(0, 0)
 
 
-def histogram(batches: Tensor | None) -> dict[str, Any]:
+def histogram(batches: Tensor) -> dict[str, Any]:
     """Return counts of the margins in equal bins from FIRST to LAST."""
-    values = torch.zeros(0) if batches is None else batches.flatten()
     width = (LAST - FIRST) / BINS
-    bins = ((values - FIRST) / width).floor().clamp(0, BINS - 1).long()
+    bins = ((batches.flatten() - FIRST) / width).floor().clamp(0, BINS - 1).long()
     return {"first": FIRST, "last": LAST, "counts": torch.bincount(bins, minlength=BINS).tolist()}
 
 
