@@ -19,7 +19,7 @@ from evaluation.datasets.captioned import all_captions, source_config
 from evaluation.datasets.files import SPLIT_NAMES, FileImages, class_folders, short_name
 from evaluation.datasets.kinds import Captioned, Labelled, Split
 from evaluation.datasets.labelled import split_of_files
-from evaluation.types import Settings
+from evaluation.types import Settings, first_names
 
 TEST = "test"
 
@@ -36,9 +36,8 @@ def open_folder(spec: str, folder: Path, settings: Settings) -> Labelled | Capti
     if any(map(files.text_beside, files.files_below(splits[scored]))):
         pairs = files.folder(splits[scored], source_config(settings, "folder"))
         if pairs.problems:
-            more = f" and {len(pairs.problems) - 1} more" if len(pairs.problems) > 1 else ""
             complete = "an evaluation set must be complete: add what is missing, or move these files away"
-            raise UserError(f"{splits[scored]}: {pairs.problems[0]}{more}; {complete}")
+            raise UserError(f"{splits[scored]}: {first_names(pairs.problems, 1)}; {complete}")
         images = FileImages(splits[scored], [splits[scored] / pairs.where(i) for i in range(len(pairs))])
         return Captioned(spec, short_name(folder), scored, images, all_captions(pairs), settings)
     classes = [path.name for path in class_folders(splits[scored])]
@@ -67,8 +66,8 @@ def _plain(name: str) -> str:
 
 def _split(folder: Path, classes: list[str]) -> Split:
     if unread := [path for path in files.files_below(folder, files.UNREAD) if path.parent != folder]:
-        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        raise UserError(f"{unread[0]}{more}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
+        names = first_names([*map(str, unread)], 1)
+        raise UserError(f"{names}: {unread[0].suffix} is not read; convert to JPEG, PNG or WebP")
     if others := [path for path in class_folders(folder) if path.name not in classes]:
         raise UserError(f"{min(others)} is no class of the scored split")
     found = [files.files_below(folder / name) for name in classes]
