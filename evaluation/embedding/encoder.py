@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from clipx.data.preprocess.transforms import evaluation_transform
 from clipx.errors import UserError, one_line, prefixed
 from clipx.models import clip
 from clipx.models.frozen import weights_digest
+from clipx.models.heads import SinglePointHead
 from clipx.models.towers import lora, open_clip_towers
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
@@ -135,15 +135,11 @@ def from_open_clip(name: str, device: torch.device, precision: str = "fp32") -> 
     model, inputs = open_clip_towers.create_whole_model(name, "model")
     title = f"{name.removesuffix('/random')} (random weights)" if name.endswith("/random") else name
 
-    def image(pixels: Tensor) -> Tensor:
-        return F.normalize(model.encode_image(pixels).float(), dim=-1)
-
-    def text(tokens: Tensor) -> Tensor:
-        return F.normalize(model.encode_text(tokens).float(), dim=-1)
-
+    unit_length = SinglePointHead("always").evaluation(draw=0)
+    encode = (_compose(unit_length, model.encode_image), _compose(unit_length, model.encode_text))
     digest = weights_digest(model)
     model.to(device).to(memory_format=torch.channels_last).eval()
-    return _encoder(title, model, inputs, (image, text), digest, 0, device, precision)
+    return _encoder(title, model, inputs, encode, digest, 0, device, precision)
 
 
 def from_wpse(name: str, device: torch.device, precision: str = "fp32", features_eval: int | None = None) -> Encoder:
