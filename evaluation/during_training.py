@@ -20,7 +20,7 @@ from evaluation import runner
 from evaluation.datasets.captioned import HELD_OUT
 from evaluation.datasets.kinds import AnyDataset
 from evaluation.datasets.named import NAMED
-from evaluation.datasets.opening import check_layout, open_sets
+from evaluation.datasets.opening import check_layout, open_usable
 from evaluation.embedding import encoder
 from evaluation.embedding.features import Loading, extract
 from evaluation.tasks import TASKS
@@ -77,7 +77,9 @@ def build_periodic_evaluator(config: RunConfig) -> Callable[[ClipModel], dict[st
     if not every:
         return None
     with prefixed(f"log.evaluate_every={every}"):
-        datasets = open_sets(own_datasets(config))
+        datasets, problems = open_usable(own_datasets(config))
+        if problems:
+            raise UserError("; ".join(problems.values()))
     jobs = [(data, TASKS[name]) for data in datasets for name in CHEAP if runner.fits(TASKS[name], data)]
     if not jobs:
         raise UserError(

@@ -15,7 +15,7 @@ from clipx.utils.files import write_text
 from clipx.utils.registry import lookup
 from clipx.utils.trust import load_json
 from evaluation.datasets.kinds import AnyDataset, Captioned, Labelled
-from evaluation.datasets.opening import is_training_data, open_sets, open_usable, training_copies
+from evaluation.datasets.opening import is_training_data, open_usable, training_copies
 from evaluation.datasets.prompts import ENSEMBLE
 from evaluation.embedding.features import Loading, extract
 from evaluation.runs import items, results
@@ -164,10 +164,9 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS, eve
 
     `every`: all sets must be usable; otherwise one is enough.
     """
-    if every:
-        _plan(open_sets(specs, settings), tasks)
-    else:
-        _opened(specs, tasks, settings)
+    _, problems = _opened(specs, tasks, settings)
+    if every and problems:
+        raise UserError("; ".join(problems.values()))
 
 
 def _opened(
@@ -235,7 +234,7 @@ def _stored_rows(out: Path, dataset: AnyDataset, task: Task, hashes: dict[str, s
     """Return the stored rows; [] if rows are missing or the stored artifact has other hashes."""
     stored = [row for row in results.read(out / RESULTS) if (row.task, row.dataset) == (task.name, dataset.short)]
     groups = [[row for row in stored if row.hashes == hashes | extra] for extra in task.groups(dataset)]
-    if not all(groups) or _hashes_of_artifact(artifact) not in (None, hashes):
+    if not (all(groups) and _has_hashes(artifact, hashes)):
         return []
     return [row for group in groups for row in group]
 
@@ -249,14 +248,12 @@ def _artifact_path(out: Path, dataset: AnyDataset, task: Task, note: str) -> Pat
     return out / ARTIFACTS / f"{task.name}-{dataset.short}{choice}{note}.json".replace("/", "_")
 
 
-def _hashes_of_artifact(path: Path) -> dict[str, str] | None:
-    """Return the hashes in an artifact; None if it is missing, {} if it is corrupt."""
-    if not path.is_file():
-        return None
+def _has_hashes(artifact: Path, hashes: dict[str, str]) -> bool:
+    """Return True if an artifact has these hashes or does not exist; False if it has others or is corrupt."""
     try:
-        return dict(load_json(path.read_text())["hashes"])
+        return not artifact.is_file() or load_json(artifact.read_text())["hashes"] == hashes
     except (ValueError, KeyError, TypeError):
-        return {}
+        return False
 
 
 def _save_artifact(job: _Job, artifact: dict[str, Any]) -> None:

@@ -162,19 +162,11 @@ def _content(path: Path) -> str:
         return ""
 
 
-def open_sets(specs: list[str], settings: Settings = DEFAULTS) -> list[AnyDataset]:
-    """Open the data sets `LAYOUT:FOLDER`.
-
-    Raises UserError: data sets cannot be opened, or two have the same short name; the message names all of them.
-    """
-    datasets, problems = open_usable(specs, settings)
-    if problems:
-        raise UserError("; ".join(dict.fromkeys(problems.values())))
-    return datasets
-
-
 def open_usable(specs: list[str], settings: Settings = DEFAULTS) -> tuple[list[AnyDataset], dict[str, str]]:
-    """Return the data sets that can be opened, and specification -> problem of the others."""
+    """Return the data sets that can be opened, and specification -> problem of the others.
+
+    Of two sets with the same short name, the second cannot.
+    """
     datasets: dict[str, AnyDataset] = {}
     problems: dict[str, str] = {}
     for spec in dict.fromkeys(specs):
