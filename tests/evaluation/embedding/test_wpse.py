@@ -1,7 +1,10 @@
-"""The loader of paper 5's released weights, on our own small copy of the authors' model and files."""
+"""The loader of paper 5's released weights, on a small copy of the authors' model and files.
+
+test_encoder.py has the files that hold no weights.
+"""
 
 import json
-from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from omegaconf import OmegaConf
+from open_clip.transformer import QuickGELU, Transformer
 from torch import Tensor, nn
 
 from clipx.errors import UserError
@@ -52,27 +56,6 @@ SETTINGS: dict[str, Any] = {
 IMQ = {"_target_": "losses.RFFFeaturesIMQ", "dim_out": FEATURES, "imq_c": 0.5, "first_normalize": True}
 
 
-class QuickGelu(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.ln_1, self.ln_2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-        layers = {"c_fc": nn.Linear(width, 4 * width), "gelu": QuickGelu(), "c_proj": nn.Linear(4 * width, width)}
-        self.mlp = nn.Sequential(OrderedDict(layers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-        y = self.ln_1(x)
-        x = x + self.attn(y, y, y, attn_mask=future, need_weights=False)[0]
-        added: Tensor = self.mlp(self.ln_2(x))
-        return x + added
-
-
 class Replica(nn.Module):
     """Tokens of timm's vision transformer and of a causal text transformer, each with a projection and a weight."""
 
@@ -80,7 +63,8 @@ class Replica(nn.Module):
         super().__init__()
         self.visual = timm.create_model(trunk, num_classes=0)
         image_width = int(self.visual.num_features)  # type: ignore[arg-type]
-        self.transformer = nn.ModuleDict({"resblocks": nn.Sequential(*(Block(width, heads) for _ in range(layers)))})
+        norm = partial(nn.LayerNorm, eps=1e-6)
+        self.transformer = Transformer(width, layers, heads, act_layer=QuickGELU, norm_layer=norm)
         self.token_embedding = nn.Embedding(VOCABULARY + length - 1, width)
         self.positional_embedding = nn.Parameter(0.01 * torch.randn(length, width))
         self.ln_final = nn.LayerNorm(width, eps=1e-6)
@@ -99,7 +83,8 @@ class Replica(nn.Module):
     def text(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens [b, K, width], and their weights [b, K]; each id 0 counts as the next padding token."""
         ids = torch.where(ids == 0, VOCABULARY - 1 + (ids == 0).cumsum(dim=1), ids)
-        x = self.transformer["resblocks"](self.token_embedding(ids) + self.positional_embedding)
+        future = torch.full((ids.shape[1], ids.shape[1]), -torch.inf).triu(1)
+        x = self.transformer(self.token_embedding(ids) + self.positional_embedding, attn_mask=future)
         tokens = self.ln_final(x)
         return tokens, bounded(tokens @ self.text_weight_proj)
 
@@ -222,12 +207,10 @@ def test_settings_of_another_model_are_refused(tmp_path: Path, key: str, value: 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (nn.Linear(1, 1), "checkpoint_best.pt holds Python objects, such as a whole module"),
         ({"state_dict": nn.Linear(1, 1)}, "checkpoint_best.pt holds Python objects, such as a whole module"),
-        ({"state_dict": {"a": np.float64(1)}}, "checkpoint_best.pt holds other values than tensors"),
         ({"state_dict": {"a": torch.ones(1)}}, "is of another model: image.body.trunk.blocks.0.attn"),
     ],
-    ids=["module", "module inside", "numbers", "other weights"],
+    ids=["module", "other weights"],
 )
 def test_other_content_than_weights_is_refused(small: Replica, tmp_path: Path, content: Any, reason: str) -> None:
     name = saved(tmp_path / "theirs", nn.Linear(1, 1), SETTINGS)
