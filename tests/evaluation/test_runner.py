@@ -195,13 +195,6 @@ def test_a_forbidden_set_does_not_stop_the_others(
             run(tmp_path, [bad, good], ["retrieval"])
 
 
-def only_training_images(folder: Path) -> str:
-    """Write a labelled set without a test split."""
-    spec = fakes.labelled(folder)
-    (folder / "test").rename(folder / "train")
-    return spec
-
-
 @pytest.mark.parametrize(
     ("kinds", "tasks", "part"),
     [
@@ -216,7 +209,7 @@ def test_impossible_requests_give_a_one_line_error(tmp_path: Path, kinds: str, t
     specs = {
         "labelled": [fakes.labelled(tmp_path / "a" / "things")],
         "twins": [fakes.labelled(tmp_path / name / "things") for name in ("a", "b")],
-        "train": [only_training_images(tmp_path / "t" / "things")],
+        "train": [fakes.labelled(tmp_path / "t" / "things", train=3, test=0)],
         "": [],
     }[kinds]
     with pytest.raises(UserError) as caught:
