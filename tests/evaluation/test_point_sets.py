@@ -9,7 +9,6 @@ from torch import Tensor
 
 from cli.eval import one
 from clipx.config.evaluation import EvalConfig
-from clipx.config.schema import RunConfig
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from evaluation.claims.measures import ZEROSHOT
@@ -33,17 +32,10 @@ def dataset(folder: Path, classes: int = 3, test: int = 30, prompts: str = "ense
     return fakes.opened(fakes.labelled(folder, classes=classes, test=test), Labelled, Settings(prompts))
 
 
-def prepared(root: Path, kernel: str = "imq") -> RunConfig:
-    """Return the settings of a run with this kernel and an image tower that is built in no time."""
-    config = prepared_point_sets(root, kernel)
-    config.model.image.name = "small:vit"
-    return config
-
-
 @pytest.fixture(scope="module")
 def point_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an untrained run with point sets."""
-    return trained(prepared(tmp_path_factory.mktemp("point_sets")))
+    return trained(prepared_point_sets(tmp_path_factory.mktemp("point_sets")))
 
 
 def test_draws_differ_only_in_their_random_features(point_sets: Path) -> None:
@@ -63,10 +55,10 @@ def test_draws_differ_only_in_their_random_features(point_sets: Path) -> None:
 
 
 def test_models_without_random_features_have_no_draws(tmp_path: Path) -> None:
-    plain, _ = from_checkpoint(trained(prepared(tmp_path, "none")), CPU)
+    plain, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "none")), CPU)
     assert plain.cosine and list(plain.image_variants) == ["before projection"]
     assert not {"points", "similarity"} & plain.provenance.keys()  # so that older cached embeddings stay valid
-    linear, _ = from_checkpoint(trained(prepared(tmp_path, "linear")), CPU)
+    linear, _ = from_checkpoint(trained(prepared_point_sets(tmp_path, "linear")), CPU)
     assert not linear.cosine and list(linear.image_variants) == ["before projection"]
 
 
@@ -157,7 +149,7 @@ def test_the_number_of_random_features_can_be_set_for_an_evaluation(point_sets: 
 
 
 def test_a_diverged_run_has_a_nan_row_and_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(prepared(tmp_path))
+    run = trained(prepared_point_sets(tmp_path))
     divergence = RunFolder(run).record_divergence(step=7, bad_steps=3)
     for _ in range(2):  # the second call adds no row
         one.evaluate(EvalConfig(checkpoint=str(run), datasets=[fakes.labelled(tmp_path / "things")]))

@@ -30,7 +30,7 @@ def prepared_point_sets(root: Path, kernel: str = "imq") -> RunConfig:
     config = prepared(root)
     config.name = kernel
     config.train.epochs, config.train.samples = None, 0
-    config.model.image.name, config.model.text.name = "open_clip:mini-vit-48", "small:transformer"
+    config.model.image.name, config.model.text.name = "small:vit", "small:transformer"
     config.model.points.kernel = kernel
     config.data.before_projection = True
     return config
