@@ -188,17 +188,20 @@ def test_a_saved_hub_data_set_of_one_split_is_known_without_its_name(tmp_path: P
     assert is_training_data(spec, data) and is_training_data(f"{spec}@train", data)
 
 
+def photographs(folder: Path, pictures: range, prefix: str = "") -> str:
+    """Write images with the caption "a picture"; return the data set's spec."""
+    folder.mkdir(exist_ok=True)
+    for seed in pictures:
+        (folder / f"{prefix}{seed}.png").write_bytes(fakes.picture(seed))
+        (folder / f"{prefix}{seed}.txt").write_text("a picture")
+    return f"folder:{folder}"
+
+
 def test_images_that_a_run_trains_on_are_recognised_in_another_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def folder(name: str, pictures: range) -> str:
-        (tmp_path / name).mkdir()
-        for seed in pictures:
-            (tmp_path / name / f"{name}{seed}.png").write_bytes(fakes.picture(seed))
-            (tmp_path / name / f"{name}{seed}.txt").write_text("a picture")
-        return f"folder:{tmp_path / name}"
-
-    mine, copies, others = (folder(*of) for of in (("mine", range(20)), ("a", range(15, 25)), ("b", range(20, 30))))
+    sets = {"mine": range(20), "a": range(15, 25), "b": range(20, 30)}
+    mine, copies, others = (photographs(tmp_path / name, pictures, name) for name, pictures in sets.items())
     data = DataConfig(name="t", source="folder", root=str(tmp_path / "mine"))
     assert training_copies(open_dataset(copies), data) == 5
     assert training_copies(open_dataset(others), data) == 0
@@ -222,9 +225,8 @@ def test_images_that_a_run_trains_on_are_recognised_in_another_place(
 
 
 def test_held_out_images_that_have_a_copy_among_the_training_images_are_counted(tmp_path: Path) -> None:
-    for name, seed in ((name, seed) for name in ("", "copy_") for seed in range(20)):
-        (tmp_path / f"{name}{seed}.png").write_bytes(fakes.picture(seed))
-        (tmp_path / f"{name}{seed}.txt").write_text("a picture")
+    for prefix in ("", "copy_"):
+        photographs(tmp_path, range(20), prefix)
     data = DataConfig(name="t", source="folder", root=str(tmp_path), split=".", held_out=0.25)
     held_out = held_out_pairs("held_out:x", data)
     assert len(held_out.images(held_out.splits[0])) == 10 and training_copies(held_out, data) > 4
@@ -234,12 +236,9 @@ def test_training_pairs_in_a_forbidden_folder_are_not_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run may be a colleague's: its evaluation needs no training pairs."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "0.png").write_bytes(fakes.picture(0))
-    (tmp_path / "mine" / "0.txt").write_text("a picture")
+    spec = photographs(tmp_path / "mine", range(1))
     data = DataConfig(name="t", source="csv", root=str(tmp_path / "theirs"), split="train", annotations="pairs.csv")
     forbid(monkeypatch, Path, "stat", "theirs/pairs.csv")
-    spec = f"folder:{tmp_path / 'mine'}"
     assert training_copies(open_dataset(spec), data) == 0 and not is_training_data(spec, data)
     shutil.copytree(tmp_path / "mine", tmp_path / "their")
     theirs = DataConfig(name="t", source="folder", root=str(tmp_path / "their"))
