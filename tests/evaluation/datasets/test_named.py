@@ -379,8 +379,3 @@ def test_a_listing_is_kept_until_a_folder_changes(tmp_path: Path, monkeypatch: p
     assert [name for name, _, _ in scan(folders)[1]] == ["1.png", "2.JPEG"]
     replicas.write(folders[1] / "0.png", b"1")  # at once: the time of the folder may be the same as before
     assert [name for name, _, _ in scan(folders)[1]] == ["0.png", "1.png", "2.JPEG"]
-
-
-def test_the_tables_have_as_many_class_names_as_classes() -> None:
-    sizes = {"imagenet1k": 1000, "flowers": 102, "pets": 37, "caltech101": 102, "eurosat": 10, "clevr_count_all": 8}
-    assert {key: len(prompts.classnames(key)) for key in sizes} == sizes
