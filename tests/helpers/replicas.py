@@ -16,6 +16,7 @@ import torchvision.datasets as tv
 from PIL import Image
 from scipy.io import savemat
 
+from evaluation.datasets.composition import NUMBERS
 from evaluation.datasets.torchvision_sets import LabelledSTL10
 from tests.helpers.folder import jpeg as jpeg_of
 
@@ -292,12 +293,9 @@ def valse(root: Path, pieces: Sequence[str], votes: list[int]) -> Path:
     return folder
 
 
-WHATSUP = {  # folder, relation in the name of an image -> in its caption
-    "a": ("controlled_images", {"left_of": "left of", "on": "on", "right_of": "right of", "under": "under"}),
-    "b": (
-        "controlled_clevr",
-        {"behind": "behind", "left_of": "left of", "right_of": "right of", "in-front_of": "before"},
-    ),
+WHATSUP = {  # folder, relations in the names of images
+    "a": ("controlled_images", ("left_of", "on", "right_of", "under")),
+    "b": ("controlled_clevr", ("behind", "left_of", "right_of", "in-front_of")),
 }
 
 
@@ -305,10 +303,10 @@ def whatsup(root: Path, objects: list[str], subset: str) -> Path:
     """Write What'sUp's set A or B, in which the images of the same objects are not together."""
     images, relations = WHATSUP[subset]
     entries = []
-    for number, (name, words) in enumerate(relations.items()):
+    for number, name in enumerate(relations):
         for i, one in enumerate(objects):
-            others = [text for other, text in relations.items() if other != name]
-            captions = [f"A {one} {text} a table" for text in (words, *others)]
+            others = (other for other in relations if other != name)
+            captions = [f"A {one} {relation.replace('_', ' ')} a table" for relation in (name, *others)]
             path = f"{images}/{one}_{name}_table.jpeg"
             entries.append({"image_path": f"data/{path}", "caption_options": captions})
             write(root / "whatsup" / path, jpeg(10 * i + number))
@@ -378,8 +376,8 @@ def aro_order(root: Path, images: int) -> Path:
 
 def countbench(root: Path, numbers: list[int], faulty: bool = False) -> Path:
     """Write nielsr/countbench's parquet file; `faulty` adds a row without an image, and one without its number word."""
-    words = {2: "two", 3: "three", 5: "five", 7: "seven", 9: "nine", 10: "ten"}
-    texts = [f"Photo {i}: {words[n].title()} cups and {words[n]} spoons" for i, n in enumerate(numbers)]
+    words = [NUMBERS[n - 2] for n in numbers]
+    texts = [f"Photo {i}: {word.title()} cups and {word} spoons" for i, word in enumerate(words)]
     images: list[object] = [{"bytes": jpeg(i), "path": None} for i in range(len(numbers))]
     if faulty:
         texts, images = ["three cups", "3 cups", *texts], [None, {"bytes": jpeg(99), "path": None}, *images]

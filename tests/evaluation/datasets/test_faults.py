@@ -31,6 +31,7 @@ EXAMPLES = "winoground/data/examples.jsonl"
 RELATION, ATTRIBUTION = "aro/visual_genome_relation.json", "aro/visual_genome_attribution.json"
 PHOTOS = "whatsup/controlled_images_dataset.json"
 CUES = "winogavil/winogavil_dataset.csv"
+KOREAN = "XTD10/test_1kcaptions_ko.txt"
 
 
 def coco(root: Path) -> None:
@@ -59,6 +60,7 @@ SETS: dict[str, Callable[[Path], object]] = {
     "aro_relation:ROOT": aro,
     "aro_attribution:ROOT": aro,
     "winogavil:ROOT": lambda root: replicas.winogavil(root, [(5, 2), (12, 3)]),
+    f"xtd10:ROOT/xtd10/{KOREAN}": lambda root: replicas.xtd10(root, {KOREAN: ["개", "소", "고양이"]}),
 }
 # specification -> (file, text to replace, new text, part of the message); text None: the new text is the whole file,
 # or without a new text the file is missing
@@ -116,6 +118,10 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
         (CUES, "Eagle", "", "row 2 needs a cue, a list of candidates"),
         (CUES, "[", "", "row 2 needs a cue, a list of candidates"),
     ],
+    f"xtd10:ROOT/xtd10/{KOREAN}": [
+        (f"xtd10/{KOREAN}", "소\n", "", "has 2 captions, test_image_names.txt has 3 images"),
+        (f"xtd10/{KOREAN}", "소", " ", "ko.txt has no caption of COCO_train2014_000000000001.jpg"),
+    ],
 }
 
 
@@ -149,6 +155,10 @@ WRONG_SETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "imagenetv2:ROOT": (
         lambda root: replicas.imagenetv2(root, [0, 1000]),
         "1000: the name must be a class index in 0..999",
+    ),
+    "countbench:ROOT": (
+        lambda root: replicas.countbench(root, [], faulty=True),
+        "has no image with a caption that names its number",
     ),
     "imagenet_r:ROOT": (
         lambda root: replicas.imagenet_variant(root, "imagenet-r", [*IDS[:199], "n99999999"]),
