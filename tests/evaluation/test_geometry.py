@@ -37,17 +37,9 @@ def test_one_pair_has_no_margin() -> None:
     assert len(margins(one, one)) == 0 and distribution_gap(one, one) == 0.0
 
 
-def test_more_uniform_features_have_a_larger_uniformity() -> None:
-    uniform = embeddings(4000, 0, dim=8)
-    narrow = torch.nn.functional.normalize(uniform + torch.eye(8)[0] * 3, dim=1)
-    same = uniform[:1].expand(4000, -1)
-    values = [uniformity(x[:2000], x[2000:]) for x in (uniform, narrow, same)]
-    assert values[0] > values[1] > values[2]
-    assert values[0] == pytest.approx(0.0, abs=0.05)
-    assert values[2] == pytest.approx(-(2.0**0.5), abs=1e-6)  # W2^2 = ||mu||^2 + 1 if Sigma = 0
-
-
-def test_uniformity_is_finite_with_fewer_rows_than_dimensions() -> None:
+def test_uniformity_without_covariance_or_with_fewer_rows_than_dimensions_is_finite() -> None:
+    same = embeddings(1, 0, dim=8).expand(4000, -1)
+    assert uniformity(same, same) == pytest.approx(-(2.0**0.5), abs=1e-6)  # W2^2 = ||mu||^2 + 1 if Sigma = 0
     assert -2.0 < uniformity(embeddings(4, 0, dim=64), embeddings(4, 1, dim=64)) < 0.0
 
 
@@ -60,11 +52,3 @@ def test_the_distribution_gap_is_the_energy_distance_of_centred_embeddings() -> 
 
     expected = 2 * mean_distance(x, y) - mean_distance(x, x) - mean_distance(y, y)
     assert distribution_gap(image, text) == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_shift_changes_the_gap_and_another_shape_the_distribution_gap() -> None:
-    image, text = embeddings(500, 0, dim=8), embeddings(500, 1, dim=8)
-    shift = torch.eye(8)[0]
-    assert modality_gap(image + shift, text) > 0.9
-    assert distribution_gap(image + shift, text) == pytest.approx(distribution_gap(image, text), abs=1e-9)
-    assert abs(distribution_gap(image, text)) < 0.01 < 0.1 < distribution_gap(image, 0.3 * text)
