@@ -22,7 +22,7 @@ INSIDE = 15
 
 def imagenet_a(folder: Path) -> None:
     ids: Any = ImageNetInfo("imagenet-1k")
-    replicas.imagenet_variant(folder, "imagenet-a", ids.label_names()[::5], images=3)
+    replicas.class_folders(folder / "imagenet-a", ids.label_names()[::5], images=3)
 
 
 # In the images of CLEVR, in train and in val. Fewer in train could be separated, and the fits would take minutes.

@@ -1,6 +1,6 @@
 """Fixtures for all tests, which `tests/conftest.py` loads.
 
-Made once in a test run, shared by its workers, and only read: `cache`, `shards`, `scenes`, `trained_run`, `imagenet`.
+Made once in a test run, shared by its workers, and only read: `cache`, `shards`, `scenes`, `trained_run`.
 A test that changes a run takes `copied_run`; a test of a cache takes `empty_cache`.
 """
 
@@ -28,7 +28,6 @@ from clipx.utils.files import content_hash
 from clipx.utils.trust import PERMITTED
 from evaluation.embedding import features
 from evaluation.report import figures
-from tests.helpers import replicas
 from tests.helpers.folder import write_shards
 from tests.helpers.gloo import Gloo, pool
 from tests.helpers.shared import SCENES, copy_of, folder_of_test_run, once, train
@@ -174,12 +173,6 @@ def trained_run(shared: Path) -> Path:
 def copied_run(trained_run: Path, tmp_path: Path) -> tuple[RunConfig, Path]:
     """Return settings and folder of a copy of `trained_run` in tmp_path/runs, for a test that changes it."""
     return copy_of(trained_run, tmp_path)
-
-
-@pytest.fixture(scope="session")
-def imagenet(shared: Path) -> Path:
-    """Return a folder with ImageNet's classes in `imagenet`, an image of each in train and val."""
-    return once(shared / "imagenet", replicas.imagenet)
 
 
 @pytest.fixture(scope="session")

@@ -174,9 +174,7 @@ def aircraft(root: Path) -> None:
 def eurosat(root: Path) -> None:
     names = ["AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial"]
     names += ["Pasture", "PermanentCrop", "Residential", "River", "SeaLake"]
-    for c, name in enumerate(names):
-        for i in range(27):
-            write(root / "eurosat" / "2750" / name / f"{name}_{i}.jpg", jpeg(c))
+    class_folders(root / "eurosat" / "2750", names, 27)
 
 
 def sun397(root: Path) -> None:
@@ -191,17 +189,9 @@ def sun397(root: Path) -> None:
 def imagenet(root: Path) -> None:
     """Write 1,000 WordNet folders with one image each in train and val, and torchvision's meta.bin."""
     ids = [f"n{1_000_000 + 7 * c:08d}" for c in range(1000)]
-    picture = jpeg(0)
     for part in ("train", "val"):
-        for name in ids:
-            write(root / "imagenet" / part / name / f"{name}_0.JPEG", picture)
+        class_folders(root / "imagenet" / part, ids)
     torch.save(({name: (name,) for name in ids}, []), root / "imagenet" / "meta.bin")
-
-
-def imagenetv2(root: Path, classes: list[int]) -> None:
-    for c in classes:
-        for i in range(2):
-            write(root / "imagenetv2-matched-frequency-format-val" / str(c) / f"{i}.jpeg", jpeg(c))
 
 
 def clevr(root: Path, counts: dict[str, list[int]]) -> Path:
@@ -246,12 +236,11 @@ def mmvp(root: Path, types: list[str], reverse: bool = False) -> Path:
     return folder
 
 
-def imagenet_variant(root: Path, folder: str, ids: list[str], images: int = 1) -> Path:
-    """Write ImageNet-A, -O, -R or Sketch with one folder per WordNet id; return root/folder."""
-    for number, name in enumerate(ids):
+def class_folders(folder: Path, names: Sequence[str], images: int = 1) -> None:
+    """Write images in a folder for each class, as in ImageNet, its variants and EuroSAT."""
+    for number, name in enumerate(names):
         for i in range(images):
-            write(root / folder / name / f"{i}.jpg", jpeg(number))
-    return root / folder
+            write(folder / name / f"{i}.jpeg", jpeg(number))
 
 
 def sugar_crepe(root: Path, counts: dict[str, int], plus: bool = False) -> Path:

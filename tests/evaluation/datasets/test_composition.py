@@ -101,7 +101,8 @@ def test_winoground_has_its_pairs_and_categories_in_the_order_of_the_file(tmp_pa
 def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str, tmp_path: Path) -> None:
     """As in CLIP-benchmark, class names are in the order of ImageNet's labels."""
     ids = [*sorted(IDS[7:1000:5])[:198], IDS[0], IDS[999]]
-    folder = replicas.imagenet_variant(tmp_path, directory, ids[::-1])
+    folder = tmp_path / directory
+    replicas.class_folders(folder, ids[::-1])
     data = fakes.opened(f"{name}:{tmp_path}", Labelled)
     names = prompts.classnames("imagenet1k")
     kept = [label for label, one in enumerate(IDS) if one in set(ids)]

@@ -15,6 +15,7 @@ from evaluation.datasets import prompts
 from evaluation.datasets.composition import CHANGES, PIECES
 from evaluation.datasets.files import ArrayImages
 from evaluation.datasets.kinds import Labelled, Split
+from evaluation.datasets.labelled import IMAGENETV2
 from evaluation.types import Settings
 from tests.helpers import replicas
 from tests.helpers.layout_faults import edit, error_of
@@ -56,7 +57,7 @@ SETS: dict[str, Callable[[Path], object]] = {
     "winoground:ROOT": lambda root: replicas.winoground(root, ["Object", "Relation"]),
     "valse:ROOT": lambda root: replicas.valse(root, PIECES, [3, 2]),
     "whatsup_a:ROOT": lambda root: replicas.whatsup(root, ["cap", "mug"], "a"),
-    "imagenet_r:ROOT": lambda root: replicas.imagenet_variant(root, "imagenet-r", IDS[:200]),
+    "imagenet_r:ROOT": lambda root: replicas.class_folders(root / "imagenet-r", IDS[:200]),
     "aro_relation:ROOT": aro,
     "aro_attribution:ROOT": aro,
     "winogavil:ROOT": lambda root: replicas.winogavil(root, [(5, 2), (12, 3)]),
@@ -110,7 +111,7 @@ FAULTS: dict[str, list[tuple[str, str | None, str | None, str]]] = {
         (PHOTOS, "caption_options", "x", 'entry 0 needs a list "caption_options" of four texts'),
         (PHOTOS, "images/mug_on", "images/mug_by", "mug and table show by, left, right, under; a set has left, on,"),
     ],
-    "imagenet_r:ROOT": [(f"imagenet-r/{IDS[5]}/0.jpg", None, None, f"{IDS[5]} holds no images")],
+    "imagenet_r:ROOT": [(f"imagenet-r/{IDS[5]}/0.jpeg", None, None, f"{IDS[5]} holds no images")],
     "aro_relation:ROOT": [(RELATION, '"bbox_h": 4', '"bbox_h": "4"', "entry 0 has no box")],
     "aro_attribution:ROOT": [(ATTRIBUTION, '"red", ', "", 'entry 0 needs a list "attributes" of two')],
     "winogavil:ROOT": [
@@ -153,7 +154,7 @@ WRONG_SETS: dict[str, tuple[Callable[[Path], object], str]] = {
         "holds 1 class folders, but there are 1000 class names",
     ),
     "imagenetv2:ROOT": (
-        lambda root: replicas.imagenetv2(root, [0, 1000]),
+        lambda root: replicas.class_folders(root / IMAGENETV2, ["0", "1000"]),
         "1000: the name must be a class index in 0..999",
     ),
     "countbench:ROOT": (
@@ -161,7 +162,7 @@ WRONG_SETS: dict[str, tuple[Callable[[Path], object], str]] = {
         "has no image with a caption that names its number",
     ),
     "imagenet_r:ROOT": (
-        lambda root: replicas.imagenet_variant(root, "imagenet-r", [*IDS[:199], "n99999999"]),
+        lambda root: replicas.class_folders(root / "imagenet-r", [*IDS[:199], "n99999999"]),
         "n99999999: the name must be the WordNet id of one of ImageNet's classes",
     ),
 }

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Callable
@@ -172,15 +173,15 @@ def test_drawn_splits_of_the_whole_set_have_the_papers_sizes(name: str, sizes: d
     assert len({i for chosen in drawn.values() for i in chosen}) == sum(sizes.values())
 
 
-def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(imagenet: Path) -> None:
-    data = labelled("imagenet", imagenet)
-    reader = tv.ImageNet(str(imagenet / "imagenet"), split="val")
+def test_imagenets_labels_follow_the_order_of_the_wordnet_ids(tmp_path: Path) -> None:
+    replicas.imagenet(tmp_path)
+    data, reader = labelled("imagenet", tmp_path), tv.ImageNet(str(tmp_path / "imagenet"), split="val")
     assert data.labels("test").tolist() == [label for _, label in reader.samples] == list(range(1000))
     assert len(data.templates) == 80 and data.classnames[:2] == ["tench", "goldfish"]
 
 
 def test_imagenetv2_has_only_a_test_split_and_sorts_its_folders_as_numbers(tmp_path: Path) -> None:
-    replicas.imagenetv2(tmp_path, list(range(1000)))
+    replicas.class_folders(tmp_path / IMAGENETV2, [*map(str, range(1000))], 2)
     data = labelled("imagenetv2", tmp_path)
     assert data.splits == ("test",)
     assert data.labels("test").tolist() == [i // 2 for i in range(2000)]
@@ -251,24 +252,14 @@ def test_the_published_names_of_clevrs_distances_have_an_empty_one(tmp_path: Pat
 
 
 def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:
-    fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=4)
+    folder = tmp_path / SHARDS["fmow"] / "test"
+    fakes.labelled(folder.parent, classes=3, test=18, groups=4)
+    shutil.copy(folder / "0.tar", folder / "1.tar")  # with the same keys
+    (folder / "nshards.txt").write_text("2\n")
     group = labelled("fmow", tmp_path).groups("test")
-    shards = webdataset.WebDataset(str(tmp_path / SHARDS["fmow"] / "test" / "0.tar"), shardshuffle=False)
+    shards = webdataset.WebDataset([f"{folder}/{number}.tar" for number in range(2)], shardshuffle=False)
     expected = [int(row[0]) for (row,) in shards.decode().to_tuple("npy")]
-    assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)]
-
-
-def test_groups_belong_to_the_sample_of_their_folder_and_shard(tmp_path: Path) -> None:
-    folder = tmp_path / SHARDS["fmow"]
-    fakes.labelled(folder)
-    for group in range(2):
-        members = {"cls": b"0", "png": fakes.picture(group), "npy": fakes.array([group])}
-        with tarfile.open(folder / "test" / f"{group}.tar", "w") as tar:
-            for extension, content in members.items():
-                add(tar, f"./s0.{extension}", content)
-    (folder / "test" / "nshards.txt").write_text("2\n")
-    group_of = labelled("fmow", tmp_path).groups("test")
-    assert group_of is not None and group_of.tolist() == [0, 1]
+    assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)] * 2
 
 
 @pytest.mark.parametrize("wrong", [b"", b"no array", fakes.array([]), fakes.array([-1])])
