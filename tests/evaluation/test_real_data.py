@@ -1,7 +1,6 @@
 """Parts of CIFAR-10, Tiny-ImageNet, Flickr8k, CLEVR and COCO in their published layouts are read and scored."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,11 @@ from evaluation.embedding.features import Loading
 from evaluation.runner import evaluate
 from tests.helpers import fakes
 
-DATA = os.environ.get("CLIPX_DATA", "")
-pytestmark = [
-    pytest.mark.real_data,
-    pytest.mark.skipif(not DATA, reason="CLIPX_DATA is not set"),
-]
+pytestmark = pytest.mark.real_data
 
 
-def test_the_part_of_cifar10_has_the_expected_sizes_and_labels() -> None:
-    data = fakes.opened(f"wds:{DATA}/wds_cifar10", Labelled)
+def test_the_part_of_cifar10_has_the_expected_sizes_and_labels(real_data: Path) -> None:
+    data = fakes.opened(f"wds:{real_data}/wds_cifar10", Labelled)
     assert data.classnames[0] == "airplane" and len(data.classnames) == 10
     for split, count in (("train", 10_000), ("test", 5_000)):
         label = data.labels(split)
@@ -30,8 +25,8 @@ def test_the_part_of_cifar10_has_the_expected_sizes_and_labels() -> None:
 
 
 @pytest.mark.long
-def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(tmp_path: Path) -> None:
-    specs = [f"wds:{DATA}/wds_cifar10", f"captions:{DATA}/flickr8k/test"]
+def test_random_projections_beat_chance_only_in_the_linear_probe(real_data: Path, tmp_path: Path) -> None:
+    specs = [f"wds:{real_data}/wds_cifar10", f"captions:{real_data}/flickr8k/test"]
     tasks = ["zeroshot", "linear_probe", "retrieval"]
     rows = evaluate(fakes.encoder(), specs, tasks, tmp_path / "out", Loading(256, 0, "cpu", tmp_path / "features"))
     by_metric = {(row.task, row.metric): row for row in rows}
@@ -40,17 +35,17 @@ def test_random_projections_of_photographs_beat_chance_only_in_the_linear_probe(
     assert by_metric["retrieval", "text_to_image_recall@10"].value < 0.03  # chance is 0.01
 
 
-def test_clevr_labels_equal_the_object_counts_of_the_scenes() -> None:
-    data = fakes.opened(f"clevr:{DATA}/CLEVR_v1.0", Labelled)
+def test_clevr_labels_equal_the_object_counts_of_the_scenes(real_data: Path) -> None:
+    data = fakes.opened(f"clevr:{real_data}/CLEVR_v1.0", Labelled)
     assert (data.short, data.splits, len(data.images("test"))) == ("clevr_count", ("test",), 10)
-    text = (Path(DATA) / "CLEVR_v1.0" / "scenes" / "CLEVR_val_scenes.json").read_text()
+    text = (real_data / "CLEVR_v1.0" / "scenes" / "CLEVR_val_scenes.json").read_text()
     count_of = {scene["image_filename"]: len(scene["objects"]) for scene in json.loads(text)["scenes"]}
     names = [path.name for path in data.images("test").paths]  # type: ignore[attr-defined]
     assert [label + 3 for label in data.labels("test").tolist()] == [count_of[name] for name in names]
 
 
-def test_coco_captions_belong_to_their_images() -> None:
-    data = fakes.opened(f"coco:{DATA}/coco/annotations/captions_train2017.json", Captioned)
+def test_coco_captions_belong_to_their_images(real_data: Path) -> None:
+    data = fakes.opened(f"coco:{real_data}/coco/annotations/captions_train2017.json", Captioned)
     assert (data.short, data.splits, len(data.images("train2017"))) == ("coco/train2017", ("train2017",), 80)
     assert set(data.image_of_caption("train2017").bincount().tolist()) == {5}
     index = [path.name for path in data.images("train2017").paths].index("000000322517.jpg")  # type: ignore[attr-defined]
