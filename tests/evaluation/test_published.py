@@ -25,31 +25,22 @@ def run(data: str, tower: str, samples: float | None = None, model: str = "m") -
 
 
 @pytest.mark.parametrize(
-    ("data", "tower", "samples", "expected"),
+    ("one", "expected"),
     [
-        ("cc12m", "open_clip:ViT-B-16", None, "RN50/cc12m"),  # the only model with the same data
-        ("datacomp_small", "open_clip:ViT-B-32", 12.8e6, "ViT-B-32/commonpool_s_s13m_b4k"),
-        ("cc3m", "timm:resnet50.a1_in1k", 80e6, "RN50/cc12m"),  # the same tower; 384e6 samples are nearest to 80e6
-        ("mine", "timm:vit_base_patch16_224", 1e9, "ViT-B-16/datacomp_l_s1b_b8k"),
-        ("mine", "open_clip:RN101", 20e9, "RN101/openai"),
-        ("mine", "small:conv", 1e6, "ViT-B-32/datacomp_s_s13m_b4k"),  # only the samples are known
+        (run("cc12m", "open_clip:ViT-B-16"), "RN50/cc12m"),  # the only model with the same data
+        (run("datacomp_small", "open_clip:ViT-B-32", 12.8e6), "ViT-B-32/commonpool_s_s13m_b4k"),
+        (run("cc3m", "timm:resnet50.a1_in1k", 80e6), "RN50/cc12m"),  # the same tower; 384e6 samples are nearest to 80e6
+        (run("mine", "timm:vit_base_patch16_224", 1e9), "ViT-B-16/datacomp_l_s1b_b8k"),
+        (run("mine", "open_clip:RN101", 20e9), "RN101/openai"),
+        (run("mine", "small:conv", 1e6), "ViT-B-32/datacomp_s_s13m_b4k"),  # only the samples are known
+        # the logged samples count instead of the planned ones
+        (replace(run("mine", "small:conv", 13e9), log=[{"step": 1, "samples": 1e6}]), "ViT-B-32/datacomp_s_s13m_b4k"),
+        (run("", "", model="open_clip:ViT-L-14/openai"), "ViT-L-14/openai"),  # published weights: their own model
+        (run("cc12m", "open_clip:RN50", model="open_clip:RN50/random"), "RN50/cc12m"),
     ],
 )
-def test_the_nearest_has_the_data_then_the_tower_then_the_samples(
-    data: str, tower: str, samples: float | None, expected: str
-) -> None:
-    assert nearest(run(data, tower, samples)).name == expected
-
-
-def test_published_weights_are_compared_with_their_own_model() -> None:
-    for name in ("RN50/cc12m", "ViT-L-14/openai"):
-        assert nearest(run("", "", model=f"open_clip:{name}")).name == name
-    assert nearest(run("cc12m", "open_clip:RN50", model="open_clip:RN50/random")).name == "RN50/cc12m"
-
-
-def test_the_logged_samples_count_instead_of_the_planned_ones() -> None:
-    stopped = replace(run("mine", "open_clip:ViT-B-32", 13e9), log=[{"step": 1, "samples": 12e6}])
-    assert "_s13m_" in nearest(stopped).name
+def test_the_nearest_has_the_data_then_the_tower_then_the_samples(one: Run, expected: str) -> None:
+    assert nearest(one).name == expected
 
 
 def test_the_same_protocol_gives_a_difference() -> None:
