@@ -32,34 +32,21 @@ CPU = torch.device("cpu")
 IMAGE = Image.effect_noise((60, 50), 80).convert("RGB")
 
 
-def test_a_checkpoint_embeds_as_its_model_does(trained_run: Path) -> None:
-    run = trained_run
-    encoder, found = from_checkpoint(run, CPU)
-    assert found == run and encoder.name == "test/s0 step 4"
-    model = clip.build_model(RunFolder(run).load_config())
-    checkpoint.load_weights(model, checkpoint.resolve(run))
-    model.eval()
-    pixels = encoder.preprocess(IMAGE)[None]
-    tokens = encoder.tokenize(["a red picture", "two dogs"])
-    assert pixels.shape == (1, 3, 48, 48)
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_checkpoint_embeds_as_its_model_does(averaged: bool, fine_tuned: tuple[Path, Path]) -> None:
+    run, _ = fine_tuned
+    encoder, found = from_checkpoint(run, CPU, averaged=averaged)
+    assert found == run and encoder.name == f"start/s0 step 2{' ema' if averaged else ''}"
+    model = clip.build_model(RunFolder(run).load_config(), pretrained=False).eval()
+    checkpoint.load_weights(model, checkpoint.resolve(run), checkpoint.AVERAGED if averaged else WEIGHTS)
+    pixels, tokens = encoder.preprocess(IMAGE)[None], encoder.tokenize(["a red picture", "two dogs"])
     with torch.no_grad():
         assert torch.allclose(encoder.image(pixels), model.encode_image(pixels), atol=1e-6)
         assert torch.allclose(encoder.text(tokens), model.encode_text(tokens), atol=1e-6)
     assert torch.allclose(encoder.text(tokens).norm(dim=-1), torch.ones(2), atol=1e-6)
-
-
-def test_averaged_weights_are_loaded_and_have_another_hash(fine_tuned: tuple[Path, Path]) -> None:
-    run, _ = fine_tuned
-    config = RunFolder(run).load_config()
-    last, averaged = from_checkpoint(run, CPU)[0], from_checkpoint(run, CPU, averaged=True)[0]
-    assert averaged.provenance["checkpoint"] != last.provenance["checkpoint"]
-    assert averaged.name == f"{last.name} ema"
-    model = clip.build_model(config, pretrained=False).eval()
-    checkpoint.load_weights(model, checkpoint.resolve(run), checkpoint.AVERAGED)
-    pixels = last.preprocess(IMAGE)[None]
-    with torch.no_grad():
-        assert torch.allclose(averaged.image(pixels), model.encode_image(pixels), atol=1e-6)
-    assert not torch.allclose(averaged.image(pixels), last.image(pixels), atol=1e-6)
+    other, _ = from_checkpoint(run, CPU, averaged=not averaged)
+    assert other.provenance["checkpoint"] != encoder.provenance["checkpoint"]
+    assert not torch.allclose(other.image(pixels), encoder.image(pixels), atol=1e-6)
 
 
 def test_an_open_clip_model_embeds_as_open_clip_does() -> None:
