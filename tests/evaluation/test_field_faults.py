@@ -3,7 +3,8 @@
 test_metrics.py has the one of an image's captions that alone counts as right; test_chance.py the other captions that
 count as hits, with which random embeddings score 80%; test_features.py and test_sharded.py the cache that ignores the
 checkpoint, and the samples of the last batch that are dropped or repeated; cli/eval/test_one.py the checkpoint that is
-selected on the validation set that is reported.
+selected on the validation set that is reported; datasets/test_named.py the category of a pair that is taken from the
+position of its row.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from clipx.data.preprocess.transforms import Normalise
 from clipx.models import clip
 from clipx.models.towers import open_clip_towers as towers
 from clipx.run.folder import RunFolder
-from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
+from evaluation.datasets.kinds import Captioned, Labelled
 from evaluation.datasets.opening import open_dataset
 from evaluation.embedding.encoder import from_checkpoint
 from evaluation.metrics import hits, recall_at_k, retrieval_ranks
@@ -43,12 +44,6 @@ def test_rows_of_the_papers_protocol_include_the_floor_and_name_the_protocol(tmp
         assert row.value == pytest.approx(float(expected.mean()), abs=1e-12)
         assert row.split == "all, paper protocol"
     assert rows[0].value >= 0.8 and rows[0].hashes == {"protocol/all": "paper"}
-
-
-def test_the_category_of_a_pair_comes_from_its_column_not_from_the_position_of_its_row(tmp_path: Path) -> None:
-    types = ["Color and Appearance", "Quantity and Count", "Color and Appearance", "Text"]
-    replicas.mmvp(tmp_path, types, reverse=True)
-    assert fakes.opened(f"mmvp:{tmp_path}", MinimalPairs).categories("test") == types
 
 
 def test_opening_a_set_does_not_overwrite_the_templates_of_another(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from scipy.io import savemat
 from clipx.errors import UserError
 from evaluation.datasets import prompts
 from evaluation.datasets.files import scan
-from evaluation.datasets.kinds import Captioned, Labelled
+from evaluation.datasets.kinds import Captioned, Labelled, MinimalPairs
 from evaluation.datasets.labelled import IMAGENETV2, SHARES, prepare_imagenet, share
 from evaluation.datasets.named import NAMED, PULLED, Placed, pull
 from evaluation.datasets.opening import open_dataset
@@ -222,9 +222,10 @@ def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath
     ],
 )
 def test_statements_of_mmvp_get_the_chosen_prompt(tmp_path: Path, choice: str, expected: str) -> None:
-    replicas.mmvp(tmp_path, ["Color and Appearance", "Quantity and Count"])
-    data = open_dataset(f"mmvp:{tmp_path}", Settings(prompts=choice))
-    assert data.texts("test", "captions")[2] == expected
+    types = ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
+    replicas.mmvp(tmp_path, types, reverse=True)
+    data = fakes.opened(f"mmvp:{tmp_path}", MinimalPairs, Settings(prompts=choice))
+    assert data.texts("test", "captions")[2] == expected and data.categories("test") == types
     default = open_dataset(f"mmvp:{tmp_path}")
     is_default = choice == "ensemble"
     assert (data.hashes("test", "captions") == default.hashes("test", "captions")) is is_default
