@@ -97,13 +97,12 @@ def test_winoground_has_its_pairs_and_categories_in_the_order_of_the_file(tmp_pa
     assert np.asarray(data.images("test")[3])[0, 0].tolist() == [1, 100, 0]
 
 
-@pytest.mark.parametrize(("name", "directory"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
-def test_a_variant_has_only_the_classes_of_its_folders(name: str, directory: str, tmp_path: Path) -> None:
+def test_a_variant_has_only_the_classes_of_its_folders(tmp_path: Path) -> None:
     """As in CLIP-benchmark, class names are in the order of ImageNet's labels."""
     ids = [*sorted(IDS[7:1000:5])[:198], IDS[0], IDS[999]]
-    folder = tmp_path / directory
+    folder = tmp_path / "imagenet-r"
     replicas.class_folders(folder, ids[::-1])
-    data = fakes.opened(f"{name}:{tmp_path}", Labelled)
+    data = fakes.opened(f"imagenet_r:{tmp_path}", Labelled)
     names = prompts.classnames("imagenet1k")
     kept = [label for label, one in enumerate(IDS) if one in set(ids)]
     assert data.classnames == [names[label] for label in kept] and len(data.templates) == 80
