@@ -186,11 +186,7 @@ def test_clipx_eval_scores_the_folder(small: Replica, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (
-            "model._target_",
-            "models.CLIP_VITB16",
-            "config.yaml: model._target_=models.CLIP_VITB16; allowed: models.CLIP_W",
-        ),
+        ("model._target_", "models.CLIP_VITB16", "yaml: model._target_=models.CLIP_VITB16; allowed: models.CLIP_W"),
         ("model.weight_act", None, "model.weight_act=None; allowed: {"),
         ("criterion.normalize_weights_p", 2, "criterion.normalize_weights_p=2; allowed: None"),
         ("criterion.rff_trick._target_", "os.system", "=os.system; allowed: losses.RFFFeaturesGaussian or losses.RFFF"),
