@@ -31,12 +31,12 @@ def write_distilbert(folder: Path, weights: bool = False, tokenizer: bool = True
     return folder
 
 
-def write_bert(folder: Path) -> Path:
-    """Write the config.json of a BERT of two layers."""
+def write_bert(folder: Path, kind: str = "bert") -> Path:
+    """Write the config.json of a BERT of two layers, or of the relative `kind`."""
     from transformers import AutoConfig
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    AutoConfig.for_model("bert", vocab_size=1100, max_position_embeddings=40, **sizes).save_pretrained(folder)
+    AutoConfig.for_model(kind, vocab_size=1100, max_position_embeddings=40, **sizes).save_pretrained(folder)
     return folder
 
 

@@ -13,26 +13,23 @@ from clipx.models import clip
 from clipx.models.towers import build, open_clip_towers
 from tests.helpers.pairs import START
 
-CONFIGURATIONS = ["micro-48", "mini-64", "mini-vit-48"]
-
 
 def config(image: str, text: str, image_pretrained: str | None = None) -> RunConfig:
     image_tower = ImageTowerConfig(name=f"open_clip:{image}", pretrained=image_pretrained)
     return RunConfig(model=ModelConfig(image=image_tower, text=TextTowerConfig(name=f"open_clip:{text}")))
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_clipx_configurations_embed_as_unit_vectors_and_every_parameter_gets_a_gradient(name: str) -> None:
+@pytest.mark.parametrize("name", ["micro-48", "mini-64", "mini-vit-48"])
+def test_clipx_configurations_embed_as_unit_vectors_in_float32_although_their_towers_run_in_bf16(name: str) -> None:
     model = clip.build_model(config(name, name))
     size = int(name.rpartition("-")[2])
     assert model.inputs.image_size == size
-    image, text, scale, _ = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
-    assert image.shape == text.shape == (3, 128)
-    assert torch.allclose(image.norm(dim=-1), torch.ones(3), atol=1e-5)
-    assert torch.allclose(text.norm(dim=-1), torch.ones(3), atol=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        image, text, scale, _ = model(torch.randn(3, 3, size, size), torch.randint(1, 100, (3, 32)), START)
     assert scale.item() == pytest.approx(1 / 0.07, rel=1e-5)
-    (scale * (image @ text.T)).diagonal().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    for embedding in (image, text):
+        assert embedding.shape == (3, 128) and embedding.dtype == torch.float32
+        assert torch.allclose(embedding.norm(dim=-1), torch.ones(3), atol=1e-6)
 
 
 def test_models_without_two_towers_are_neither_listed_nor_built(
@@ -64,12 +61,3 @@ def test_models_that_cannot_be_built_are_refused(settings: RunConfig, message: s
     with pytest.raises(UserError) as error:
         clip.build_model(settings)
     assert message in str(error.value)
-
-
-def test_embeddings_are_float32_unit_vectors_when_towers_run_in_bf16() -> None:
-    model = clip.build_model(config("mini-vit-48", "mini-vit-48"))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        image, text, _, _ = model(torch.randn(8, 3, 48, 48), torch.randint(1, 100, (8, 32)), START)
-    for embedding in (image, text):
-        assert embedding.dtype == torch.float32
-        assert torch.allclose(embedding.norm(dim=-1), torch.ones(8), atol=1e-6)

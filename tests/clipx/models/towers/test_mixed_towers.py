@@ -13,7 +13,7 @@ from clipx.models import clip
 from clipx.models.towers import build
 from clipx.models.towers.base import ImageTower, TextTower
 from clipx.types import Pixels, Tokens
-from tests.helpers.hub import settings, write_distilbert
+from tests.helpers.hub import settings, write_bert, write_distilbert
 from tests.helpers.pairs import START
 
 
@@ -25,15 +25,29 @@ def loss(model: clip.ClipModel) -> torch.Tensor:
     return total
 
 
-def test_every_parameter_of_a_timm_and_hf_model_gets_a_gradient(tmp_path: Path) -> None:
-    config = settings(write_distilbert(tmp_path))
-    config.data.clean = "lower_no_punctuation"
-    model = clip.build_model(config)
-    inputs = model.inputs
-    assert (inputs.image_size, inputs.context_length, inputs.clean) == (32, 12, "lower_no_punctuation")
-    assert inputs.tokenizer == f"hf:{tmp_path}"
+@pytest.mark.parametrize(
+    ("image", "text"),
+    [
+        *[(f"open_clip:{name}", f"open_clip:{name}") for name in ("micro-48", "mini-64", "mini-vit-48")],
+        *[("timm:test_resnet", kind) for kind in ("distilbert", "bert", "roberta")],
+        ("small:conv", "small:bag"),
+    ],
+)
+def test_every_parameter_gets_a_gradient_as_ddp_requires(tmp_path: Path, image: str, text: str) -> None:
+    if ":" not in text:
+        text = f"hf:{write_bert(tmp_path, text)}"
+    towers = ImageTowerConfig(name=image), TextTowerConfig(name=text)
+    model = clip.build_model(RunConfig(model=ModelConfig(image=towers[0], text=towers[1], embed_dim=128)))
     loss(model).backward()  # type: ignore[no-untyped-call]
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_the_inputs_of_a_model_are_those_of_its_towers(tmp_path: Path) -> None:
+    config = settings(write_distilbert(tmp_path))
+    config.data.clean = "lower_no_punctuation"
+    inputs = clip.build_model(config).inputs
+    assert (inputs.image_size, inputs.context_length, inputs.clean) == (32, 12, "lower_no_punctuation")
+    assert inputs.tokenizer == f"hf:{tmp_path}"
 
 
 def test_a_timm_tower_is_projected_to_the_width_of_an_open_clip_text_tower() -> None:

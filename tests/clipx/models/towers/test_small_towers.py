@@ -51,14 +51,10 @@ def test_padding_has_no_effect_on_a_bag() -> None:
     assert torch.allclose(model.encode_text(short), model.encode_text(longer), atol=1e-6)
 
 
-def test_every_parameter_gets_a_gradient_and_the_projections_have_their_own_groups() -> None:
+def test_the_projections_have_their_own_groups() -> None:
     run = config()
     run.model.projection_lr_factor, run.model.image.layer_decay = 3.0, 0.5
-    model = clip.build_model(run)
-    image, text, scale, _ = model(torch.randn(4, 3, 32, 32), tokens(model).repeat(2, 1)[:4], START)
-    (scale * (image @ text.T)).diagonal().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-    names = {group["name"] for group in build_optimizer(model, run).param_groups}
+    names = {group["name"] for group in build_optimizer(clip.build_model(run), run).param_groups}
     assert {"image.projection decay", "text.projection decay", "image layer 1 decay"} <= names
 
 
