@@ -80,15 +80,6 @@ def test_a_table_is_restored_on_another_number_of_ranks(gloo: Gloo, tmp_path: Pa
     assert gloo.run(4, replay, 8, tmp_path / "two", 4)[0] == expected
 
 
-def test_each_rank_allocates_only_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "world_size", lambda: 4)
-    sizes = []
-    for rank in range(4):
-        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
-        sizes.append(SampleTable(COLUMNS, N).values.shape[1])
-    assert sizes == [6, 6, 6, 5]
-
-
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
