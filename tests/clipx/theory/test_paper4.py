@@ -39,9 +39,9 @@ def test_the_growth_equals_the_series_of_the_bessel_functions(beta0: float, d: i
     assert growth_rate(beta0, gamma0, d) == pytest.approx(2 * beta0 * gamma0 * np.exp(log_I[1] - log_I[0]), rel=1e-9)
 
 
-@pytest.mark.parametrize(("n", "d", "gamma0", "beta0", "mismatch"), [(16, 8, 0.5, 14.3, 0.3), (6, 3, 0.2, 5.0, 1.0)])
-def test_invariant_holds_along_the_whole_flow(n: int, d: int, gamma0: float, beta0: float, mismatch: float) -> None:
-    flow = full_flow(n, d, gamma0, beta0, 1e6, mismatch, np.random.default_rng(1))
+def test_invariant_holds_along_the_whole_flow_of_a_larger_mismatch_than_in_the_claim() -> None:
+    gamma0, beta0 = 0.2, 5.0
+    flow = full_flow(6, 3, gamma0, beta0, 1e6, 1.0, np.random.default_rng(1))
     assert flow.gamma.min() < 0.8 * gamma0 or flow.gamma.max() > 1.2 * gamma0, "gamma did not change"
     assert np.abs(flow.beta / beta_of_gamma(flow.gamma, gamma0, beta0) - 1).max() < 1e-6
     assert np.abs(flow.slope_ratio / slope_ratio(flow.gamma, flow.beta) - 1).max() < 1e-6
@@ -76,21 +76,6 @@ def test_with_mismatched_pairs_gamma_grows_to_1() -> None:
     flow = full_flow(8, 8, 0.5, 14.3, 1e6, 100.0, np.random.default_rng(0))
     assert flow.margin[0] < 0
     assert flow.t[-1] < 1e6, "the integration must stop at gamma = 1"
-
-
-def test_with_a_learned_temperature_the_gap_closes_no_faster_than_one_over_log_squared() -> None:
-    t = np.array([0, 1e50, 1e100, 1e200, 1e300])
-    scaled = paper4.exponential_flow(0.5, 5.0, t)[1:] * np.log(t[1:]) ** 2 / (25 * 0.5 * np.exp(-0.125))
-    assert (np.diff(scaled) > 0).all()
-    assert 0.95 < scaled[-1] < 1
-
-
-def test_a_constant_temperature_closes_the_gap_exponentially() -> None:
-    t = np.linspace(0, 200, 50)
-    gamma = paper4.integrate(0.5, lambda *_: 5.0, t)
-    assert paper4.constant_time(gamma, 0.5, 5.0) == pytest.approx(t, abs=1e-6)
-    late = np.polyfit(t[-10:], np.log(gamma[-10:]), 1)[0]
-    assert late == pytest.approx(-2 * 5 * np.exp(-5), rel=1e-6)
 
 
 @pytest.mark.parametrize(("beta0", "beta1"), [(5.0, 2.0), (3.0, 6.0), (4.0, 4.0)])
