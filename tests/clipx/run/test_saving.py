@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -64,6 +65,10 @@ def state(seed: int = 0, data: str = "10:aa") -> TrainState:
     model(torch.randn(5, 3)).square().sum().backward()
     optimizer.step()
     return TrainState(cast(ClipModel, model), optimizer, data)
+
+
+def failing(number: int) -> Mock:
+    return Mock(side_effect=OSError(number, os.strerror(number)))
 
 
 def replace_file(checkpoint: Path, name: str, data: bytes, fix_manifest: bool) -> None:
@@ -126,12 +131,9 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
 def test_after_a_failed_checkpoint_the_next_one_is_written_at_once_or_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], background: bool
 ) -> None:
-    def fail(*arguments: object, **tensors: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     saved, manager = state(), CheckpointManager(settings(tmp_path), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("clipx.run.saving.write_tensors", fail)
+        patch.setattr("clipx.run.saving.write_tensors", failing(errno.ENOSPC))
         saved.step = 5
         manager.save(saved, {}, finished=False, background=True)
         saved.step = 10
@@ -171,7 +173,7 @@ def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
     config, saved = settings(tmp_path), state()
     config.train.keep_best, config.log.geometry_every = "min:loss", 3
     manager = CheckpointManager(config, tmp_path)
-    monkeypatch.setattr(Snapshot, "write", lambda *_: (_ for _ in ()).throw(UserError("full")))
+    monkeypatch.setattr(Snapshot, "write", Mock(side_effect=UserError("full")))
     saved.step = 6
     manager.save(saved, {"loss": 1.0}, finished=False, background=True)
     manager.thread.shutdown()
@@ -261,11 +263,7 @@ def test_a_checkpoint_on_a_failing_drive_is_not_skipped(
 ) -> None:
     """A run that resumed from an older checkpoint, or from none, would delete the good one."""
     state().save(tmp_path)
-
-    def fail(*arguments: object) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr(read, fail)
+    monkeypatch.setattr(read, failing(errno.ESTALE))
     with pytest.raises((Fault, OSError), match=os.strerror(errno.ESTALE)):
         resume(state(1), tmp_path)
 
@@ -315,19 +313,13 @@ def test_a_full_disk_raises_user_error_and_keeps_the_last_good_checkpoint(tmp_pa
 def test_a_disk_without_room_for_the_folder_of_checkpoints_is_a_user_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, *arguments: object, **options: object) -> None:
-        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(path))
-
-    monkeypatch.setattr(Path, "mkdir", full)
+    monkeypatch.setattr(Path, "mkdir", failing(errno.EDQUOT))
     with pytest.raises(UserError, match=r"could not be written \(.*quota.*; there is no earlier checkpoint"):
         state().save(tmp_path)
 
 
 def test_only_disk_errors_become_user_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **tensors: object) -> None:
-        raise RuntimeError("CUDA error")
-
-    monkeypatch.setattr("clipx.run.saving.write_tensors", fail)
+    monkeypatch.setattr("clipx.run.saving.write_tensors", Mock(side_effect=RuntimeError("CUDA error")))
     with pytest.raises(RuntimeError, match="CUDA error"):
         state().save(tmp_path)
 
