@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,6 +15,7 @@ from clipx.objectives.nuclr import NuclrTerm, eta_factor
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from tests.golden import GOLDEN
+from tests.helpers.pairs import teacher_of
 from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
 
 SIDES = (("image", "text"), ("text", "image"))
@@ -126,7 +128,13 @@ def test_steps_match_plain_loops_of_algorithm_1() -> None:
 
 @pytest.mark.parametrize(
     "terms",
-    [{"sogclr": {}}, {"sogclr": {"own_pair": True}}, {"nuclr": {}}, {"nuclr": {"variant": "code", "eta": 5e-6}}],
+    [
+        {"sogclr": {}},
+        {"sogclr": {"own_pair": True}},
+        {"nuclr": {}},
+        {"nuclr": {"variant": "code", "eta": 5e-6}},
+        *({name: {"gamma": 0.8}} for name in ("fastclip_v1", "fastclip_v2", "fastclip_v3", "drrho")),
+    ],
 )
 def test_float32_does_not_overflow_at_similarity_differences_of_two(terms: dict[str, Any]) -> None:
     objective, table = fresh(terms, 12, torch.float32)
@@ -136,7 +144,8 @@ def test_float32_does_not_overflow_at_similarity_differences_of_two(terms: dict[
         with torch.no_grad():
             text.copy_(sign * image)
             text[1:3] *= -1
-        loss = step(objective, table, embeddings(image, text, torch.arange(6), 0.005), progress(t))
+        batch = replace(embeddings(image, text, torch.arange(6), 0.005), teacher=teacher_of(image, text))
+        loss = step(objective, table, batch, progress(t))
         objective.end_epoch(table)
         assert image.grad is not None and text.grad is not None
         assert torch.isfinite(loss.total)

@@ -18,7 +18,6 @@ from clipx.run.log_writers import check_wandb
 from tests.helpers.folder import settings
 from tests.helpers.runs import log
 
-
 ROW = {"loss": 0.5, "terms": {"clip": 0.5}, "columns": {"u": [1.0]}, "gone": None, "text": "x"}
 
 
