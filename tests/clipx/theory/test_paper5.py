@@ -165,13 +165,9 @@ def test_both_bounds_are_exact_without_divergence_and_without_error() -> None:
     assert slack_of_4_4(g, joint, labels) > 0
 
 
-def test_both_theorems_hold_and_a_wrong_similarity_has_a_risk_above_the_bound_of_4_2() -> None:
+def test_a_wrong_similarity_has_a_risk_above_the_bound_of_4_2() -> None:
     rng = np.random.default_rng(0)
-    p = np.exp(1.5 * rng.standard_normal((8, 8)))
-    p /= p.sum()
-    for checks in paper5.risk_checks(p, {"noise": pointwise_mutual_information(p) + rng.random((8, 8))}, rng):
-        assert {check.verdict for check in checks} == {"holds"}
-    ideal, labels = paper5.without_divergence(p, 4, rng)
+    ideal, labels = paper5.without_divergence(np.ones((8, 8)) / 64, 4, rng)
     wrong = pointwise_mutual_information(ideal)
     wrong[:, labels.of_text == 0] += 2.0 * rng.standard_normal((8, 1))
     assert paper5.excess_risk(wrong, ideal, labels) > 0.1
