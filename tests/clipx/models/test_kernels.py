@@ -77,23 +77,17 @@ def test_the_error_of_random_features_falls_with_the_root_of_their_number(kernel
 def test_values_and_gradients_equal_those_without_chunks_for_every_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     omega, beta = sample_frequencies(kernel="gaussian", width=0.75, dim=6, count=32, generator=rng.generator(0))
     cotangent = torch.randn(7, 6 + 32, generator=rng.generator(9), dtype=torch.float64)
-    found = []
+    sets = random_set(7, 4, 6, 0)
+    leaves = sets.points.requires_grad_(), sets.weights.requires_grad_()
+    unit = F.normalize(sets.points, dim=-1)
+    features = math.sqrt(2 / 32) * torch.cos(unit @ omega.double().T + beta.double())
+    plain = (sets.weights[..., None] * torch.cat([unit, features], dim=-1) * math.sqrt(0.5)).mean(dim=1)
+    expected = plain, *torch.autograd.grad((plain * cotangent).sum(), leaves)
     for chunk in (1 << 22, 2 * 4 * 32, 1):  # all sets, two sets or one set per chunk
         monkeypatch.setattr(kernels, "CHUNK", chunk)
-        sets = random_set(7, 4, 6, 0)
-        points, weights = sets.points.requires_grad_(), sets.weights.requires_grad_()
         out = embed(sets, ALPHA, omega, beta)
-        found.append((out.detach(), *torch.autograd.grad((out * cotangent).sum(), (points, weights))))
-    sets = random_set(7, 4, 6, 0)
-    points, weights = sets.points.requires_grad_(), sets.weights.requires_grad_()
-    unit = F.normalize(points, dim=-1)
-    features = math.sqrt(2 / 32) * torch.cos(unit @ omega.double().T + beta.double())
-    whole = torch.cat([unit, features], dim=-1) * math.sqrt(0.5)
-    plain = (weights[..., None] * whole).mean(dim=1)
-    found.append((plain.detach(), *torch.autograd.grad((plain * cotangent).sum(), (points, weights))))
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+        found = out, *torch.autograd.grad((out * cotangent).sum(), leaves)
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
 def test_blocks_of_tokens_and_features_stay_within_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
