@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
@@ -21,9 +22,9 @@ from clipx.config.schema import (
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
-from clipx.models.point_sets import BOUNDS, FeatureMap, PaddedText, PointTower, TokenTower, to_token_tower
+from clipx.models.point_sets import BOUNDS, PaddedText, PointTower, TokenTower, to_token_tower
+from clipx.models.towers.base import Projected
 from clipx.models.towers.open_clip_towers import create_model
-from clipx.models.towers.timm_towers import build_timm_tower
 from clipx.types import PointSet, Progress
 
 TOWER, E = "open_clip:light-48", 16
@@ -203,20 +204,14 @@ def test_penultimate_features_are_the_projections_input_for_every_pooling(poolin
     torch.testing.assert_close(found @ tower.get_parameter("proj"), tower(image))
 
 
-def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools() -> None:
-    tower: Any = build_timm_tower(ImageTowerConfig(name="timm:test_efficientnet", size=64), 8, False).module.eval()
-    image = torch.randn(2, 3, 64, 64)
-    pooled = tower.body(image)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_tokens_of_a_timm_tower_are_the_cells_that_it_pools(channels_last: bool) -> None:
+    trunk: Any = timm.create_model("test_efficientnet", num_classes=0)
+    if channels_last:
+        trunk = SwinTransformer(64, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 1), num_classes=0)
+    tower, image = Projected(trunk.eval(), trunk.num_features, 8), torch.randn(2, 3, 64, 64)
     tokens = to_token_tower(tower, "model.image.name").body(image)
-    assert tokens.shape == (2, 4, pooled.shape[1])
-    torch.testing.assert_close(tokens.mean(dim=1), pooled)
-
-
-def test_the_tokens_of_a_timm_tower_with_channels_last_are_its_cells() -> None:
-    trunk = SwinTransformer(32, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 1), num_classes=0).eval()
-    image = torch.randn(2, 3, 32, 32)
-    tokens = FeatureMap(trunk)(image)
-    assert tokens.shape == (2, 16, 16)
+    assert tokens.shape == (2, 64 if channels_last else 4, trunk.num_features)
     torch.testing.assert_close(tokens.mean(dim=1), trunk(image))
 
 
