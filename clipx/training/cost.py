@@ -22,7 +22,7 @@ from clipx import objectives
 from clipx.config.schema import OptimizerConfig, RunConfig
 from clipx.errors import UserError
 from clipx.objectives.similarity import TILE_BYTES
-from clipx.training.devices import CUDA_NAMES, DEVICES
+from clipx.training.devices import DEVICES
 from clipx.types import Embeddings, Part, Progress, TeacherEmbeddings
 from clipx.utils.device import autocast, free_memory
 
@@ -76,16 +76,16 @@ def images_at_peak(config: RunConfig, device: torch.device) -> float | None:
     `train.grad_checkpointing` repeat. Their ratio to the peak is the model FLOP utilisation (Chowdhery et al. 2022,
     PaLM, appendix B).
     """
-    name = CUDA_NAMES.get(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    if name is None:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    found = next((one for one in DEVICES.values() if name in one.cuda_names), None)
+    if found is None:
         return None
     once = replace(config, train=replace(config.train, accumulation=1, grad_checkpointing=False))
     try:
         cost = count_step(once)
     except Exception:  # a plug-in's tower may do what fake tensors cannot; a field of the log is no reason to end
         return None
-    peak = DEVICES[name].peak(config.train.precision)
-    return peak * config.train.batch_size / (cost.tower_flops + cost.objective_flops)
+    return found.peak(config.train.precision) * config.train.batch_size / (cost.tower_flops + cost.objective_flops)
 
 
 def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> StepCost:

@@ -11,28 +11,19 @@ class Device:
     fp32: float  # FLOP/s
     memory: float  # bytes
     link: float  # bytes/s in one direction to the other GPUs of a machine: NVLink, or 16 lanes of PCIe 4.0
+    cuda_names: tuple[str, ...]  # as torch.cuda.get_device_name returns them
 
     def peak(self, precision: str) -> float:
         """Return the peak FLOP/s at `precision`, a value of `train.precision`."""
         return {"fp32": self.fp32, "tf32": self.bf16 / 2}.get(precision, self.bf16)
 
 
-DEVICES = {  # NVIDIA's data sheets and white papers; A100, H100 and H200: SXM
-    "A100-40": Device(312e12, 19.5e12, 40e9, 300e9),
-    "A100": Device(312e12, 19.5e12, 80e9, 300e9),
-    "H100": Device(989e12, 67e12, 80e9, 450e9),
-    "H200": Device(989e12, 67e12, 141e9, 450e9),
-    "L40S": Device(362e12, 91.6e12, 48e9, 32e9),
-    "RTX4090": Device(165e12, 82.6e12, 24e9, 32e9),
-}
-# Names by torch.cuda.get_device_name -> key of DEVICES. H100 and H200 as PCIe cards have other peaks.
-CUDA_NAMES = {
-    "NVIDIA A100-PCIE-40GB": "A100-40",
-    "NVIDIA A100-SXM4-40GB": "A100-40",
-    "NVIDIA A100 80GB PCIe": "A100",
-    "NVIDIA A100-SXM4-80GB": "A100",
-    "NVIDIA H100 80GB HBM3": "H100",
-    "NVIDIA H200": "H200",
-    "NVIDIA L40S": "L40S",
-    "NVIDIA GeForce RTX 4090": "RTX4090",
+# NVIDIA's data sheets and white papers; A100, H100 and H200: SXM. H100 and H200 as PCIe cards have other peaks.
+DEVICES = {
+    "A100-40": Device(312e12, 19.5e12, 40e9, 300e9, ("NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM4-40GB")),
+    "A100": Device(312e12, 19.5e12, 80e9, 300e9, ("NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB")),
+    "H100": Device(989e12, 67e12, 80e9, 450e9, ("NVIDIA H100 80GB HBM3",)),
+    "H200": Device(989e12, 67e12, 141e9, 450e9, ("NVIDIA H200",)),
+    "L40S": Device(362e12, 91.6e12, 48e9, 32e9, ("NVIDIA L40S",)),
+    "RTX4090": Device(165e12, 82.6e12, 24e9, 32e9, ("NVIDIA GeForce RTX 4090",)),
 }
