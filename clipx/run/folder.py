@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 
 from clipx.config.schema import ARM_PREFIX, PUBLISHED_PREFIXES, REMOVED, RunConfig
 from clipx.config.setting import check, from_values, settings_of
-from clipx.errors import UserError, one_line
+from clipx.errors import UserError, one_line, prefixed
 from clipx.run import checkpoint
 from clipx.utils.files import write_text
 from clipx.utils.lock import hold
@@ -122,12 +122,10 @@ class RunFolder:
         Raises UserError: like `config`, or a value is missing or not allowed, or a plug-in cannot be imported.
         """
         config = self.config
-        try:
+        with prefixed(str(self.path / CONFIG)):
             load_plugins_of_file(config.plugins)
             refuse_new_root(config.data.source, config.data.root)
             check(config)
-        except UserError as error:
-            raise UserError(f"{self.path / CONFIG}: {error}") from error
         return config
 
     def refuse_changes(self, config: RunConfig) -> None:

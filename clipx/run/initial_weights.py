@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clipx.config.schema import PUBLISHED_PREFIXES, ModelConfig, RunConfig
 from clipx.data.preprocess import tokenizer
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.models import clip
 from clipx.models.frozen import set_statistics
 from clipx.models.temperature import TEMPERATURE_PREFIX, same_nu
@@ -118,10 +118,8 @@ def _from_run(config: RunConfig, name: str) -> clip.ClipModel:
     weights = _replace_temperature_and_bias(checkpoint.read_weights(path), model, config, other)
     weights = fit_positions(weights, model.state_dict())
     checkpoint.check_towers(model, path)
-    try:
+    with prefixed(f"{KEY}={name}"):
         checkpoint.set_weights(model, weights, path / checkpoint.WEIGHTS)
-    except UserError as error:
-        raise UserError(f"{KEY}={name}: {error}") from error
     model.temperature.clamp_()  # this run may have other bounds
     for side, theirs, ours in (("image", start.image, model.image), ("text", start.text, model.text)):
         if repr(theirs) != repr(ours):  # the shapes are equal, but for example not the activation
