@@ -54,8 +54,8 @@ def test_gradients_of_negclip_match_finite_differences() -> None:
     given = embed(*random_pairs(6, 4), NEGCLIP_SCALE)
 
     def total(image: Tensor, text: Tensor, scale: Tensor, negative_text: Tensor) -> Tensor:
-        leaves = {"image": image, "text": text, "scale": scale, "negative_text": negative_text}
-        return loss_of({"negclip": {}}, replace(given, **leaves)).total
+        leaf = replace(given, image=image, text=text, scale=scale, negative_text=negative_text)
+        return loss_of({"negclip": {}}, leaf).total
 
     assert given.negative_text is not None
     leaves = (given.image, given.text, given.scale, given.negative_text)
