@@ -11,8 +11,7 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.objectives.fastclip import DrrhoTerm
-from tests.helpers.pairs import teacher_of
-from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
+from tests.helpers.pairs import embeddings, fresh, pairs, progress, step, teacher_of
 
 Matrix = list[list[float]]
 TAU, N, B, EPOCHS = 0.15, 9, 4, 6

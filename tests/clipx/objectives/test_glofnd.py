@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clipx import objectives
-from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
+from tests.helpers.pairs import embeddings, fresh, pairs, progress, step
 
 TAU = 0.15
 

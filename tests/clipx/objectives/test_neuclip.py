@@ -8,7 +8,7 @@ import torch
 
 from clipx import objectives
 from clipx.objectives.sogclr import Contrast
-from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
+from tests.helpers.pairs import embeddings, fresh, pairs, progress, step
 
 TAU, B, E, M = 0.15, 3, 4, 5
 RHO, EPS, ETA, UPDATES, RESTART = 2.0, 1e-3, 0.02, 2, 3

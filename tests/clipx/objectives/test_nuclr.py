@@ -15,8 +15,7 @@ from clipx.objectives.nuclr import NuclrTerm, eta_factor
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from tests.golden import GOLDEN
-from tests.helpers.pairs import teacher_of
-from tests.helpers.table_steps import embeddings, fresh, pairs, progress, step
+from tests.helpers.pairs import embeddings, fresh, pairs, progress, step, teacher_of
 
 SIDES = (("image", "text"), ("text", "image"))
 PARAMETERS = {"sogclr": ("gamma",), "nuclr": ("gamma", "zeta0", "xi0", "eta", "freeze_steps")}

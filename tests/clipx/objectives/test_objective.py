@@ -10,8 +10,7 @@ from clipx.errors import UserError
 from clipx.objectives.base import Rows, Term, TermOutput, build_objective
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
-from tests.helpers.pairs import START, Terms, embed, random_pairs
-from tests.helpers.table_steps import embeddings, fresh, pairs, progress
+from tests.helpers.pairs import START, Terms, embed, embeddings, fresh, pairs, progress, random_pairs
 
 
 @pytest.mark.parametrize("term", objectives.TERMS)

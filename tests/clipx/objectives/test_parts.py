@@ -16,8 +16,7 @@ from clipx.training.cost import flop_counter
 from clipx.types import Embeddings, Part, Progress
 from tests.helpers.gloo import Gloo
 from tests.helpers.largest_tensor import Largest
-from tests.helpers.pairs import Terms, negatives_of, random_pairs, teacher_of
-from tests.helpers.table_steps import progress
+from tests.helpers.pairs import Terms, negatives_of, progress, random_pairs, teacher_of
 
 TERMS: dict[str, Terms] = {
     **{name: {name: {}} for name in objectives.TERMS},
