@@ -9,7 +9,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +18,6 @@ from safetensors.torch import save
 from torch import nn
 
 from clipx.errors import Fault, UserError
-from clipx.models.clip import ClipModel
 from clipx.run.checkpoint import (
     TRAINING,
     checkpoints,
@@ -36,6 +35,8 @@ from tests.helpers import term_runs, tiny
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 
+WEIGHT = "image.stem.0.weight"
+
 
 class Bomb:
     """Creates a folder when it is unpickled."""
@@ -47,24 +48,14 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-class Layers(nn.Sequential):
-    """A model without frozen towers."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__(*layers)
-        self.frozen_towers: dict[str, str] = {}
-
-    def tower_digests(self) -> dict[str, str]:
-        return {}
-
-
-def state(seed: int = 0, data: str = "10:aa") -> TrainState:
-    torch.manual_seed(seed)
-    model = Layers(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    model(torch.randn(5, 3)).square().sum().backward()
-    optimizer.step()
-    return TrainState(cast(ClipModel, model), optimizer, data)
+def state(seed: int = 0, data: str = "10:aa", tower: str = "resnet") -> TrainState:
+    """Return the state of a run of one step."""
+    config = tiny.settings({"clip": {}})
+    config.seed = seed
+    run = tiny.components(config, tower)
+    tiny.train(run, 1)
+    run.state.data_fingerprint = data
+    return run.state
 
 
 def failing(number: int) -> Mock:
@@ -108,7 +99,7 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
     manager, buffers = CheckpointManager(settings(tmp_path), tmp_path), set()
     for saved.step in (5, 10):  # the second time into the same buffers
         gate.clear()
-        weight = saved.model.get_parameter("0.weight").detach().clone()
+        weight = saved.model.get_parameter(WEIGHT).detach().clone()
         moment = saved.optimizer.state_dict()["state"][0]["exp_avg"].clone()
         lr = saved.optimizer.param_groups[0]["lr"]
         manager.save(saved, {}, finished=False, background=True)
@@ -119,8 +110,8 @@ def test_training_goes_on_while_a_thread_writes_what_was_there_at_the_call(tmp_p
         manager.wait()
         resume(loaded, tmp_path)
         assert loaded.step == saved.step
-        assert torch.equal(loaded.model.get_parameter("0.weight"), weight)
-        assert not torch.equal(saved.model.get_parameter("0.weight"), weight)
+        assert torch.equal(loaded.model.get_parameter(WEIGHT), weight)
+        assert not torch.equal(saved.model.get_parameter(WEIGHT), weight)
         assert torch.equal(loaded.optimizer.state_dict()["state"][0]["exp_avg"], moment)
         buffers.add(len(manager._copies._buffers))
         assert loaded.optimizer.param_groups[0]["lr"] == lr
@@ -352,7 +343,7 @@ def torch_pickle(folder: Path) -> bytes:
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = state().save(tmp_path)
     with pytest.raises(UserError, match=r"is of another model: \S+ has shape .* in this run"):
-        load_weights(cast(ClipModel, Layers(nn.Linear(2, 2))), path)
+        load_weights(state(tower="plain").model, path)
 
 
 def test_resolve_names_what_is_there_instead_of_a_checkpoint(tmp_path: Path) -> None:
