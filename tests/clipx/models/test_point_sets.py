@@ -25,14 +25,11 @@ from clipx.models.heads import KernelHead, SinglePointHead
 from clipx.models.point_sets import BOUNDS, PaddedText, PointTower, TokenTower, to_token_tower
 from clipx.models.towers.base import Projected
 from clipx.models.towers.open_clip_towers import create_model
-from clipx.types import PointSet, Progress
+from clipx.types import PointSet
+from tests.helpers.pairs import START, progress
 
 TOWER, E = "open_clip:light-48", 16
 pytestmark = pytest.mark.usefixtures("light_tower")
-
-
-def at(step: int) -> Progress:
-    return Progress(step=step, total_steps=9, epoch=0, total_epochs=1)
 
 
 def config(kernel: str = "imq", tower: str = TOWER, **points: object) -> RunConfig:
@@ -126,8 +123,8 @@ def test_clip_equals_one_point_of_weight_one_under_the_linear_kernel() -> None:
     plain = build(config(kernel="none"))
     embedded = plain.encode_image(pixels())
     one = PointSet(plain.image(pixels())[:, None], torch.ones(2, 1))
-    torch.testing.assert_close(KernelHead(PointsConfig(kernel="linear"), E, 0).training(at(0))(one), embedded)
-    torch.testing.assert_close(plain(pixels(), texts(), at(3))[0], embedded)
+    torch.testing.assert_close(KernelHead(PointsConfig(kernel="linear"), E, 0).training(progress(0))(one), embedded)
+    torch.testing.assert_close(plain(pixels(), texts(), progress(3))[0], embedded)
 
 
 @torch.no_grad()
@@ -135,7 +132,7 @@ def test_clip_equals_one_point_of_weight_one_under_the_linear_kernel() -> None:
 def test_the_model_embeds_the_point_sets_of_its_towers(kernel: str) -> None:
     settings = config(kernel=kernel)
     model = build(settings)
-    image, text, scale, bias = model(pixels(), texts(), at(2))
+    image, text, scale, bias = model(pixels(), texts(), progress(2))
     features = 0 if kernel == "linear" else 64
     assert image.shape == text.shape == (2, E + features)
     assert float(scale) == pytest.approx(1 / 0.07)
@@ -152,11 +149,11 @@ def test_frequencies_depend_on_seed_and_step_in_training_and_on_the_draw_in_eval
     points = PointsConfig(kernel="gaussian", features_train=16, features_eval=8)
     sets = PointSet(torch.randn(3, 4, 5), torch.randn(3, 4))
     head, other = KernelHead(points, 5, 7), KernelHead(points, 5, 7)
-    other.training(at(1))(sets)  # earlier draws must not matter
+    other.training(progress(1))(sets)  # earlier draws must not matter
     torch.manual_seed(99)
-    assert torch.equal(head.training(at(4))(sets), other.training(at(4))(sets))
-    assert not torch.equal(head.training(at(4))(sets), head.training(at(5))(sets))
-    assert not torch.equal(head.training(at(4))(sets), KernelHead(points, 5, 8).training(at(4))(sets))
+    assert torch.equal(head.training(progress(4))(sets), other.training(progress(4))(sets))
+    assert not torch.equal(head.training(progress(4))(sets), head.training(progress(5))(sets))
+    assert not torch.equal(head.training(progress(4))(sets), KernelHead(points, 5, 8).training(progress(4))(sets))
     assert torch.equal(head.evaluation(2)(sets), KernelHead(points, 5, 8).evaluation(2)(sets))
     assert not torch.equal(head.evaluation(2)(sets), head.evaluation(3)(sets))
 
@@ -164,7 +161,7 @@ def test_frequencies_depend_on_seed_and_step_in_training_and_on_the_draw_in_eval
 def test_images_and_texts_of_a_step_share_frequencies() -> None:
     head = KernelHead(PointsConfig(kernel="imq", alpha=[0.0, 1.0], features_train=4096), 5, 0)
     sets = PointSet(torch.randn(1, 1, 5), torch.ones(1, 1))
-    embed_sets = head.training(at(0))
+    embed_sets = head.training(progress(0))
     assert float(embed_sets(sets) @ embed_sets(sets).T) == pytest.approx(1.0, abs=0.05)  # the kernel at distance 0
 
 
@@ -222,7 +219,7 @@ def test_all_that_is_trained_gets_a_gradient_as_ddp_requires() -> None:
     settings.model.image.name, settings.model.embed_dim = "timm:test_convnext", E
     model = build(settings)
     with torch.enable_grad():
-        image, text, scale, _ = model(pixels(), texts(), at(0))
+        image, text, scale, _ = model(pixels(), texts(), progress(0))
         (image.sum() + text.sum() + scale).backward()
     without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
     assert without == {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
@@ -250,6 +247,6 @@ def test_a_single_point_has_unit_length_when_normalise_says_so(
     normalise: str, training: float, evaluation: float
 ) -> None:
     head, features = SinglePointHead(normalise), torch.tensor([[3.0, 4.0]])
-    assert head.training(Progress(0, 1, 0, 1))(features).norm() == pytest.approx(training)
+    assert head.training(START)(features).norm() == pytest.approx(training)
     assert head.evaluation(0)(features).norm() == pytest.approx(evaluation)
     assert head.cosine is (evaluation == 1)

@@ -17,11 +17,9 @@ from clipx.models import clip
 from clipx.run.folder import RunFolder
 from clipx.train import build_sampler, fit
 from clipx.training import geometry_probe
-from clipx.types import Progress
 from tests.helpers.annotation_files import write_coco
+from tests.helpers.pairs import START
 from tests.helpers.runs import log, prepared, trained, weights
-
-START = Progress(step=0, total_steps=1, epoch=0, total_epochs=1)
 
 
 def probed_config(root: Path, samples: int = 16) -> RunConfig:
@@ -29,6 +27,12 @@ def probed_config(root: Path, samples: int = 16) -> RunConfig:
     config.model.image.name, config.data.held_out = "small:conv", 0.25
     config.log.geometry_every = 3
     return config
+
+
+def probe_of(config: RunConfig) -> tuple[geometry_probe.GeometryProbe, clip.ClipModel]:
+    model = clip.build_model(config)
+    tokenize = tokenizer.build_tokenizer(model.inputs)
+    return geometry_probe.GeometryProbe(config, open_pair_source(config.data), tokenize, model), model
 
 
 def rows_and_weights(config: RunConfig) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
@@ -49,10 +53,7 @@ def test_geometry_is_logged_at_step_0_and_every_n_steps_and_does_not_change_the_
 
 
 def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
-    config = probed_config(tmp_path)
-    pairs, model = open_pair_source(config.data), clip.build_model(config)
-    tokenize = tokenizer.build_tokenizer(model.inputs)
-    probe = geometry_probe.GeometryProbe(config, pairs, tokenize, model)
+    probe, model = probe_of(probed_config(tmp_path))
     model.eval()
     with torch.no_grad():
         image, text = model.encode_image(probe.images), model.encode_text(probe.texts)
@@ -64,8 +65,7 @@ def test_geometry_is_measured_on_the_held_out_pairs(tmp_path: Path) -> None:
 def test_a_measurement_embeds_no_more_pairs_at_once_than_a_step(tmp_path: Path) -> None:
     config = probed_config(tmp_path)
     config.train.batch_size, config.train.accumulation = 12, 4
-    pairs, model, sizes = open_pair_source(config.data), clip.build_model(config), list[int]()
-    probe = geometry_probe.GeometryProbe(config, pairs, tokenizer.build_tokenizer(model.inputs), model)
+    (probe, model), sizes = probe_of(config), list[int]()
     model.image.register_forward_pre_hook(lambda tower, images: sizes.append(len(images[0])))
     probe.measure(START)
     assert sizes == [3, 1]

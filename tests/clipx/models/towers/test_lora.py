@@ -22,12 +22,11 @@ from clipx.run.initial_weights import build_initial_model
 from clipx.run.saving import TrainState
 from clipx.train import fit
 from clipx.training.cost import count_step
-from clipx.types import Progress
 from evaluation.embedding.encoder import from_checkpoint, from_file
 from tests.helpers.hub import write_bert, write_distilbert
+from tests.helpers.pairs import START
 from tests.helpers.runs import prepared, trained, weights
 
-NOW = Progress(0, 1, 0, 1)
 SMALL = ("small:vit", "small:transformer")
 
 
@@ -101,7 +100,7 @@ def test_only_adapters_are_trained_all_of_them_and_merged_they_embed_alike(
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
     for _ in range(3):
         optimizer.zero_grad()
-        embedded = model(*batch, NOW)
+        embedded = model(*batch, START)
         (embedded[0] @ embedded[1].T * embedded[2]).log_softmax(1).trace().backward()
         optimizer.step()
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
@@ -118,7 +117,7 @@ def test_the_gradient_of_adapters_of_attention_is_that_of_the_merged_weights() -
     model = with_adapters(run(*SMALL))
     plain = without_adapters(model).requires_grad_(True)
     for each in (model, plain):
-        each.train()(*pairs(model), NOW)[0].square().mul(torch.arange(128)).sum().backward()
+        each.train()(*pairs(model), START)[0].square().mul(torch.arange(128)).sum().backward()
     attention: Any = model.image.transformer.resblocks[0].attn  # type: ignore[union-attr, index]
     merged: Any = plain.image.transformer.resblocks[0].attn  # type: ignore[union-attr, index]
     for adapter, gradient in (
