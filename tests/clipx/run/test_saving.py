@@ -31,7 +31,7 @@ from clipx.run.checkpoint import (
     verify,
 )
 from clipx.run.saving import CheckpointManager, HashedFile, Snapshot, TrainState, resume, write_tensors
-from tests.helpers import term_runs, tiny
+from tests.helpers import tiny
 from tests.helpers.folder import settings
 from tests.helpers.runs import prepared, trained
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
 
 def test_moments_in_another_order_are_stored_like_their_weights(tmp_path: Path) -> None:
     """A fused optimizer pairs the values of weights and moments as they lie in memory."""
-    run = tiny.components(term_runs.settings("clip", "none", "adamw"), "resnet")
+    run = tiny.components(tiny.settings_of("clip", "none", "adamw"), "resnet")
     tiny.train(run, 1)
     path = run.state.save(tmp_path)
     training = torch.load(path / TRAINING, weights_only=True)

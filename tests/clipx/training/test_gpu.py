@@ -6,14 +6,14 @@ import torch
 from clipx.training.step import train_step
 from clipx.types import Progress
 from tests.helpers import tiny
-from tests.helpers.term_runs import TERMS, Result, assert_same, settings
+from tests.helpers.tiny import TERMS, Result, assert_same, settings_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def trained(term: str, mixing: str, device: str, **train: object) -> Result:
     """Train five steps, with settings of train.* that differ from the default; return the result on the CPU."""
-    config = settings(term, mixing, "adamw")
+    config = settings_of(term, mixing, "adamw")
     for key, value in train.items():
         setattr(config.train, key, value)
     return {name: value.cpu() for name, value in tiny.train(tiny.components(config, device=device)).items()}
@@ -22,7 +22,7 @@ def trained(term: str, mixing: str, device: str, **train: object) -> Result:
 @pytest.mark.parametrize("mixing", ["none", "hard", "soft"])
 @pytest.mark.parametrize("term", [term for term in TERMS if term != "clip_refine"])  # it draws on the device
 def test_a_gpu_ends_in_the_weights_and_sample_table_of_the_cpu(term: str, mixing: str) -> None:
-    start = tiny.components(settings(term, mixing, "adamw")).state.model.state_dict()
+    start = tiny.components(settings_of(term, mixing, "adamw")).state.model.state_dict()
     expected = trained(term, mixing, "cpu")
     assert_same(trained(term, mixing, "cuda"), expected, start)
     assert_same(trained(term, mixing, "cuda", accumulation=4), expected, start)
@@ -46,7 +46,7 @@ def test_low_precision_ends_near_the_weights_of_float32(term: str, precision: st
 
 @pytest.mark.parametrize("term", TERMS)
 def test_a_step_waits_for_the_gpu_nowhere(term: str) -> None:
-    config = settings(term, "soft", "adamw")
+    config = settings_of(term, "soft", "adamw")
     run = tiny.components(config, device="cuda")
     first, second, *others = [tiny.on_device(batch, run.device) for batch in tiny.batches(config, 5)]
     train_step(run, first, Progress(0, 5, 0, 1))
@@ -61,7 +61,7 @@ def test_a_step_waits_for_the_gpu_nowhere(term: str) -> None:
 
 
 def test_a_bad_step_changes_nothing_on_a_gpu() -> None:
-    config = settings("nuclr", "none", "adamw")
+    config = settings_of("nuclr", "none", "adamw")
     run = tiny.components(config, "resnet", "cuda")
     first, bad, last = (tiny.on_device(batch, run.device) for batch in tiny.batches(config, 3))
     train_step(run, first, Progress(0, 3, 0, 1))

@@ -18,7 +18,7 @@ from clipx.types import Batch, Progress
 from tests.helpers import tiny
 from tests.helpers.folder import settings as mini_settings
 from tests.helpers.gloo import Gloo
-from tests.helpers.term_runs import FIRST, OPTIMIZERS, SUMS, TERMS, Result, assert_same, settings
+from tests.helpers.tiny import FIRST, OPTIMIZERS, SUMS, TERMS, Result, assert_same, settings_of
 
 STEPS = 3  # NUCLR's freeze ends after the first, neuclip restarts in the third
 Case = tuple[str, str]  # mixing, optimizer
@@ -32,7 +32,7 @@ def trained(terms: str, accumulation: int = 1, cases: list[Case] = SOME) -> dict
     """Train three steps per case on this rank; return also the value of each term in each step."""
     found = {}
     for mixing, kind in cases:
-        config = settings(terms, mixing, kind)
+        config = settings_of(terms, mixing, kind)
         config.train.accumulation = accumulation
         run = tiny.components(config)
         found[mixing, kind] = tiny.train_steps(run, STEPS) | tiny.state(run)
@@ -42,7 +42,7 @@ def trained(terms: str, accumulation: int = 1, cases: list[Case] = SOME) -> dict
 @cache
 def alone(terms: str, mixing: str, kind: str) -> tuple[Result, Result]:
     """Train on one process; return the result, and the weights at the start."""
-    start = tiny.components(settings(terms, mixing, kind)).state.model.state_dict()
+    start = tiny.components(settings_of(terms, mixing, kind)).state.model.state_dict()
     return trained(terms, cases=[(mixing, kind)])[mixing, kind], start
 
 
@@ -73,7 +73,7 @@ def test_each_term_alone_is_the_same_with_every_mixing_and_optimizer(term: str, 
 
 
 def test_batch_norms_are_synchronised_on_gpus_and_refused_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = settings("clip", "none", "sgd")
+    config = settings_of("clip", "none", "sgd")
     model = tiny.components(config, "resnet").state.model
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(setup, "DistributedDataParallel", lambda model, **_: model)
@@ -136,7 +136,7 @@ class Noisy(torch.optim.SGD):
 
 
 def trained_with_noise() -> Result:
-    config = settings("clip", "none", "sgd")
+    config = settings_of("clip", "none", "sgd")
     config.optimizer.kind = "noisy"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(optimizer.OPTIMIZERS, "noisy", lambda groups, config: Noisy(groups, lr=config.lr))
@@ -150,7 +150,7 @@ def test_an_optimizer_draws_the_same_random_numbers_on_every_rank(gloo: Gloo) ->
 
 def one_bad_sample(terms: str, accumulation: int = 1) -> TrainComponents:
     """Return a run on batches of 7 pairs instead of 8: two ranks have 3 and 4 of them, four ranks 1, 2, 2 and 2."""
-    config = settings(terms, "soft", "sgd")
+    config = settings_of(terms, "soft", "sgd")
     config.train.accumulation = accumulation
     run = tiny.components(config)
     run.config.train.batch_size = 7
@@ -164,7 +164,7 @@ def trained_with_bad_sample(terms: str, accumulation: int = 1) -> Result:
 @pytest.mark.parametrize("terms", MOST)
 def test_ranks_with_unequal_numbers_of_pairs_end_in_the_weights_and_sample_table_of_one(terms: str, gloo: Gloo) -> None:
     expected = trained_with_bad_sample(terms)
-    start = tiny.components(settings(terms, "soft", "sgd")).state.model.state_dict()
+    start = tiny.components(settings_of(terms, "soft", "sgd")).state.model.state_dict()
     for world, accumulation in ((2, 2), (4, 1)):
         assert_same(gloo.run(world, trained_with_bad_sample, terms, accumulation)[0], expected, start)
 

@@ -22,7 +22,7 @@ from clipx.training.step import train_step
 from clipx.types import Embeddings, PointSet, Progress
 from tests.helpers import tiny
 from tests.helpers.gloo import Gloo
-from tests.helpers.term_runs import SUMS, settings
+from tests.helpers.tiny import SUMS, settings_of
 
 CPU = torch.device("cpu")
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "broadcast", "all_gather_object", "gather")
@@ -31,7 +31,7 @@ MOST = {"clip": 4, "nuclr": 6, "sogclr": 5, "siglip": 4}
 
 
 def collectives_of_a_step(term: str) -> dict[str, int]:
-    config = settings(term, "none", "adamw")
+    config = settings_of(term, "none", "adamw")
     run = tiny.components(config)
     first, second, third = tiny.batches(config, 3)
     train_step(run, first, Progress(0, 3, 0, 1))
@@ -51,7 +51,7 @@ def test_collectives_of_a_step(term: str, gloo: Gloo) -> None:
 @pytest.mark.parametrize("terms", SUMS)
 def test_a_step_needs_no_value_from_the_device(terms: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fake tensors have no values: reading one, as a wait for a GPU would do, raises an error in the term's code."""
-    config = settings(terms, "none", "adamw")
+    config = settings_of(terms, "none", "adamw")
     steps = 3 if "neuclip" in terms else 2  # NUCLR's zeta is frozen in the first step, neuclip restarts in the third
     run, batches = tiny.components(config), list(tiny.batches(config, steps))
     plain = torch.Tensor.numpy
