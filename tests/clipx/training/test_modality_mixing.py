@@ -5,19 +5,13 @@ import torch
 
 from clipx.training import modality_mixing
 from clipx.types import Embeddings
+from tests.helpers.pairs import embeddings, pairs
 
 B, E = 64, 32
 
 
-def embeddings() -> Embeddings:
-    generator = torch.Generator().manual_seed(0)
-    image, text = torch.randn(2, B, E, generator=generator, dtype=torch.float64)
-    ids = torch.arange(B)
-    return Embeddings(image.requires_grad_(), text.requires_grad_(), torch.tensor(10.0), ids, torch.zeros_like(ids))
-
-
 def mixed(kind: str, probability: float, step: int = 3, seed: int = 0) -> tuple[Embeddings, Embeddings]:
-    given = embeddings()
+    given = embeddings(*pairs(B, E), torch.arange(B), tau=0.1)
     return given, modality_mixing.build_mixing(kind, probability, seed)(given, step)
 
 
@@ -55,7 +49,7 @@ def test_soft_draws_its_share_uniformly_for_each_entry() -> None:
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
 def test_the_share_of_steps_that_mix_is_p(probability: float) -> None:
-    mix, given = modality_mixing.build_mixing("soft", probability, 0), embeddings()
+    mix, given = modality_mixing.build_mixing("soft", probability, 0), mixed("none", 0.0)[0]
     share = sum(mix(given, step) is not given for step in range(1000)) / 1000
     assert abs(share - probability) <= 5 * (probability * (1 - probability) / 1000) ** 0.5
 

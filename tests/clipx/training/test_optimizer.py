@@ -99,20 +99,13 @@ def test_layer_decay_lowers_learning_rates_by_layer_but_not_of_projections(tmp_p
     assert found["text.projection.weight"][0] == 1.0 and found["image.body.conv1.0.weight"][0] == 1.0
 
 
-def lr_at(step: int, config: ScheduleConfig) -> float:
-    return build_lr_schedule(config, lr=2.0, steps_per_epoch=110)(
-        Progress(step=step, total_steps=110, epoch=0, total_epochs=1)
-    )
-
-
 def test_cosine_after_warmup() -> None:
-    config = ScheduleConfig(warmup_steps=10, min_lr=0.5)
-    assert lr_at(0, config) == pytest.approx(0.2)
-    assert lr_at(4, ScheduleConfig(warmup_steps=10, warmup_lr=1.0)) == pytest.approx(1.5)
-    assert lr_at(9, config) == pytest.approx(2.0)
-    assert lr_at(10, config) == pytest.approx(2.0)
-    assert lr_at(60, config) == pytest.approx(1.25)  # half way between 2 and 0.5
-    assert 0.5 < lr_at(109, config) < 0.501
+    rate = build_lr_schedule(ScheduleConfig(warmup_steps=10, min_lr=0.5), lr=2.0, steps_per_epoch=110)
+    # 60 is half way between 2 and 0.5
+    assert [rate(Progress(step, 110, 0, 1)) for step in (0, 9, 10, 60)] == pytest.approx([0.2, 2.0, 2.0, 1.25])
+    assert 0.5 < rate(Progress(109, 110, 0, 1)) < 0.501
+    rate = build_lr_schedule(ScheduleConfig(warmup_steps=10, warmup_lr=1.0), lr=2.0, steps_per_epoch=110)
+    assert rate(Progress(4, 110, 0, 1)) == pytest.approx(1.5)
 
 
 def test_a_warm_up_in_epochs_counts_full_epochs_even_if_the_last_one_is_shorter() -> None:
