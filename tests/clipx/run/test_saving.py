@@ -173,15 +173,14 @@ def test_a_checkpoint_that_could_not_be_written_does_not_count_for_the_best(
 
 def test_moments_in_another_order_are_stored_like_their_weights(tmp_path: Path) -> None:
     """A fused optimizer pairs the values of weights and moments as they lie in memory."""
-    run = tiny.components(tiny.settings_of("clip", "none", "adamw"), "resnet")
-    tiny.train(run, 1)
-    path = run.state.save(tmp_path)
+    saved = state()
+    path = saved.save(tmp_path)
     training = torch.load(path / TRAINING, weights_only=True)
     for moments in training["optimizer"]["state"].values():
         moments |= {name: value.contiguous() for name, value in moments.items()}  # as 0.1 wrote them with fsdp
     torch.save(training, path / TRAINING)
-    run.state.load(path)
-    found = [(weight, state["exp_avg"]) for weight, state in run.state.optimizer.state.items() if weight.ndim == 4]
+    saved.load(path)
+    found = [(weight, moments["exp_avg"]) for weight, moments in saved.optimizer.state.items() if weight.ndim == 4]
     assert found and all(weight.stride() == moment.stride() for weight, moment in found)
 
 
