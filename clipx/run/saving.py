@@ -27,25 +27,7 @@ from clipx.errors import UserError, one_line
 from clipx.geometry import PROBE_METRICS
 from clipx.models.clip import ClipModel
 from clipx.objectives.base import Objective
-from clipx.run.checkpoint import (
-    AVERAGED,
-    BEST,
-    MANIFEST,
-    TABLE,
-    TRAINING,
-    WEIGHTS,
-    checkpoints,
-    folder,
-    load_weights,
-    read_manifest,
-    read_metrics,
-    refuse_other_data,
-    remove,
-    remove_leftovers,
-    run_of,
-    step_of,
-    verify,
-)
+from clipx.run import checkpoint
 from clipx.sample_table import SampleTable
 from clipx.utils.files import new_folder
 
@@ -84,7 +66,7 @@ class TrainState:
         if distributed.rank() == 0:
             snapshot.write(run)
         distributed.barrier()
-        return folder(run, self.step)
+        return checkpoint.folder(run, self.step)
 
     def snapshot(
         self, metrics: Mapping[str, float], with_optimizer: bool, copies: "HostCopies | None" = None
@@ -93,7 +75,8 @@ class TrainState:
 
         With `copies`, rank 0's tensors are copied there, so that training may go on; otherwise they are the live ones.
         """
-        models = {WEIGHTS: self.model} if self.ema is None else {WEIGHTS: self.model, AVERAGED: self.ema.module}
+        averages = {} if self.ema is None else {checkpoint.AVERAGED: self.ema.module}
+        models = {checkpoint.WEIGHTS: self.model, **averages}
         states: dict[str, Any] = {name: model.state_dict() for name, model in models.items()}
         states["optimizer"] = self.optimizer.state_dict() if with_optimizer else None
         whole = tree_map_only(Tensor, copies, states) if copies and distributed.rank() == 0 else states
@@ -103,7 +86,7 @@ class TrainState:
             "scaler": self.scaler.state_dict(),
         }
         if columns := self.table.whole(copies) if copies else self.table.whole():
-            whole[TABLE] = columns
+            whole[checkpoint.TABLE] = columns
         manifest = {"step": self.step, "data": self.data_fingerprint, "metrics": dict(metrics), "sha256": {}}
         frozen = self.model.tower_digests()
         return Snapshot(whole, training, manifest | ({"frozen": frozen} if frozen else {}))
@@ -113,15 +96,15 @@ class TrainState:
 
         Raises UserError: not a checkpoint, or one of another model, objective or data set.
         """
-        manifest = read_manifest(path)
-        refuse_other_data(path, manifest["data"], self.data_fingerprint)
-        load_weights(self.model, path)
+        manifest = checkpoint.read_manifest(path)
+        checkpoint.refuse_other_data(path, manifest["data"], self.data_fingerprint)
+        checkpoint.load_weights(self.model, path)
         if self.table.columns:
-            self.table.load(path / TABLE)
+            self.table.load(path / checkpoint.TABLE)
         if self.ema is not None:
-            load_weights(self.ema.module, path, AVERAGED)
+            checkpoint.load_weights(self.ema.module, path, checkpoint.AVERAGED)
         try:
-            training = torch.load(path / TRAINING, weights_only=True, map_location="cpu")
+            training = torch.load(path / checkpoint.TRAINING, weights_only=True, map_location="cpu")
             if training["optimizer"] is not None:  # else the run is finished (train.keep_optimizer=false)
                 self.optimizer.load_state_dict(training["optimizer"])
                 _align_moments(self.optimizer)
@@ -129,7 +112,7 @@ class TrainState:
             if self.scaler.is_enabled():
                 self.scaler.load_state_dict(training["scaler"])
         except Exception as error:  # torch.load raises many types for corrupt files and for pickled objects
-            raise UserError(f"{path / TRAINING} is not a valid training state: {one_line(error)}") from error
+            raise UserError(f"{path / checkpoint.TRAINING} is not a valid training state: {one_line(error)}") from error
         self.step = manifest["step"]
 
 
@@ -138,12 +121,12 @@ class Snapshot:
     """The content of a checkpoint."""
 
     tensors: dict[str, dict[str, Tensor]]  # name of a safetensors file -> its tensors
-    training: dict[str, Any]  # content of TRAINING
-    manifest: dict[str, Any]  # content of MANIFEST, without the SHA-256 of the files
+    training: dict[str, Any]  # content of checkpoint.TRAINING
+    manifest: dict[str, Any]  # content of checkpoint.MANIFEST, without the SHA-256 of the files
 
     def write(self, run: Path) -> None:
         """Write checkpoints/step_XXXXXXXX of a run. Raises UserError: as `TrainState.save`."""
-        path = folder(run, self.manifest["step"])
+        path = checkpoint.folder(run, self.manifest["step"])
         if path.exists():  # corrupt, else the run would have resumed from it
             shutil.rmtree(path)
         try:
@@ -158,7 +141,7 @@ class Snapshot:
 
     def _write_files(self, path: Path) -> None:
         # a HashedFile is enough for torch.save, which calls only write and flush
-        writers: dict[str, Callable[[Any], None]] = {TRAINING: partial(torch.save, self.training)}
+        writers: dict[str, Callable[[Any], None]] = {checkpoint.TRAINING: partial(torch.save, self.training)}
         for name, tensors in self.tensors.items():
             writers[name] = partial(write_tensors, tensors=tensors)
         digests = {}
@@ -167,7 +150,7 @@ class Snapshot:
                 hashed = HashedFile(file)
                 write(hashed)
             digests[name] = hashed.sha256.hexdigest()
-        (path / MANIFEST).write_text(json.dumps(self.manifest | {"sha256": digests}, indent=1))
+        (path / checkpoint.MANIFEST).write_text(json.dumps(self.manifest | {"sha256": digests}, indent=1))
 
 
 class HostCopies:
@@ -277,17 +260,17 @@ class CheckpointManager:
 
     def _clean_up(self, step: int) -> None:
         """Link the best checkpoint, and delete those that are no longer kept."""
-        remove_leftovers(self.run, step)
+        checkpoint.remove_leftovers(self.run, step)
         found = self._metrics(step)
         best = self._best_step(found)
         if best is not None:
-            link = self.run / "checkpoints" / BEST
-            temporary = link.with_name(f".{BEST}")
+            link = self.run / "checkpoints" / checkpoint.BEST
+            temporary = link.with_name(f".{checkpoint.BEST}")
             temporary.unlink(missing_ok=True)
-            temporary.symlink_to(folder(self.run, best).name)
+            temporary.symlink_to(checkpoint.folder(self.run, best).name)
             temporary.replace(link)
         retained = self.retained(found)
-        remove(folder(self.run, at) for at in found if at not in retained)
+        checkpoint.remove(checkpoint.folder(self.run, at) for at in found if at not in retained)
 
     def retained(self, found: MetricsByStep) -> set[int]:
         """Return the steps to keep: the last ones, multiples of keep_every, and the best."""
@@ -306,7 +289,11 @@ class CheckpointManager:
 
     def _metrics(self, last: int) -> dict[int, dict[str, float]]:
         """Return the metrics of the checkpoints up to the step `last`; later ones are corrupt and not yet removed."""
-        return {at: read_metrics(path) for path in checkpoints(self.run) if (at := step_of(path)) <= last}
+        return {
+            at: checkpoint.read_metrics(path)
+            for path in checkpoint.checkpoints(self.run)
+            if (at := checkpoint.step_of(path)) <= last
+        }
 
 
 def resume(state: TrainState, run: Path) -> list[str]:
@@ -319,7 +306,7 @@ def resume(state: TrainState, run: Path) -> list[str]:
     path, notes = distributed.broadcast_object(_last_good(run) if distributed.rank() == 0 else (None, []))
     if path is None:
         return notes
-    if not (path / MANIFEST).is_file():
+    if not (path / checkpoint.MANIFEST).is_file():
         raise UserError(
             f"rank 0 resumes from {path}, which this machine does not see: with launch.nodes above 1 the run directory "
             "(runs=) must be on a file system that all machines share"
@@ -330,9 +317,9 @@ def resume(state: TrainState, run: Path) -> list[str]:
 
 def _last_good(run: Path) -> tuple[Path | None, list[str]]:
     notes = []
-    for path in reversed(checkpoints(run)):
+    for path in reversed(checkpoint.checkpoints(run)):
         try:
-            verify(path)
+            checkpoint.verify(path)
         except UserError as error:
             notes.append(f"skipped: {error}")
             continue
@@ -354,8 +341,8 @@ def _align_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _write_error(path: Path, error: OSError) -> str:
-    free = shutil.disk_usage(run_of(path)).free / 2**20  # the folder checkpoints/ may not exist
-    earlier = checkpoints(run_of(path))
+    free = shutil.disk_usage(checkpoint.run_of(path)).free / 2**20  # the folder checkpoints/ may not exist
+    earlier = checkpoint.checkpoints(checkpoint.run_of(path))
     kept = f"the last good checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
     return (
         f"{path} could not be written ({one_line(error)}; {free:.0f} MiB are free there); {kept}: make room; if the "

@@ -429,7 +429,7 @@ def test_only_rank_0_reads_checkpoints_to_find_the_best(tmp_path: Path, monkeypa
     state().save(tmp_path)
     monkeypatch.setattr("clipx.distributed.rank", lambda: 1)
     monkeypatch.setattr("clipx.distributed.max_over_ranks", lambda best: [1.0])
-    monkeypatch.delattr("clipx.run.saving.read_metrics")
+    monkeypatch.delattr("clipx.run.checkpoint.read_metrics")
     assert CheckpointManager(config, tmp_path).due(9, {})
 
 
