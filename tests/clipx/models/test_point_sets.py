@@ -11,14 +11,7 @@ from open_clip.transformer import VisionTransformer
 from timm.models import SwinTransformer
 from torch import Tensor, nn
 
-from clipx.config.schema import (
-    ImageTowerConfig,
-    ModelConfig,
-    PointsConfig,
-    RunConfig,
-    TemperatureConfig,
-    TextTowerConfig,
-)
+from clipx.config.schema import ImageTowerConfig, ModelConfig, PointsConfig, RunConfig, TextTowerConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.heads import KernelHead, SinglePointHead
@@ -35,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("light_tower")
 def config(kernel: str = "imq", tower: str = TOWER, **points: object) -> RunConfig:
     points_config = PointsConfig(kernel=kernel, features_train=64, features_eval=32, **points)  # type: ignore[arg-type]
     model = ModelConfig(image=ImageTowerConfig(name=tower), text=TextTowerConfig(name=tower), points=points_config)
-    return RunConfig(name="x", recipe="x", model=model, temperature=TemperatureConfig())
+    return RunConfig(name="x", recipe="x", model=model)
 
 
 def build(settings: RunConfig) -> clip.ClipModel:

@@ -25,12 +25,7 @@ from clipx.models.towers.base import Projected, Tower
 from clipx.models.towers.build import TOWERS, TowerKind
 from clipx.objectives.base import Rows, Term, TermOutput
 from clipx.training import optimizer
-from clipx.training.cost import (
-    check_memory,
-    count_step,
-    flop_counter,
-    images_at_peak,
-)
+from clipx.training.cost import check_memory, count_step, flop_counter, images_at_peak
 from clipx.training.devices import DEVICES
 from clipx.training.forecast import forecast
 from clipx.types import Embeddings, Pixels, Progress

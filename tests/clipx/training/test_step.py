@@ -61,9 +61,7 @@ def by_hand(micro_batches: int, tower: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_step_uses_its_learning_rate_and_gives_the_objective_all_fields_of_its_batch(
-    accumulation: int,
-) -> None:
+def test_a_step_uses_its_learning_rate_and_gives_the_objective_all_fields_of_its_batch(accumulation: int) -> None:
     config = tiny.settings({"negclip": {}, "distill": {}})
     config.model.teacher, config.train.accumulation, config.schedule.kind = "tiny", accumulation, "cosine"
     components, batch = tiny.components(config), next(tiny.batches(config, 1))
