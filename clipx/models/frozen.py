@@ -8,7 +8,7 @@ CLIPX_CACHE/frozen/towers keeps the digest: a frozen tower is not loaded if all 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -145,7 +145,7 @@ def _of_features(tower: FrozenTower[Any], model: ModelConfig, load: bool) -> Tow
     """Return what takes a tower's features: its last blocks, if they are trained, and its projection, if it has one."""
     if n := getattr(model, tower.side).trainable_blocks:
         with _seed_0():
-            whole = _build(model, tower.side, load)
+            whole = build.build_tower(model, tower.side, load)
         rest = blocks.after(whole.body, n, f"model.{tower.side}.trainable_blocks")
         if not isinstance(whole.module, Projected):
             return Tower(rest, rest, whole.embed_dim, tower.inputs)
@@ -261,7 +261,7 @@ def _load(model: ModelConfig, side: str) -> tuple[nn.Module, Tensor | None, Towe
     The frozen part is the body, or what comes before trainable blocks.
     """
     with _seed_0():
-        tower = _build(model, side, load=True)
+        tower = build.build_tower(model, side, load=True)
         body, projection = tower.body, None
         if n := getattr(model, side).trainable_blocks:
             body = blocks.Before(body, n, f"model.{side}.trainable_blocks")
@@ -277,11 +277,6 @@ def _seed_0() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         yield
-
-
-def _build(model: ModelConfig, side: str, load: bool) -> Tower[Any]:
-    build_one: Callable[..., Tower[Any]] = build.build_image_tower if side == "image" else build.build_text_tower
-    return build_one(model, load=load)
 
 
 def _example(inputs: Pixels | Tokens) -> Tensor:

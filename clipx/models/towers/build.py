@@ -61,8 +61,8 @@ def build_towers(
         size, length = model.image.size, model.text.context_length
         image, text = build_open_clip_towers(model.image, "model.image", load, size, length)
         _check_image_size(model.image, image)
-    image = image or build_image_tower(model, load)
-    text = text or build_text_tower(model, load)
+    image = image or build_tower(model, "image", load)
+    text = text or build_tower(model, "text", load)
     _set_head(image, model.image, model.embed_dim)
     _set_head(text, model.text, model.embed_dim)
     _check_widths(model, image, text)
@@ -92,16 +92,11 @@ def _set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None)
     tower.module.projection = nn.Sequential(Standardise(width), projection) if config.standardise else projection
 
 
-def build_image_tower(model: ModelConfig, load: bool) -> ImageTower:
-    """Build the image tower without model.image.head. Raises UserError like `build_towers`."""
-    tower: ImageTower = _builder(model, "image")(model.image, model.embed_dim, load)
-    _check_image_size(model.image, tower)
-    return tower
-
-
-def build_text_tower(model: ModelConfig, load: bool) -> TextTower:
-    """Build the text tower without model.text.head. Raises UserError like `build_towers`."""
-    tower: TextTower = _builder(model, "text")(model.text, model.embed_dim, load)
+def build_tower(model: ModelConfig, side: str, load: bool) -> Tower[Any]:
+    """Build the tower of a side, "image" or "text", without model.SIDE.head. Raises UserError like `build_towers`."""
+    tower: Tower[Any] = _builder(model, side)(getattr(model, side), model.embed_dim, load)
+    if side == "image":
+        _check_image_size(model.image, tower)
     return tower
 
 

@@ -14,7 +14,7 @@ from clipx.errors import UserError
 from clipx.models import clip
 from clipx.models.frozen import frozen_towers
 from clipx.models.towers.blocks import Before, after, freeze
-from clipx.models.towers.build import build_image_tower, build_text_tower
+from clipx.models.towers.build import build_tower
 from clipx.training.optimizer import build_optimizer
 from tests.helpers.hub import write_bert, write_distilbert
 
@@ -31,7 +31,7 @@ def image_body(name: str) -> nn.Module:
     torch.manual_seed(1)
     embed_dim = None if name.startswith("open_clip:") else 8
     model = ModelConfig(image=ImageTowerConfig(name=name), text=TextTowerConfig(name="small:bag"), embed_dim=embed_dim)
-    return build_image_tower(model, load=False).body.eval()
+    return build_tower(model, "image", load=False).body.eval()
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -55,7 +55,7 @@ def test_blocks_of_a_text_tower_know_the_padding_by_its_zeros(tmp_path: Path, na
 
     def body() -> nn.Module:
         torch.manual_seed(1)
-        return build_text_tower(model, load=False).body.eval()
+        return build_tower(model, "text", load=False).body.eval()
 
     tokens = torch.tensor([[5, 6, 7, 8, 9, 0, 0, 0], [5, 9, 0, 0, 0, 0, 0, 0]])
     hidden = Before(body(), 1, SETTING).eval()(tokens)
