@@ -188,13 +188,11 @@ def generated_batch(components: TrainComponents) -> Batch:
 
 def timed_step(components: TrainComponents, progress: Progress) -> tuple[float, float]:
     """Do a training step on new pairs; return its loss and its wall-clock seconds, until the device has finished."""
-    batch, on_gpu = generated_batch(components), components.device.type == "cuda"
-    if on_gpu:
-        torch.cuda.synchronize(components.device)  # wait until the batch is complete
+    batch = generated_batch(components)
+    components.timer.wait()  # until the batch is complete
     start = time.perf_counter()
     loss = train_step(components, batch, progress)["loss"]
-    if on_gpu:
-        torch.cuda.synchronize(components.device)
+    components.timer.wait()
     return float(loss), time.perf_counter() - start
 
 

@@ -46,7 +46,7 @@ class StepTimer:
         return means
 
     def wait(self) -> None:
-        """Wait until the device has done all steps."""
+        """Wait until the device has done all its work."""
         if self.cuda:
             torch.cuda.synchronize()
 
