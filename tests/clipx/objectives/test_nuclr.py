@@ -12,12 +12,12 @@ from torch import Tensor
 
 from clipx import objectives
 from clipx.objectives.nuclr import NuclrTerm, eta_factor
+from clipx.objectives.sogclr import SIDES
 from clipx.sample_table import SampleTable
 from clipx.types import Embeddings, Progress
 from tests.golden import GOLDEN
 from tests.helpers.pairs import embeddings, fresh, pairs, progress, step, teacher_of
 
-SIDES = (("image", "text"), ("text", "image"))
 PARAMETERS = {"sogclr": ("gamma",), "nuclr": ("gamma", "zeta0", "xi0", "eta", "freeze_steps")}
 
 

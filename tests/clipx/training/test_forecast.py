@@ -83,11 +83,8 @@ def test_the_changes_suggested_for_a_batch_that_does_not_fit_are_the_smallest_th
     found = with_setting("accumulation", 1)
     assert not found.fits
     suggested = changes_that_fit(found, "L40S")
-    assert [line.partition("=")[0] for line in suggested] == [
-        "train.accumulation",
-        "train.grad_checkpointing",
-        "train.batch_size",
-    ]
+    keys = [line.partition("=")[0].removeprefix("train.") for line in suggested]
+    assert keys == ["accumulation", "grad_checkpointing", "batch_size"]
     assert with_setting("grad_checkpointing", True).fits
     for line in (suggested[0], suggested[2]):
         key, _, value = line.partition(" ")[0].removeprefix("train.").partition("=")
