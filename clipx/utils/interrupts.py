@@ -1,11 +1,9 @@
-"""Signals of a command and its processes: which ones stop it, who ignores Ctrl-C, and who ends with its parent."""
+"""Signals of a command and its processes: which ones stop it, and who ends with its parent."""
 
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)  # a training run saves and stops
 
@@ -13,22 +11,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)  # a tr
 def handled_signals() -> list[signal.Signals]:
     """Return the SIGNALS that this process does not ignore: a shell script starts `command &` with SIGINT ignored."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-@contextmanager
-def children_ignore_ctrl_c() -> Iterator[None]:
-    """Make processes that are started in this `with` block ignore Ctrl-C.
-
-    A terminal sends Ctrl-C to all processes, and each would print a traceback. The parent must end these processes.
-    """
-    if threading.current_thread() is not threading.main_thread():  # Python forbids handlers in other threads
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def end_with_parent(parent: int) -> None:

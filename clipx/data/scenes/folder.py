@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieva
 from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import Fault, UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
-from clipx.utils.interrupts import children_ignore_ctrl_c, end_with_parent
+from clipx.utils.interrupts import end_with_parent
 from clipx.utils.lock import turn
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import load_json
@@ -68,12 +69,11 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             _write_class_files(temporary, config)
             shards = _plan(config)
             workers = min(len(os.sched_getaffinity(0)), len(shards))
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, spawn, end_with_parent, (os.getpid(),)) as pool:
-                with children_ignore_ctrl_c():
-                    futures = {
-                        pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
-                    }
+            fork = multiprocessing.get_context("fork")  # with another start method, each process would import torch
+            with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool:
+                futures = {
+                    pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
+                }
                 try:
                     _await(futures)
                 except BrokenProcessPool as error:
@@ -82,6 +82,12 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
+
+
+def _prepare(parent: int) -> None:
+    """Let a new process leave Ctrl-C, which a terminal sends to all processes, to its parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent)
 
 
 def _await(shards: dict[Future[None], tuple[str, int, int]]) -> None:
