@@ -101,14 +101,9 @@ def split_held_out(
     by_image = order[np.argsort(place_of_image[image_of[order]], kind="stable")]
     train, rest = by_image[:first], by_image[first:]
     rest = rest[~np.isin(image_of[rest], image_of[train[-1:]])]  # sorted by image: only the last can be in both
-    return np.sort(train), rest[np.argsort(_index_in_run(image_of[rest]), kind="stable")]
-
-
-def _index_in_run(values: Ids) -> NDArray[np.int64]:
-    """Return the index of each element in its run of equal values: [5, 5, 7, 7, 7] -> [0, 1, 0, 1, 2]."""
-    positions = np.arange(len(values))
-    is_first = np.diff(values, prepend=-1) != 0
-    return positions - np.maximum.accumulate(np.where(is_first, positions, 0))
+    _, first_of_image, image = np.unique(image_of[rest], return_index=True, return_inverse=True)
+    number = np.arange(len(rest)) - first_of_image[image]  # of each caption among those of its image, from 0
+    return np.sort(train), rest[np.argsort(number, kind="stable")]
 
 
 @dataclass(frozen=True)
