@@ -148,12 +148,12 @@ class BatchLoader(ABC):
 
         Fork the loader processes: with any other start method, each of them would get its own copy of the cache.
         """
-        context: dict[str, Any] = {"multiprocessing_context": "fork"} if options.get("num_workers") else {}
-        if context and self.config.augment == "device":
-            context["prefetch_factor"] = 1  # batches of whole images take much memory
+        if workers := loader_processes(self.config.workers):
+            options |= {"num_workers": workers, "multiprocessing_context": "fork", "worker_init_fn": start_worker}
+            if self.config.augment == "device":
+                options["prefetch_factor"] = 1  # batches of whole images take much memory
         generator = torch.Generator()  # without it, DataLoader would draw from torch's global state
-        defaults: Any = {"collate_fn": collate, "worker_init_fn": start_worker, "generator": generator}
-        return iter(DataLoader(dataset, **(defaults | context | options)))
+        return iter(DataLoader(dataset, generator=generator, **options))
 
 
 def _plain_errors(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
@@ -165,8 +165,8 @@ def _plain_errors(batches: Iterator[HostBatch]) -> Iterator[HostBatch]:
 
 
 @dataclass(eq=False)
-class SampleDataset(Dataset[DecodedSample]):
-    """Map-style data set: (epoch, id) -> sample; random draws depend only on (seed, epoch, id)."""
+class SampleDataset(Dataset[HostBatch]):
+    """Map-style data set: list of (epoch, id) -> batch; random draws of a sample depend only on (seed, epoch, id)."""
 
     source: PairSource
     preprocess: SamplePreprocessor
@@ -174,8 +174,8 @@ class SampleDataset(Dataset[DecodedSample]):
     activity: WorkerActivity
     negatives: bool
 
-    def __getitem__(self, index: SampleKey) -> DecodedSample:
-        return self.sample(*index)
+    def __getitem__(self, keys: list[SampleKey]) -> HostBatch:
+        return collate([self.sample(*key) for key in keys])
 
     def sample(self, epoch: int, sample_id: int) -> DecodedSample:
         """Return one preprocessed sample; if it is bad, its `error` gives the reason."""
@@ -198,14 +198,14 @@ class Loader(BatchLoader):
     source: PairSource
 
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
-        order = self.sampler.batches(start)
-        options: dict[str, Any] = {"num_workers": loader_processes(self.config.workers), "pin_memory": pin_memory}
+        dataset: CachedSamples | SampleDataset
         if self.config.cache == "memory" or self.towers:
-            cached = self._cached_samples()
-            batches = self._read(cached, sampler=order, batch_size=None, collate_fn=None, **options)
-            return self._replace_empty(cached.sample, batches, start)
-        dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity, self.negatives)
-        return self._replace_empty(dataset.sample, self._read(dataset, batch_sampler=order, **options), start)
+            dataset = self._cached_samples()
+        else:
+            dataset = SampleDataset(self.source, self.preprocess, self.sampler.seed, self.activity, self.negatives)
+        # batch_size=None: each item of the data set is a batch
+        batches = self._read(dataset, sampler=self.sampler.batches(start), batch_size=None, pin_memory=pin_memory)
+        return self._replace_empty(dataset.sample, batches, start)
 
     def _cached_samples(self) -> CachedSamples:
         """Open the images and captions in memory, or their features.
@@ -267,8 +267,7 @@ class StreamLoader(BatchLoader):
     def host_batches(self, start: int, pin_memory: bool) -> Iterator[HostBatch]:
         local = self.sampler.train.batch_size // self.sampler.world_size
         dataset = StreamDataset(self.source, self.preprocess, self.sampler, start, self.activity)
-        workers = loader_processes(self.config.workers)
-        endless = _drop_empty(self._read(dataset, batch_size=local, num_workers=workers, pin_memory=pin_memory))
+        endless = _drop_empty(self._read(dataset, batch_size=local, collate_fn=collate, pin_memory=pin_memory))
         for step, batch in enumerate(islice(endless, self.sampler.total_steps - start), start):
             first = step * self.sampler.train.batch_size + self.sampler.rank * local
             yield batch._replace(sample_id=first + torch.arange(len(batch.sample_id)))
