@@ -33,7 +33,13 @@ class HFPairs(PairSource):
         return f"row {sample_id}"
 
     def image(self, sample_id: int) -> bytes:
-        return image_bytes(self.rows[sample_id][self.image_column], self.root)
+        """Return the encoded image of a row; its path may be relative to data.root. Raises BadSample or Fault."""
+        cell = self.rows[sample_id][self.image_column] or {"bytes": None, "path": None}
+        if cell["bytes"] is not None:
+            return bytes(cell["bytes"])
+        if cell["path"] is None:
+            raise BadSample("no image")
+        return read_image(self.root / str(cell["path"]))
 
     def captions(self, sample_id: int) -> list[str]:
         return texts.all_from_cell(self.rows[sample_id][self.caption_column])
@@ -56,7 +62,7 @@ class HFPairs(PairSource):
 
 
 def load(config: DataConfig, root: Path) -> Any:
-    """Return the rows of data.split. Images are not decoded; `image_bytes` reads their cells.
+    """Return the rows of data.split. Images are not decoded.
 
     Raises UserError if the data set cannot be loaded, a column is missing, or data.captions is "each".
     """
@@ -90,12 +96,3 @@ def load(config: DataConfig, root: Path) -> Any:
     except Exception as error:  # pyarrow's own types
         column = f"data.image_column={config.image_column}"
         raise UserError(f"{column} is not a column of images in {root}: {one_line(error)}") from error
-
-
-def image_bytes(cell: dict[str, Any] | None, root: Path) -> bytes:
-    """Return the encoded image of a cell; its path may be relative to `root`. Raises BadSample or Fault."""
-    if cell is None or (cell["bytes"] is None and cell["path"] is None):
-        raise BadSample("no image")
-    if cell["bytes"] is not None:
-        return bytes(cell["bytes"])
-    return read_image(root / str(cell["path"]))

@@ -19,7 +19,6 @@ from clipx.data.preprocess.images import BadSample, decode, to_rgb
 from clipx.data.sources import flickr
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import read_coco
-from clipx.data.sources.hf import image_bytes
 from clipx.data.sources.opening import open_pair_source, open_source
 from clipx.data.sources.streams import Stream
 from clipx.errors import UserError
@@ -495,7 +494,5 @@ def test_a_pipe_instead_of_an_image_is_a_bad_sample_and_ends_an_evaluation_in_on
     (at,) = (i for i in range(len(source)) if source.where(i).endswith("2.jpg"))
     with pytest.raises(BadSample, match="neither a file"):
         source.image(at)
-    with pytest.raises(BadSample, match="neither a file"):
-        image_bytes({"bytes": None, "path": "a/2.jpg"}, tmp_path)
     with pytest.raises(UserError, match=r"2\.jpg: cannot be read \(.*neither a file"):
         list(open_dataset(f"folder:{tmp_path}").images("test"))

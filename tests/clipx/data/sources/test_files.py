@@ -13,7 +13,6 @@ from clipx.config.schema import DataConfig
 from clipx.data.preprocess.images import BadSample, decode
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import PackedTexts
-from clipx.data.sources.hf import image_bytes
 from clipx.data.sources.opening import open_pair_source
 from clipx.errors import Fault, UserError
 from tests.helpers.annotation_files import write_coco
@@ -101,8 +100,6 @@ def test_a_failing_network_drive_is_no_bad_sample(
     monkeypatch.setattr(Path, "read_bytes", failing)
     with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
         source.image(0)
-    with pytest.raises(kind, match=rf"cannot .*{os.strerror(code)}"):
-        image_bytes({"bytes": None, "path": "a.jpg"}, tmp_path)
 
 
 @pytest.mark.parametrize(
