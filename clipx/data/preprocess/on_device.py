@@ -144,37 +144,34 @@ class Operations:
         """Prepare data.rand_augment for images of `size` x `size` pixels."""
         self.number, magnitude = rand_augment
         space = RandAugment(num_magnitude_bins=11)._augmentation_space(11, (size, size))
-        # (name, magnitude, whether its sign is drawn)
-        self.table = [(name, float(m[magnitude]) if m.ndim else 0.0, signed) for name, (m, signed) in space.items()]
+        self.signed = [signed for _, signed in space.values()]  # whether the sign of an operation's magnitude is drawn
+        positive = [(name, float(m[magnitude]) if m.ndim else 0.0) for name, (m, _) in space.items()]
+        self.table = [*positive, *((name, -m) for name, m in positive)]  # name, magnitude
         self.size = size
         self._sources: dict[tuple[int, torch.device], Tensor] = {}  # operation and device -> `_source`
 
     def draw(self, generator: random.Random) -> list[int]:
-        """Return the places in the table of an image's operations, plus len(table) where the magnitude is negative."""
+        """Return the places in the table of an image's operations; its second half has the negative magnitudes."""
         of_image = torch.Generator().manual_seed(generator.getrandbits(62))
         drawn = []
         for _ in range(self.number):
-            place = int(torch.randint(len(self.table), (1,), generator=of_image))
-            if self.table[place][2] and int(torch.randint(2, (1,), generator=of_image)):
-                place += len(self.table)
+            place = int(torch.randint(len(self.signed), (1,), generator=of_image))
+            if self.signed[place] and int(torch.randint(2, (1,), generator=of_image)):
+                place += len(self.signed)
             drawn.append(place)
         return drawn
 
     def apply(self, images: Tensor, operation: int) -> Tensor:
         """Apply an operation of `draw` to uint8 [..., 3, S, S]."""
-        name = self.table[operation % len(self.table)][0]
+        name, magnitude = self.table[operation]
         if name == "Equalize":  # torchvision's other function waits for the GPU
             equalized: Tensor = equalize(images)
             return equalized
         if name in MOVES:
             black_first = torch.cat([images.new_zeros(*images.shape[:-2], 1), images.flatten(-2)], dim=-1)
             return black_first[..., self._source(operation, images.device)].view_as(images)
-        changed: Tensor = _apply_op(images, name, self._signed(operation), InterpolationMode.NEAREST, None)
+        changed: Tensor = _apply_op(images, name, magnitude, InterpolationMode.NEAREST, None)
         return changed
-
-    def _signed(self, operation: int) -> float:
-        magnitude = self.table[operation % len(self.table)][1]
-        return -magnitude if operation >= len(self.table) else magnitude
 
     def _source(self, operation: int, device: torch.device) -> Tensor:
         """Return where an operation of MOVES takes each pixel of its result from: int64 [S * S], made once.
@@ -184,8 +181,7 @@ class Operations:
         """
         if (operation, device) not in self._sources:
             numbers = torch.arange(1.0, self.size**2 + 1).view(1, self.size, self.size)
-            name = self.table[operation % len(self.table)][0]
-            moved: Tensor = _apply_op(numbers, name, self._signed(operation), InterpolationMode.NEAREST, None)
+            moved: Tensor = _apply_op(numbers, *self.table[operation], InterpolationMode.NEAREST, None)
             self._sources[operation, device] = to_device(moved.long().flatten(), device)
         return self._sources[operation, device]
 
