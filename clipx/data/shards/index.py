@@ -10,7 +10,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,9 +37,8 @@ ARRAYS = (*(f"{c}_{part}" for c in COLUMNS for part in ("block", "size")), "key_
 ABSENT = 0  # block of a missing member; block 0 is always a header, so no member's data start there
 INDEX_FOLDER = "clipx_index"  # folder of the index in the folder of the shards
 FORMAT = 5  # to be increased when the saved files change, so that older ones are not read
-COMPRESSED = re.compile(r"\.(?:tgz|tar\.(?:gz|bz2|xz|zst|lz4))$", re.IGNORECASE)
+COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")  # endings of names
 MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # gzip, bzip2, xz, zstd, lz4
-UNKNOWN_EXTENSION = "its extension is {}: it begins at the first dot"
 MIN_POOL_BYTES = 256 * 2**20  # smallest total size of shards for which several processes scan them
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -221,7 +219,7 @@ def _shard_paths(folder: Path) -> list[Path]:
     for entry in entries:
         if is_shard(entry.name) and not entry.is_file():  # a pipe would be waited for
             raise UserError(f"{entry.path} is no file")
-        if COMPRESSED.search(entry.name) or (is_shard(entry.name) and _is_compressed(Path(entry.path))):
+        if entry.name.lower().endswith(COMPRESSED) or (is_shard(entry.name) and _is_compressed(Path(entry.path))):
             raise UserError(
                 f"{entry.path} is compressed, but samples are read from any place of a shard: unpack it, or "
                 "move it to another folder"
@@ -348,7 +346,8 @@ def _by_column(
         alone = len(longer) == 1 and "image" not in by_column
         # an image with a text of its own is a lost sample, and so is a sample's only image; .seg.png is an extra
         if alone or sum(other.startswith(stem) for other in names) > 1:
-            damage.append((name, f"{shard}: {name} is left out: {UNKNOWN_EXTENSION.format(extension)}"))
+            line = f"{shard}: {name} is left out: its extension is {extension}: it begins at the first dot"
+            damage.append((name, line))
     return by_column
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from clipx.config.schema import DataConfig
 from clipx.data.preprocess import captions as texts
 from clipx.data.preprocess.images import BadSample
-from clipx.data.shards.index import Extensions, columns_of
+from clipx.data.shards.index import COMPRESSED, Extensions, columns_of
 from clipx.data.sources.files import files_below
 from clipx.errors import Fault, UserError
 from clipx.utils.files import content_hash, expanded
@@ -22,7 +22,6 @@ from clipx.utils.trust import is_permitted, scheme_of, starts_program
 
 UNSAFE = re.compile(r"""[\s'"\\`\x00-\x1f]""")
 RANGE = re.compile(r"\{(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])")  # the ends of {00..99} or {a..z}
-SHARDS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")  # endings of their names
 MOST_SHARDS = 10_000_000  # of one URL
 ATTEMPTS = 5  # reads in a row without a sample before the run ends: an outage of 15 seconds
 
@@ -100,12 +99,15 @@ class Stream:
                 found, self.failures = found + 1, 0
                 yield self._pair(f"{name}:{sample['__key__']}", sample, generator)
         except Exception as error:  # OSError, tarfile's errors, and errors of the URL's opener
+            reason = f"{type(error).__name__}: {error}"
             if not found and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                self.failures = _pause(self.failures, error)
+                self.failures += 1  # ends the run, or waits longer each time
+                if self.failures == ATTEMPTS:
+                    raise Fault(f"{ATTEMPTS} reads in a row gave no sample; the last error: {reason}") from error
+                time.sleep(2 ** (self.failures - 1))
             lost = max(1, self.shard_size - found)
-            reason = f"the rest cannot be read ({type(error).__name__}: {error})"
             ends = f"it ends after {found} samples, about {lost} samples are lost"
-            yield StreamedPair(name, error=f"{reason}; {ends}", lost=lost - 1)
+            yield StreamedPair(name, error=f"the rest cannot be read ({reason}); {ends}", lost=lost - 1)
         else:
             if not found:
                 yield StreamedPair(name, error="holds no samples")
@@ -139,7 +141,7 @@ def _expanded(url: str) -> list[str]:
     url = str(expanded(url)) if url.startswith("~") else url
     is_path = scheme_of(url) == ""
     if is_path and Path(url).is_dir():
-        shards = sorted(map(str, files_below(Path(url), SHARDS)))
+        shards = sorted(map(str, files_below(Path(url), (".tar", *COMPRESSED))))
     elif is_path and any(sign in url for sign in "*?["):
         shards = sorted(glob(str(Path(url)), recursive=True))  # noqa: PTH207 - Path.glob refuses A/**.tar
     else:
@@ -191,11 +193,3 @@ def _without_missing(shards: list[list[str]], limit: float) -> tuple[list[list[s
             f"data.urls: {len(missing)} of {len(paths)} shards are missing, {much}; the first is {min(missing)}"
         )
     return kept, [f"{one} is missing" for one in sorted(missing)]
-
-
-def _pause(failures: int, error: Exception) -> int:
-    """Sleep after a read without a sample, longer each time; return failures + 1. Raises Fault after ATTEMPTS reads."""
-    if failures + 1 == ATTEMPTS:
-        raise Fault(f"{ATTEMPTS} reads in a row gave no sample; the last error: {type(error).__name__}: {error}")
-    time.sleep(2**failures)
-    return failures + 1
