@@ -101,6 +101,11 @@ class ContentDistribution:
     skew: float = 0.0  # Zipf exponent of the concepts; 0 for equal probabilities
     concepts: tuple[Concept, ...] = CONCEPTS
 
+    @property
+    def shares(self) -> dict[Concept, float]:
+        """Probability of each concept as the first group."""
+        return popularity(self.seed, self.skew, self.concepts)
+
     def sample(self, rng: random.Random, first: Concept | None = None) -> Content:
         """Sample a content: one group, or two that differ in colour and in shape. The first concept may be given."""
         first = first or self._concept(rng)
@@ -115,9 +120,8 @@ class ContentDistribution:
     def _concept(self, rng: random.Random) -> Concept:
         if not self.skew:
             return rng.choice(self.concepts)
-        probabilities = popularity(self.seed, self.skew, self.concepts)
-        rank = bisect(list(accumulate(probabilities.values())), rng.random())
-        return list(probabilities)[min(rank, len(self.concepts) - 1)]
+        rank = bisect(list(accumulate(self.shares.values())), rng.random())
+        return list(self.shares)[min(rank, len(self.concepts) - 1)]
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,10 @@ class ContentSet:
     contents: list[Content]
     cumulative: list[float]  # cumulative probabilities of the contents
     shares: dict[Concept, float]  # probability of each concept as the first group
+
+    def sample(self, rng: random.Random) -> Content:
+        """Sample one of the contents."""
+        return rng.choices(self.contents, cum_weights=self.cumulative)[0]
 
 
 @lru_cache(maxsize=4)
@@ -144,7 +152,7 @@ def content_set(distribution: ContentDistribution, number: int) -> ContentSet:
     while len(found) < number:
         content = uniform.sample(rng, concepts[len(drawn) % len(concepts)])
         drawn.append(found.setdefault(content.key(), content))
-    popular = popularity(distribution.seed, distribution.skew, distribution.concepts)
+    popular = distribution.shares
     draws, of_concept = Counter(map(id, drawn)), Counter(content.concept() for content in drawn)
     total = sum(popular[concept] for concept in of_concept)
     shares = {concept: p / total for concept, p in popular.items() if concept in of_concept}
@@ -168,10 +176,7 @@ def position_of(cells: list[int]) -> str | None:
     """Return the name of a single cell, the side that has all cells, or None."""
     if len(cells) == 1:
         return CELL_NAMES[cells[0]]
-    for side, line in LINES.items():
-        if all(cell in line for cell in cells):
-            return side
-    return None
+    return next((side for side, line in LINES.items() if set(cells) <= set(line)), None)
 
 
 def _cells(counts: list[int], rng: random.Random) -> list[list[int]]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import Description, training_captions
-from clipx.data.scenes.content import WORLDS, Concept, Content, ContentDistribution, content_set, popularity
+from clipx.data.scenes.content import WORLDS, Content, ContentDistribution, ContentSet, content_set
 from clipx.data.scenes.render import Scene, render, sample_scene
 
 TWO_GROUPS = 0.2  # probability of two groups in a training scene
@@ -60,7 +60,7 @@ def training_sample(config: ScenesConfig, index: int) -> Sample:
     scene = sample_scene(content, config.image_size, config.layout, rng)
     captions = training_captions(content, config, rng)
     facts = {
-        "popularity": _concept_shares(config)[content.concept()],
+        "popularity": _contents(config).shares[content.concept()],
         "repeats": source,
         "faults": [caption.fault for caption in captions],
     }
@@ -86,19 +86,10 @@ def _repeated(config: ScenesConfig, index: int, rng: random.Random) -> int | Non
 
 def _content(config: ScenesConfig, index: int) -> Content:
     # a generator of its own, so that a later sample can repeat this content without building this sample
-    rng = random.Random(f"{config.seed}/content/{index}")
-    if config.contents is None:
-        return _distribution(config).sample(rng)
-    recurring = content_set(_distribution(config), config.contents)
-    return rng.choices(recurring.contents, cum_weights=recurring.cumulative)[0]
+    return _contents(config).sample(random.Random(f"{config.seed}/content/{index}"))
 
 
-def _concept_shares(config: ScenesConfig) -> dict[Concept, float]:
-    if config.contents is None:
-        return popularity(config.seed, config.popularity_skew, WORLDS[config.world].concepts)
-    return content_set(_distribution(config), config.contents).shares
-
-
-def _distribution(config: ScenesConfig) -> ContentDistribution:
+def _contents(config: ScenesConfig) -> ContentDistribution | ContentSet:
     concepts = WORLDS[config.world].concepts
-    return ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew, concepts)
+    any_content = ContentDistribution(config.max_count, TWO_GROUPS, config.seed, config.popularity_skew, concepts)
+    return any_content if config.contents is None else content_set(any_content, config.contents)
