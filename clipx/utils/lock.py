@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,26 +40,21 @@ def hold(path: Path, doing: str, instead: str) -> Iterator[None]:
     Raises UserError: another process holds the lock; the message says which one, on which machine and since when.
     """
     lease, owner = _lease(path, doing), path.with_name(f"{path.name}.owner")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _acquire(lease, owner, doing, instead)
+    with ExitStack() as at_the_end:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _acquire(lease, owner, doing, instead)
+            at_the_end.callback(lease.release)
             if dead := _read(owner):
                 _say(f"{doing} by {_name(dead)}, which is dead: taking over")
             now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
             job = os.environ.get("SLURM_JOB_ID", "")
             own = {"pid": os.getpid(), "host": socket.gethostname(), "machine": _machine(), "job": job, "since": now}
             write_text(owner, json.dumps(own) + "\n")
-        except BaseException:
-            lease.release()
-            raise
-    except OSError as error:
-        raise UserError(f"{path.parent} cannot be written: {error.strerror}") from error
-    try:
+        except OSError as error:
+            raise UserError(f"{path.parent} cannot be written: {error.strerror}") from error
+        at_the_end.callback(owner.unlink, missing_ok=True)  # before the lease is released
         yield
-    finally:
-        owner.unlink(missing_ok=True)
-        lease.release()
 
 
 @contextmanager
@@ -98,11 +93,9 @@ def _acquire(lease: SoftFileLease, owner: Path, doing: str, instead: str) -> Non
 
 def _try_to_take(lease: SoftFileLease) -> bool:
     for _ in range(2):  # the first try may only remove the lock of a dead process
-        try:
+        with suppress(Timeout):
             lease.acquire(timeout=0)
-        except Timeout:
-            continue
-        return True
+            return True
     return False
 
 
