@@ -9,9 +9,10 @@ import signal
 import sys
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,37 +68,30 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
             root.rmdir()  # it is empty, and new_folder creates it again
         with new_folder(root) as temporary:
             _write_class_files(temporary, config)
-            shards = _plan(config)
-            workers = min(len(os.sched_getaffinity(0)), len(shards))
-            fork = multiprocessing.get_context("fork")  # with another start method, each process would import torch
-            with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool:
-                futures = {
-                    pool.submit(_write_shard, temporary / file, *ids, config): ids for file, ids in shards.items()
-                }
-                try:
-                    _await(futures)
-                except BrokenProcessPool as error:
-                    raise Fault("a process that renders was killed, probably because memory ran out") from error
-                except BaseException:  # also Ctrl-C: do not wait for the other shards
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            _write_shards(temporary, config)
             (temporary / FINISHED).write_text(json.dumps(_identity(config)))
+
+
+def _write_shards(root: Path, config: ScenesConfig) -> None:
+    shards = _plan(config)
+    workers = min(len(os.sched_getaffinity(0)), len(shards))
+    fork = multiprocessing.get_context("fork")  # with another start method, each process would import torch
+    with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool, ProgressBar() as progress:
+        progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
+        try:
+            for number in pool.map(partial(_write_shard, root, config), shards.items()):
+                progress.advance(number)
+        except BrokenProcessPool as error:
+            raise Fault("a process that renders was killed, probably because memory ran out") from error
+        except BaseException:  # also Ctrl-C: do not wait for the other shards
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _prepare(parent: int) -> None:
     """Let a new process leave Ctrl-C, which a terminal sends to all processes, to its parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
-
-
-def _await(shards: dict[Future[None], tuple[str, int, int]]) -> None:
-    """Wait for all shards and show the progress; raise the error of the first shard that fails."""
-    with ProgressBar() as progress:
-        progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
-        for done in as_completed(shards):
-            done.result()
-            _, start, stop = shards[done]
-            progress.advance(stop - start)
 
 
 def _identity(config: ScenesConfig) -> dict[str, Any]:
@@ -158,15 +152,20 @@ def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterato
     return (class_set.sample(split, config, i) for i in range(start, stop))
 
 
-def _write_shard(path: Path, split: str, start: int, stop: int, config: ScenesConfig) -> None:
-    """Write a tar file, without times and owners, so that equal arguments give equal bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+def _write_shard(root: Path, config: ScenesConfig, shard: tuple[str, tuple[str, int, int]]) -> int:
+    """Write a tar file of `_plan`, without times and owners, so that equal arguments give equal bytes.
+
+    Return the number of its samples, as planned.
+    """
+    file, (split, start, stop) = shard
+    (root / file).parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(root / file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for index, sample in enumerate(_samples(split, start, stop, config), start):
             for extension, data in sample.members().items():
                 info = tarfile.TarInfo(f"s{index:07d}.{extension}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
+    return stop - start
 
 
 def _write_class_files(root: Path, config: ScenesConfig) -> None:

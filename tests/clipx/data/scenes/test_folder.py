@@ -1,12 +1,11 @@
 """The rendered folder has the layout that the evaluation expects; an incomplete folder never gets its final name."""
 
 import json
-import multiprocessing
+import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -132,13 +131,7 @@ def test_a_failed_rendering_leaves_no_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_killed_process_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await_all, others = scenes_folder._await, multiprocessing.active_children()  # others: of fixtures
-
-    def killed(shards: dict[Future[None], tuple[str, int, int]]) -> None:
-        next(child for child in multiprocessing.active_children() if child not in others).kill()
-        await_all(shards)
-
-    monkeypatch.setattr(scenes_folder, "_await", killed)
+    monkeypatch.setattr(scenes_folder, "_samples", lambda *of: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(Fault, match="killed"):
         scenes_folder.render_folder(tmp_path / "new" / "data", CONFIG)
     assert list((tmp_path / "new").iterdir()) == []
