@@ -319,10 +319,9 @@ def embed_pairs(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Embed the images and captions that are missing; return the mean and standard deviation of the features by side.
 
-    Raises UserError: the source has no random access, or the features do not fit on the disk.
+    Raises UserError: the features do not fit on the disk.
     """
-    if source.streaming:
-        raise UserError(f"data.features=true needs random access, which data.source={config.source} does not have")
+    assert not source.streaming, "Stream refuses data.features=true"
     statistics = {}
     if "image" in towers:
         images = image_features(config, source, towers["image"], device)

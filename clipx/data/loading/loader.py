@@ -300,14 +300,8 @@ def open_loader(
     `needs`: inputs that the objective needs, `Objective.needs`. `towers`: frozen towers whose features to take.
 
     Raises:
-        UserError: a stream with data.cache=memory; needs that the source does not provide; or the source's problems
-            exceed data.max_bad_rate.
+        UserError: needs that the source does not provide, or the source's problems exceed data.max_bad_rate.
     """
-    if source.streaming and config.cache != "none":
-        raise UserError(
-            f"data.cache={config.cache} needs random access, which data.source={config.source} does not have; "
-            "allowed: none"
-        )
     negatives = "negative_text" in needs
     if negatives and (source.streaming or not source.has_negatives):
         raise UserError(

@@ -240,10 +240,3 @@ def test_images_larger_than_the_free_memory_are_refused(tmp_path: Path, monkeypa
         with pytest.raises(UserError, match=message):
             load(tmp_path, "memory", crop_scale=[low, 1.0])
         assert list(cache.pixels_home().iterdir()) == []
-
-
-def test_the_cache_is_refused_for_streams(shards: Path) -> None:
-    stream: dict[str, Any] = {"source": "webdataset", "urls": ["https://example.org/0.tar"], "num_samples": 16}
-    message = r"data\.cache=memory needs random access, which data\.source=webdataset does not have; allowed: none"
-    with pytest.raises(UserError, match=message):
-        load(shards, "memory", **stream)

@@ -159,7 +159,9 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
         ("urls", ["a.tar", " "], "data.urls has an empty entry"),  # not the current folder
         ("url_weights", [1.0, float("inf")], "one number above 0 for each of the 2 urls"),
         ("num_samples", None, "data.num_samples is needed"),
-        ("held_out", 0.1, r"data.held_out=0.1 holds out samples by id, but data.source=webdataset has no ids"),
+        ("held_out", 0.1, "data.held_out=0.1 needs random access, which data.source=webdataset does not have"),
+        ("cache", "memory", "data.cache=memory needs random access, .*; allowed: none, or another source"),
+        ("features", True, "data.features=true needs random access, .*; allowed: false, or another source"),
         ("captions", "each", "data.captions=each is not known"),
     ],
 )
