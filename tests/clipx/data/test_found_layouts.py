@@ -125,16 +125,20 @@ def test_compressed_shards_are_named(tmp_path: Path, name: str) -> None:
         opened(tmp_path / "compressed")
 
 
-def test_a_damaged_member_counts_once(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+def test_a_link_is_not_followed_and_counts_once_and_paths_are_used_only_as_keys(tmp_path: Path) -> None:
+    (tmp_path / "secret.jpg").write_bytes(jpeg("blue"))
+    (tmp_path / "s").mkdir()
+    with tarfile.open(tmp_path / "s" / "0.tar", "w") as tar:
         link = tarfile.TarInfo("this is 2.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret.jpg")
         tar.addfile(link)
         add(tar, "this is 2.txt", b"a red picture")
-        add(tar, "3.jpg", jpeg("red"))
-        add(tar, "3.txt", b"a red picture")
-    source = opened(tmp_path)
+        add(tar, "../secret.jpg", jpeg("red"))
+        add(tar, "../secret.txt", b"a red picture")
+    source = opened(tmp_path / "s")
     assert (len(source), list(source.problems)) == (1, ["0.tar: this is 2.jpg is a link or device, not followed"])
+    assert source.pair(0, random.Random(0)) == (jpeg("red"), "a red picture")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "secret.jpg"]
 
 
 def png(image: Image.Image, **options: object) -> bytes:
