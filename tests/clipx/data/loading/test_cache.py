@@ -88,7 +88,7 @@ def test_batches_equal_those_from_the_source_in_the_cache_on_the_device_and_afte
     write_noise(tmp_path / "train", samples=21)
     add_bad_samples(tmp_path / "train")
     with tarfile.open(tmp_path / "train" / "texts.tar", "w") as tar:
-        for i, text in enumerate(['["", "x"]', '"x"', "[]"]):
+        for i, text in enumerate(['["", "x"]', '"x"', "[]", "[" * 20_000 + "]" * 20_000]):
             add(tar, f"t{i}.jpg", jpeg("red"))
             add(tar, f"t{i}.json", f'{{"captions": {text}}}'.encode())
     expected = load(tmp_path, "none", **changes)

@@ -106,6 +106,7 @@ def test_a_failing_network_drive_is_no_bad_sample(
     ("text", "message"),
     [
         ("filepath,titel\na,b\n", "data.caption_column=title is not a column of list; did you mean 'titel'"),
+        ("filepath,title,title\na,b,c\n", "list has the column title twice"),
         ("filepath,title\n", "holds no pairs"),
         ("filepath,title\nonly one\n", "row 2 has 1 fields, not 2"),
         ('filepath,title\na,b\na,"Let it snow\nb,c\n', "line 3 or later: unexpected end of data; a field"),
