@@ -64,14 +64,8 @@ def test_captions_each_gives_all_coco_captions_and_captions_first_only_the_first
     assert [each.pair(i, random.Random(i))[1] for i in range(3)] == [texts[0] for texts in written.values()][:3]
     assert drawn(first) == {name: {texts[0]} for name, texts in written.items()}
     assert each.fingerprint != first.fingerprint
-
-
-def test_image_of_is_equal_for_samples_that_share_an_image_and_none_without_such_samples(tmp_path: Path) -> None:
-    write_coco(tmp_path)
-    shared = coco(tmp_path, "each").image_of()
-    assert shared is not None and shared.tolist() == [*range(6)] * 3
-    assert coco(tmp_path, "random").image_of() is None
-    assert table(tmp_path, "filepath,title\na,1\nb,2\n").image_of() is None
+    shared = each.image_of()
+    assert shared is not None and shared.tolist() == [*range(6)] * 3 and first.image_of() is None
 
 
 @pytest.mark.parametrize("source", ["csv", "tsv"])
