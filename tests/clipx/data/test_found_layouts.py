@@ -89,10 +89,12 @@ def test_a_sample_with_two_masks_and_no_image_is_one_bad_sample(tmp_path: Path) 
     assert source.problems == ["0.tar:9 lacks image"]
 
 
-def test_the_first_of_two_images_is_used_also_in_a_stream(tmp_path: Path) -> None:
-    source = shard(tmp_path, ["0.jpg", "0.png", "0.txt"])
-    assert any("0.png is ignored, 0.jpg is used" in problem for problem in source.problems)
-    assert source.image(0) == next(streamed(tmp_path).pairs(random.Random(0))).image == jpeg("red")
+def test_the_first_of_two_images_is_used_also_if_it_is_stored_twice_and_in_a_stream(tmp_path: Path) -> None:
+    for stored in (["0.jpg", "0.png", "0.jpg", "0.txt"], ["0.jpg", "0.png", "0.txt"]):
+        source = shard(tmp_path, stored)
+        assert any("0.png is ignored, 0.jpg is used" in problem for problem in source.problems)
+        assert source.image(0) == jpeg("red")
+    assert next(streamed(tmp_path).pairs(random.Random(0))).image == jpeg("red")
 
 
 def test_the_extensions_found_are_named_and_a_setting_reads_them(tmp_path: Path) -> None:
