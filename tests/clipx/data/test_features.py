@@ -109,20 +109,16 @@ def test_tokens_are_stored_with_their_lengths(tmp_path: Path) -> None:
     assert torch.equal(more.take(np.array([0])), found.take(np.array([2])))
 
 
-def test_statistics_name_a_vector_that_is_not_finite(tmp_path: Path) -> None:
-    found = open_features(Double(tmp_path / "notes"), items([1, 2, 3]), CPU)
-    rows = np.array(found.rows)
-    rows[1, 0] = np.nan
-    with pytest.raises(UserError, match="vector 1 "):
-        replace(found, rows=rows).statistics()
-
-
-def test_statistics_leave_out_unusable_items(tmp_path: Path) -> None:
+def test_statistics_leave_out_unusable_items_and_name_a_vector_that_is_not_finite(tmp_path: Path) -> None:
     found = open_features(Double(tmp_path / "notes"), items([1, 2, 3, 6], bad=[6]), CPU)
     mean, deviation = found.statistics()
     assert found.state.tolist() == [1, 1, 1, 2]
     assert torch.allclose(mean, torch.tensor([2.0, 4.0]))
     assert torch.allclose(deviation, torch.tensor([1.0, 2.0]) * (2 / 3) ** 0.5)
+    rows = np.array(found.rows)
+    rows[1, 0] = np.nan
+    with pytest.raises(UserError, match="vector 1 "):
+        replace(found, rows=rows).statistics()
 
 
 class Means(Double):
