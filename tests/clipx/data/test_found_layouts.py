@@ -317,18 +317,16 @@ def test_flickr8k_as_distributed_has_the_official_splits(tmp_path: Path, table: 
     (tmp_path / "Images").mkdir()
     for name in (names["train"][0], names["test"][0]):
         (tmp_path / "Images" / name).write_bytes(jpeg("red"))
+    captions = ["A dog , black .", "Two dogs ."]
     if table == "captions.txt":
-        rows = [f"{name},{caption}" for name in listed for caption in ('"A dog , black ."', "Two dogs .")]
-        (tmp_path / table).write_text("\n".join(["image,caption", *rows]))
+        rows = ["image,caption", *(f'{name},"{caption}"' for name in listed for caption in captions)]
     else:
-        rows = [
-            f"{name}#{i}\t{caption}" for name in listed for i, caption in enumerate(("A dog , black .", "Two dogs ."))
-        ]
-        (tmp_path / table).write_text("\n".join(rows))
+        rows = [f"{name}#{i}\t{caption}" for name in listed for i, caption in enumerate(captions)]
+    (tmp_path / table).write_text("\n".join(rows))
     source = opened(tmp_path, split="train", captions="random")
     assert {source.where(i) for i in range(len(source))} == {*names["train"]}
     first = next(i for i in range(len(source)) if source.where(i) == names["train"][0])
-    assert source.captions(first) == ["A dog , black .", "Two dogs ."]
+    assert source.captions(first) == captions
     assert source.image(first) == jpeg("red")
 
 

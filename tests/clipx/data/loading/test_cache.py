@@ -27,6 +27,7 @@ from clipx.train import Outcome, fit
 from clipx.types import Batch
 from clipx.utils import files
 from tests.helpers import loading
+from tests.helpers.annotation_files import write_table
 from tests.helpers.folder import add, add_bad_samples, jpeg, settings, write_shards
 from tests.helpers.runs import trained, weights
 
@@ -111,28 +112,21 @@ def test_filling_the_cache_may_take_longer_than_stall_seconds(shards: Path, monk
 
 
 def test_an_image_with_several_captions_is_kept_once(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(jpeg("red"))
-    (tmp_path / "b.jpg").write_bytes(jpeg("blue"))
-    rows = [f"{name}.jpg,caption {k} of {name}" for k in range(6) for name in "ab"]
-    (tmp_path / "pairs.csv").write_text("\n".join(["image,caption", *rows]))
-    options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each", "flip": True}
-    config = DataConfig(name="t", root=str(tmp_path), **options)
+    config = write_table(tmp_path)
     pixels = cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
-    assert len(pixels.sizes) == 2
+    assert len(pixels.sizes) == 6
+    options: Any = {"source": "csv", "annotations": config.annotations, "split": ".", "captions": "each", "flip": True}
     assert_equal(load(tmp_path, "none", **options), load(tmp_path, "memory", **options))
 
 
 def test_other_images_with_the_same_names_and_captions_are_not_confused(tmp_path: Path) -> None:
     found = []
-    for colour in ("red", "blue"):
-        root = tmp_path / colour
-        root.mkdir()
-        (root / "a.jpg").write_bytes(jpeg(colour, {"red": 32, "blue": 48}[colour]))
-        (root / "pairs.csv").write_text("image,caption\na.jpg,a square")
-        options: Any = {"source": "csv", "annotations": "pairs.csv", "split": ".", "captions": "each"}
-        config = DataConfig(name="t", root=str(root), **options)
+    for size in (32, 48):
+        (tmp_path / str(size)).mkdir()
+        config = write_table(tmp_path / str(size))
+        (tmp_path / str(size) / "red.jpg").write_bytes(jpeg("red", size))
         pixels = cache.open_pixels(open_pair_source(config), TrainTransform(config, loading.inputs()))
-        found.append(pixels.data[:3].tolist())
+        found.append(pixels.sizes.tolist())
     assert found[0] != found[1]
 
 

@@ -57,13 +57,6 @@ def test_open_clip_tokens_are_unchanged() -> None:
     assert torch.equal(tokenize(["A dog, red."]), open_clip.get_tokenizer("RN50")(["A dog, red."]))
 
 
-def test_a_vocabulary_without_an_unknown_token_is_corrupt(tmp_path: Path) -> None:
-    folder = write_distilbert(tmp_path)
-    (folder / "vocab.txt").write_text("")
-    with pytest.raises(UserError, match="or corrupt"):
-        tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
-
-
 @pytest.mark.parametrize("place", ["hub", "open_clip", "open_clip on the hub", "open_clip of another encoder"])
 def test_a_tokenizer_of_the_hub_or_of_open_clip_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -98,9 +91,12 @@ def test_special_tokens_that_no_text_has_need_no_embedding(tmp_path: Path) -> No
     assert int(tokens.max()) < len(lines) - 1, "every id has an embedding"
 
 
-def test_the_error_of_a_missing_tokenizer_names_what_is_needed(tmp_path: Path, no_hub: None) -> None:
-    with pytest.raises(UserError, match=r"is missing or corrupt; it needs .* vocab.txt"):
-        tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{write_distilbert(tmp_path, tokenizer=False)}"))
+def test_the_error_of_a_missing_or_empty_tokenizer_names_what_is_needed(tmp_path: Path, no_hub: None) -> None:
+    missing, empty = write_distilbert(tmp_path / "missing", tokenizer=False), write_distilbert(tmp_path / "empty")
+    (empty / "vocab.txt").write_text("")  # not even an unknown token
+    for folder in (missing, empty):
+        with pytest.raises(UserError, match=r"is missing or corrupt; it needs .* vocab.txt"):
+            tokenizer.build_tokenizer(inputs(tokenizer=f"hf:{folder}"))
     with pytest.raises(UserError, match=r"run `hf download distilbert-base-uncased`.*local folder"):
         tokenizer.build_tokenizer(inputs(tokenizer="hf:distilbert-base-uncased"))
 

@@ -16,6 +16,7 @@ from clipx.data.scenes import folder as scenes_folder
 from clipx.data.scenes.content import WORLDS
 from clipx.data.scenes.samples import training_sample
 from clipx.errors import Fault, UserError
+from tests.helpers.scenes import named
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -159,17 +160,17 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
 
 
 def test_one_world_has_the_evaluation_sets_of_both_worlds(tmp_path: Path) -> None:
-    config = ScenesConfig(num_train=8, test_images=12, test_pairs=1, world="second")
+    """Neither scenes nor captions have shapes or colours of the other world."""
+    config = ScenesConfig(num_train=60, test_images=12, test_pairs=1, world="second", noise=0.3, popularity_skew=1.0)
     scenes_folder.render_folder(tmp_path / "data", config)
+    for sets, world in (("scenes_*", "first"), ("new_*", "second"), ("train", "second")):
+        found = samples(*(tmp_path / "data").glob(f"{sets}/**/*.tar"))
+        truths = [json.loads(sample["json"]) for sample in found]
+        captions = [named(caption) for truth in truths for caption in truth["captions"]]
+        for number, attribute in ((1, "colour"), (2, "shape")):
+            shown = {group[attribute] for truth in truths for group in truth["groups"]}
+            said = {one for caption in captions for one in caption[number]}
+            assert shown == said == set(getattr(WORLDS[world], f"{attribute}s"))
     for prefix, world in (("scenes", "first"), ("new", "second")):
         names = (tmp_path / "data" / f"{prefix}_shape" / "classnames.txt").read_text().split()
         assert names == list(WORLDS[world].shapes)
-        shown = {
-            (group["shape"], group["colour"])
-            for shard in (tmp_path / "data").glob(f"{prefix}_*/**/*.tar")
-            for sample in samples(shard)
-            for group in json.loads(sample["json"])["groups"]
-        }
-        assert shown <= set(WORLDS[world].concepts)
-    trained = [json.loads(sample["json"]) for sample in samples(tmp_path / "data" / "train" / "00000.tar")]
-    assert {group["shape"] for truth in trained for group in truth["groups"]} <= set(WORLDS["second"].shapes)

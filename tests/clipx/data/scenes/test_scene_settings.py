@@ -14,7 +14,7 @@ import pytest
 
 from clipx.config.schema import ScenesConfig
 from clipx.data.scenes.captions import Description, check_faults, fits
-from clipx.data.scenes.content import WORLDS, Content, ObjectGroup, popularity
+from clipx.data.scenes.content import Content, ObjectGroup, popularity
 from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieval_samples
 from clipx.data.scenes.render import render
 from clipx.data.scenes.samples import Sample, training_sample
@@ -134,15 +134,3 @@ def test_the_same_settings_give_the_data_of_earlier_versions() -> None:
     assert digest(class_set.sample("scenes_count/test", default, i) for i in range(30)) == "8f33491b5d569014"
     assert digest(islice(retrieval_samples(default, 30), 30)) == "51166256980a83e7"
     assert digest(islice(pair_samples(default), 0, 840, 29)) == "16f3585fe31c7345"
-
-
-def test_captions_of_a_world_name_only_its_shapes_and_colours() -> None:
-    world = "second"
-    config = ScenesConfig(world=world, noise=0.3, popularity_skew=1.0, test_pairs=4)
-    samples = [training_sample(config, i) for i in range(200)]
-    samples += [*islice(retrieval_samples(config, 50), 50), *pair_samples(config)]
-    found = [named(caption) for sample in samples for caption in sample.captions]
-    assert {colour for _, colours, _ in found for colour in colours} == set(WORLDS[world].colours)
-    assert {shape for _, _, shapes in found for shape in shapes} == set(WORLDS[world].shapes)
-    concepts = {sample.scene.content.concept() for sample in samples[:200]}
-    assert concepts <= set(WORLDS[world].concepts), "a sample shows a concept that should not occur"
