@@ -73,14 +73,14 @@ def render_folder(root: Path, config: ScenesConfig) -> None:
 
 
 def _write_shards(root: Path, config: ScenesConfig) -> None:
-    shards = _plan(config)
-    workers = min(len(os.sched_getaffinity(0)), len(shards))
+    files = [*_plan(config)]
+    workers = min(len(os.sched_getaffinity(0)), len(files))
     fork = multiprocessing.get_context("fork")  # with another start method, each process would import torch
     with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool, ProgressBar() as progress:
-        progress.start("rendering", sum(stop - start for _, start, stop in shards.values()))
+        progress.start("rendering shards", len(files))
         try:
-            for number in pool.map(partial(_write_shard, root, config), shards.items()):
-                progress.advance(number)
+            for _ in pool.map(partial(_write_shard, root, config), files):
+                progress.advance(1)
         except BrokenProcessPool as error:
             raise Fault("a process that renders was killed, probably because memory ran out") from error
         except BaseException:  # also Ctrl-C: do not wait for the other shards
@@ -116,19 +116,22 @@ def _is_finished(root: Path, config: ScenesConfig) -> bool:
     return True
 
 
-def _plan(config: ScenesConfig) -> dict[str, tuple[str, int, int]]:
-    """Return shard file -> (split, start, stop) for samples start..stop-1 (scenes_pairs ignores start and stop).
+def _plan(config: ScenesConfig) -> dict[str, tuple[int, Iterator[Sample]]]:
+    """Return shard file -> number of its first sample, and its samples, which are made when they are asked for.
 
     The training shards, which are usually the largest, come first, so that all workers finish at about the same time.
     """
-    n = config.num_train
-    plan = {f"train/{k // SHARD:05d}.tar": ("train", k, min(k + SHARD, n)) for k in range(0, n, SHARD)}
-    for prefix in _evaluated(config):
+    plan: dict[str, tuple[int, Iterator[Sample]]] = {}
+    for k in range(0, config.num_train, SHARD):
+        numbers = range(k, min(k + SHARD, config.num_train))
+        plan[f"train/{k // SHARD:05d}.tar"] = k, map(partial(training_sample, config), numbers)
+    for prefix, of_world in _evaluated(config).items():
         for part, size in (("train", PROBE_IMAGES), ("test", config.test_images)):
-            splits = [f"{prefix}{name.removeprefix(FIRST)}/{part}" for name in CLASS_SETS]
-            plan |= {f"{split}/0.tar": (split, 0, size) for split in splits}
-        plan[f"{prefix}captions/00000.tar"] = f"{prefix}captions", 0, config.test_images
-        plan[f"{prefix}pairs/00000.tar"] = f"{prefix}pairs", 0, 0
+            for name, class_set in CLASS_SETS.items():
+                split = f"{prefix}{name.removeprefix(FIRST)}/{part}"
+                plan[f"{split}/0.tar"] = 0, map(partial(class_set.sample, split, of_world), range(size))
+        plan[f"{prefix}captions/00000.tar"] = 0, retrieval_samples(of_world, config.test_images)
+        plan[f"{prefix}pairs/00000.tar"] = 0, pair_samples(of_world)
     return plan
 
 
@@ -139,33 +142,16 @@ def _evaluated(config: ScenesConfig) -> dict[str, ScenesConfig]:
     return {FIRST: replace(config, world="first"), SECOND: replace(config, world="second")}
 
 
-def _samples(split: str, start: int, stop: int, config: ScenesConfig) -> Iterator[Sample]:
-    if split == "train":
-        return (training_sample(config, i) for i in range(start, stop))
-    prefix = SECOND if split.startswith(SECOND) else FIRST
-    config, name = _evaluated(config)[prefix], split.removeprefix(prefix)
-    if name == "captions":
-        return retrieval_samples(config, stop)
-    if name == "pairs":
-        return pair_samples(config)
-    class_set = CLASS_SETS[FIRST + name.split("/")[0]]
-    return (class_set.sample(split, config, i) for i in range(start, stop))
-
-
-def _write_shard(root: Path, config: ScenesConfig, shard: tuple[str, tuple[str, int, int]]) -> int:
-    """Write a tar file of `_plan`, without times and owners, so that equal arguments give equal bytes.
-
-    Return the number of its samples, as planned.
-    """
-    file, (split, start, stop) = shard
+def _write_shard(root: Path, config: ScenesConfig, file: str) -> None:
+    """Write a tar file of `_plan`, without times and owners, so that equal arguments give equal bytes."""
+    first, samples = _plan(config)[file]
     (root / file).parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(root / file, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for index, sample in enumerate(_samples(split, start, stop, config), start):
+        for index, sample in enumerate(samples, first):
             for extension, data in sample.members().items():
                 info = tarfile.TarInfo(f"s{index:07d}.{extension}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-    return stop - start
 
 
 def _write_class_files(root: Path, config: ScenesConfig) -> None:
