@@ -196,8 +196,7 @@ def _distinct(hashes: Array, lengths: Array | None = None) -> tuple[Array, Array
     """
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first) if lengths is None else np.lexsort((first, lengths[first]))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = np.argsort(order)  # the inverse permutation
     return hashes[first[order]], first[order], rank[number]
 
 

@@ -125,7 +125,7 @@ def open_index(folder: Path, extensions: Extensions = ()) -> Index:
         saved = _saved(folder, cache, extensions)
         if (index := _up_to_date(saved, shards)) is not None:
             return index
-        built = build_index(folder, shards, saved[0] if saved else None, extensions)
+        built = build_index(folder, shards, saved[0] if saved else Index([], {}, ""), extensions)
         save(built, cache)
         loaded = load(cache)
     return built if loaded is None else loaded  # None: another machine with this cache is just writing the same index
@@ -142,24 +142,23 @@ def _up_to_date(saved: list[Index], shards: list[Shard]) -> Index | None:
     return next((index for index in saved if {_version(s) for s in index.shards} == wanted), None)
 
 
-def build_index(folder: Path, shards: list[Shard], base: Index | None, extensions: Extensions = ()) -> Index:
+def build_index(folder: Path, shards: list[Shard], base: Index, extensions: Extensions = ()) -> Index:
     """Return the index of `shards`. Scan those that are new or changed, and take the others from `base`.
 
     The shards of `base` come first, in the same order, then the new shards by name.
     """
-    known = {s.name: i for i, s in enumerate(base.shards)} if base else {}
+    known = {s.name: i for i, s in enumerate(base.shards)}
     ordered = sorted(shards, key=lambda s: (known.get(s.name, len(known)), s.name))
-    unchanged = {_version(s) for s in base.shards} if base else set()
+    unchanged = {_version(s) for s in base.shards}
     changed = [s for s in ordered if _version(s) not in unchanged]
     scanned = dict(zip([s.name for s in changed], _scan_all(folder, changed, extensions), strict=True))
     indexed, parts = [], []
     for shard in ordered:
         if shard.name in scanned:
             complete, arrays = scanned.pop(shard.name)
-            if base is not None and shard.name in known:
+            if shard.name in known:
                 complete.damage += _lost(complete, arrays, base, known[shard.name])
         else:
-            assert base is not None
             complete, arrays = base.shards[known[shard.name]], base.arrays_of(known[shard.name])
         indexed.append(complete)
         parts.append(arrays)

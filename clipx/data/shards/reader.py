@@ -26,9 +26,7 @@ class Shards:
         self.folder = folder
         self.index = index
         self.columns = columns
-        complete = np.ones(len(index), bool)
-        for column in columns:
-            complete &= index.arrays[f"{column}_block"] != ABSENT
+        complete = np.logical_and.reduce([index.arrays[f"{column}_block"] != ABSENT for column in columns])
         # sample id -> row of the index; None if both are equal
         self._rows = None if complete.all() else np.flatnonzero(complete).astype(np.int32)
         # a sample whose member is damaged also lacks it: it counts once

@@ -82,7 +82,8 @@ def test_an_extended_index_equals_a_new_one_that_several_processes_build_in_the_
     write_shard(folder / "00009.tar", "new")
     extended = open_index(folder)
     monkeypatch.setattr(indices, "MIN_POOL_BYTES", 0)
-    new = build_index(folder, [indices.Shard(s.name, s.size, s.mtime_ns) for s in extended.shards], base=None)
+    shards = [indices.Shard(s.name, s.size, s.mtime_ns) for s in extended.shards]
+    new = build_index(folder, shards, indices.Index([], {}, ""))
     assert extended.digest == new.digest != first.digest and extended.shards == new.shards
     assert all(np.array_equal(extended.arrays[name], new.arrays[name]) for name in indices.ARRAYS)
 
