@@ -108,7 +108,7 @@ def of_moving_averages(device: torch.device) -> None:
 def of_rand_augment(device: torch.device) -> None:
     with unset_fake_temporarily():
         operations = Operations([1, 7], size=8)
-    for operation in range(len(operations.table)):
+    for operation in range(len(operations.signed)):  # those with negative magnitudes are the same
         operations.apply(torch.empty(2, 3, 8, 8, dtype=torch.uint8, device=device), operation)
 
 
