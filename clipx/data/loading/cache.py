@@ -36,7 +36,7 @@ from clipx.data.preprocess.captions import Keywords, stripped, usable
 from clipx.data.preprocess.images import BadSample, open_image, to_rgb
 from clipx.data.preprocess.on_device import Crops
 from clipx.data.preprocess.tokenizer import Tokenizer, build_tokenizer
-from clipx.data.preprocess.transforms import TrainTransform, crop_box
+from clipx.data.preprocess.transforms import TrainTransform
 from clipx.data.sampler import SampleKey
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.embeddings import EmbeddingPairs
@@ -75,11 +75,8 @@ class PixelImages:
 
     def draw(self, number: int, generator: random.Random) -> int:
         """Draw the flip, 0 or 1, as `TrainTransform` does: after a crop box, which is unused here."""
-        if not self.transform.flip:
-            return 0
         width, height = self.sizes[number].tolist()
-        crop_box(width, height, self.transform.scale, generator)
-        return int(self.transform.flips(generator))
+        return int(self.transform.draw(width, height, generator)[1])
 
     def batch(self, numbers: Array, draws: Sequence[int] | None) -> Tensor:
         """Return the images of a batch together, only if `batched`. `draws`: 1 for an image to flip; None: no flips."""

@@ -37,7 +37,7 @@ class TrainTransform:
 
     def __call__(self, image: Image.Image, generator: random.Random) -> Tensor:
         """Return uint8 [3, H, W]; `image` need not be decoded yet. Raises BadSample if the image is corrupt."""
-        box, flipped, operations = self._draw(*image.size, generator)
+        box, flipped, operations = self.draw(*image.size, generator)
         pixels = self.resize(image, box)
         if flipped:
             pixels = pixels.flip(2)
@@ -54,7 +54,7 @@ class TrainTransform:
         if self.on_device is None:
             return self(Image.fromarray(image.numpy()) if isinstance(image, Tensor) else image, generator), None
         size = (image.shape[1], image.shape[0]) if isinstance(image, Tensor) else image.size
-        box, flipped, operations = self._draw(*size, generator)
+        box, flipped, operations = self.draw(*size, generator)
         decoded = image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(image))
         pixels, crops = self.on_device.cut(decoded, box)
         if pixels.shape[0] * pixels.shape[1] > LARGEST:
@@ -76,8 +76,9 @@ class TrainTransform:
             images = self.augment.apply_each(images, operations)
         return images
 
-    def _draw(self, width: int, height: int, generator: random.Random) -> tuple[Box, bool, list[int]]:
-        box, flipped = crop_box(width, height, self.scale, generator), self.flips(generator)
+    def draw(self, width: int, height: int, generator: random.Random) -> tuple[Box, bool, list[int]]:
+        """Draw the box, whether to flip, and RandAugment's operations for an image, always in this order."""
+        box, flipped = crop_box(width, height, self.scale, generator), self.flip and generator.random() < 0.5
         return box, flipped, [] if self.augment is None else self.augment.draw(generator)
 
     @property
@@ -88,10 +89,6 @@ class TrainTransform:
     def central_square(self, image: Image.Image) -> Tensor:
         """Return an image's central square as uint8 [3, H, W]; only if `fixed`. Raises BadSample like `__call__`."""
         return self.resize(image, crop_box(image.width, image.height, self.scale, random.Random(0)))
-
-    def flips(self, generator: random.Random) -> bool:
-        """Draw whether to flip an image; call this after `crop_box`, because the order of the draws matters."""
-        return self.flip and generator.random() < 0.5
 
     def _exact(self, image: Image.Image, box: Box) -> Tensor:
         resampling = Image.Resampling[self.interpolation.upper()]
