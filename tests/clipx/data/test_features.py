@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -180,13 +181,11 @@ def test_an_image_that_can_be_read_again_is_embedded(
 
 def killed_after(writes: int, notes: Path) -> None:
     """Embed, and kill this process before write number `writes`."""
-    count, write = 0, features._write
+    numbers, write = count(), features._write
 
     def counting(file: int, data: bytes, offset: int) -> None:
-        nonlocal count
-        if count == writes:
+        if next(numbers) == writes:
             os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
         write(file, data, offset)
 
     features._write = counting
@@ -236,13 +235,10 @@ def test_features_that_do_not_fit_are_refused_with_the_number(tmp_path: Path, mo
 def test_a_disk_that_fills_up_is_named_and_the_blocks_so_far_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tower, write = Double(tmp_path / "notes"), os.pwrite
-    count = 0
+    tower, write, numbers = Double(tmp_path / "notes"), os.pwrite, count()
 
     def full(*arguments: Any) -> int:
-        nonlocal count
-        count += 1
-        if count > 300:
+        if next(numbers) >= 300:
             raise OSError(28, "No space left on device")
         return write(*arguments)
 

@@ -106,12 +106,10 @@ def test_a_folder_with_other_or_damaged_files_is_refused_and_unchanged(tmp_path:
 def test_the_current_folder_is_refused_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absolute: bool
 ) -> None:
-    place = tmp_path / "here"
-    place.mkdir()
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"data\.root=.* is the current folder"):
-        scenes_folder.ensure_rendered(CONFIG, place if absolute else Path())
-    assert place.is_dir()
+        scenes_folder.ensure_rendered(CONFIG, tmp_path if absolute else Path())
+    assert tmp_path.is_dir()
 
 
 def test_each_config_has_its_own_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
