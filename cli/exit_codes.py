@@ -36,10 +36,7 @@ def exit_code_of(call: Callable[[], None]) -> int:
             raise  # not stdout but a pipe between clipx processes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard further output
         return 128 + signal.SIGPIPE
-    except UserError as error:
-        print(f"clipx: {printable_line(str(error))}", file=sys.stderr)
-        return 2
-    except Fault as error:
+    except (UserError, Fault) as error:
         print(f"clipx: {printable_line(str(error))}", file=sys.stderr)
         return error.code
     except OSError as error:
