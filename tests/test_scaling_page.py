@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reproduce.plan import DEVICE
+from cli.reproduce.cost import DEVICE
 from cli.settings.compose import compose_run
 from clipx.config.presets import PAIRS, num_pairs
 from clipx.config.schema import RunConfig

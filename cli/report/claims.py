@@ -1,7 +1,7 @@
 """`clipx report claims`: the verdicts on the papers' claims; `clipx report power`: what undecided ones need."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +22,6 @@ from evaluation.claims.types import ANY, Finding, Outcome
 from evaluation.claims.verdict import look_reached, open_parts, stuck_parts, survives_holm
 from evaluation.runs import reader
 from evaluation.runs.description import four_decimals, training_seconds
-from evaluation.runs.reader import Run
 
 COLOURS = dict.fromkeys(REFUTED, "red") | dict.fromkeys(("undecided", "depends"), "yellow")
 COLOURS |= {"holds": "green", "not run": "dim"}
@@ -58,11 +57,10 @@ def print_verdicts(paths: list[Path], ids: list[str]) -> None:
     found = outcomes(tuple(claim for claim in CLAIMS if claim.id in ids), evidence)
     console = stdout_console()
     surviving = survives_holm(found)
-    for outcome in found:
-        if outcome.verdict != "not run":
-            _print(console, outcome, surviving.get(f"{outcome.claim.id} {outcome.recipe}"))
-    console.print(LEGEND, style="dim")
     tested = [outcome for outcome in found if outcome.verdict != "not run"]
+    for outcome in tested:
+        _print(console, outcome, surviving.get(f"{outcome.claim.id} {outcome.recipe}"))
+    console.print(LEGEND, style="dim")
     for line in [*describe_looks(tested, evidence), *evidence.left_out, *_commands(found)]:
         print(line)
 
@@ -188,14 +186,6 @@ def missing(seeds: dict[Arm, int], runs: Runs) -> dict[Arm, int]:
         (recipe, arm): target - sum(seed < target for seed in runs.get(recipe, {}).get(arm, {}))
         for (recipe, arm), target in seeds.items()
     }
-
-
-def by_arm(runs: Iterable[Run]) -> Runs:
-    """Return recipe -> arm -> seed -> run."""
-    found: dict[str, dict[str, Seeds]] = {}
-    for run in runs:
-        found.setdefault(run.config.recipe, {}).setdefault(run.config.arm, {})[run.seed] = run
-    return found
 
 
 def run_time(left: Mapping[Arm, int], runs: Runs, jobs: int) -> float | None:

@@ -31,8 +31,8 @@ from typing import NoReturn
 from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
-from cli.report.claims import by_arm, print_verdicts, run_time
-from cli.reproduce.plan import DEVICE, Plan, PlannedRun, composed, designs_of, make_plan, parents_first
+from cli.report.claims import print_verdicts, run_time
+from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe
@@ -46,6 +46,7 @@ from clipx.utils.lock import hold
 from clipx.utils.registry import one_of
 from clipx.utils.terminal import duration
 from evaluation.claims.design import Design, refuse_another, store
+from evaluation.claims.evidence import Seeds
 from evaluation.claims.table import CLAIMS
 from evaluation.runs import reader
 
@@ -70,7 +71,9 @@ def reproduce(arguments: list[str]) -> None:
     for design in designs:
         refuse_another(plan.runs, design)
     if plan.options.dry:
-        _print_costs(plan, configs)
+        from cli.reproduce.cost import print_costs  # imports torch
+
+        print_costs(configs, plan.options, plan.options.jobs or len(_gpus(None, configs)), plan.out)
         return
     for mode in {config.log.wandb for config in configs}:
         check_wandb("log.wandb", mode)
@@ -131,15 +134,6 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
         count = f"{len(failures)} of {len(runs)} runs failed"
         raise most_severe(list(failures.values()))(f"{count}: {named}")
-
-
-def _print_costs(plan: Plan, configs: list[RunConfig]) -> None:
-    from cli.reproduce.cost import print_costs
-    from clipx.training.forecast import TOWER_SHARE
-
-    jobs = plan.options.jobs or len(_gpus(None, configs))
-    device, share = plan.options.device or DEVICE, plan.options.share or TOWER_SHARE
-    print_costs(configs, device, share, jobs, plan.out)
 
 
 def _check_evaluations(configs: list[RunConfig]) -> None:
@@ -224,7 +218,8 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Exception]:
     """Train and evaluate these runs, `jobs` at a time. Return the errors of those that failed."""
-    failures, left, known = dict[Path, Exception](), Counter(run.arm for run in runs), list[reader.Run]()
+    failures, left = dict[Path, Exception](), Counter(run.arm for run in runs)
+    known: dict[str, dict[str, Seeds]] = {}  # recipe -> arm -> seed -> run
     futures: dict[Future[str], PlannedRun] = {}
     by_folder: dict[Path, Future[str]] = {}
     for run in parents_first(runs):
@@ -236,7 +231,9 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Except
         try:
             # a run stopped by a signal or by train.max_minutes was saved; its SystemExit ends all runs
             message = future.result()
-            known += [reader.read(folder)] if _can_be_reported(folder) else []
+            if _can_be_reported(folder):
+                of_recipe = known.setdefault(run.config.recipe, {})
+                of_recipe.setdefault(run.config.arm, {})[run.config.seed] = reader.read(folder)
         except BrokenProcessPool:  # killed, for example when the system ran out of memory
             progress = f"{folder}/output.log shows its progress; run the same command to resume"
             failures[folder] = Fault(f"its process was killed; {progress}")
@@ -245,7 +242,7 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Except
             failures[folder] = error
             message = _failure(error)
         left[run.arm] -= 1
-        took = run_time(left, by_arm(known), jobs)
+        took = run_time(left, known, jobs)
         time_left = f", about {duration(took)} left" if took else ""
         print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     return failures

@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from cli.reproduce.plan import Options
 from clipx import objectives
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
@@ -19,15 +20,16 @@ from clipx.errors import UserError
 from clipx.run import checkpoint as checkpoints
 from clipx.run.folder import RunFolder
 from clipx.training.cost import FLOAT32_BYTES, StepCost, count_step
-from clipx.training.devices import DEVICES
-from clipx.training.forecast import step_time, timed_steps, total_steps
+from clipx.training.devices import DEVICES, Device
+from clipx.training.forecast import TOWER_SHARE, step_time, timed_steps, total_steps
 from clipx.training.loader_rate import LoaderRate, loader_rate
 from clipx.utils.device import TRAIN_MEMORY_HINT, choose_device, explain_out_of_memory
-from clipx.utils.registry import lookup
 from clipx.utils.terminal import duration
 
+DEVICE = "H100"  # default of device=
 MOST_FLOPS = 200_000_000_000  # of a step that is timed on a CPU: several seconds
 TRAINED = ("trained", "finished")  # states in which training is finished
+Counts = dict[str, tuple[StepCost, LoaderRate | None]]  # settings -> the FLOPs and the rate of the loaders
 
 
 @dataclass(frozen=True)
@@ -41,37 +43,33 @@ class Cost:
     step_flops: int = 0  # of the towers
 
 
-class Estimator:
-    """Estimates costs on one GPU."""
+def estimate(config: RunConfig, device: Device, share: float, known: Counts) -> Cost | None:
+    """Estimate the cost of a run on one GPU; None if its number of steps is unknown before the data are read.
 
-    def __init__(self, device: str, share: float) -> None:
-        """`share`: fraction of the device's peak FLOP/s that a step reaches. Raises UserError: an unknown device."""
-        self.device, self.share = lookup(DEVICES, device, "device"), share
-        self._known: dict[str, tuple[StepCost, LoaderRate | None]] = {}
+    Args:
+        share: fraction of the device's peak FLOP/s that a step reaches.
+        known: what was counted for other runs; this function adds to it, because counting is slow.
 
-    def cost(self, config: RunConfig) -> Cost | None:
-        """Return the cost, or None if the number of steps is unknown before the data are read.
-
-        Raises UserError: unknown towers or objectives.
-        """
-        train, pairs = config.train, num_pairs(config)
-        passes = (train.batch_size, train.accumulation, train.grad_checkpointing)
-        key = repr([config.model, [*config.objective], passes, config.data])  # both costs depend on these
-        steps = total_steps(config, pairs)
-        if steps is None:
-            return None
-        if key not in self._known:
-            self._known[key] = count_step(config), loader_rate(config)
-        step, loaders = self._known[key]
-        on_gpu = step_time(config, step, 1, self.device, self.share).total
-        of_step = on_gpu if loaders is None else loaders.step(1, on_gpu)
-        columns = objectives.build(config.objective, pairs or 2).columns
-        kept = min(train.keep, max(1, -(-steps // train.save_every)))
-        kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
-        disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
-        disk -= 0 if train.keep_optimizer else moment_bytes(step)
-        changes = "" if loaders is None or of_step == on_gpu else f"(cores: {loaders.cores}); use {loaders.changes}"
-        return Cost(steps, steps * of_step / 3600, disk, changes, step.tower_flops)
+    Raises UserError: unknown towers or objectives.
+    """
+    train, pairs = config.train, num_pairs(config)
+    passes = (train.batch_size, train.accumulation, train.grad_checkpointing)
+    key = repr([config.model, [*config.objective], passes, config.data])  # both costs depend on these
+    steps = total_steps(config, pairs)
+    if steps is None:
+        return None
+    if key not in known:
+        known[key] = count_step(config), loader_rate(config)
+    step, loaders = known[key]
+    on_gpu = step_time(config, step, 1, device, share).total
+    of_step = on_gpu if loaders is None else loaders.step(1, on_gpu)
+    columns = objectives.build(config.objective, pairs or 2).columns
+    kept = min(train.keep, max(1, -(-steps // train.save_every)))
+    kept += (steps // train.keep_every if train.keep_every else 0) + (train.keep_best is not None)
+    disk = kept * (checkpoint_bytes(config, step) + FLOAT32_BYTES * len(columns) * (pairs or 0))
+    disk -= 0 if train.keep_optimizer else moment_bytes(step)
+    changes = "" if loaders is None or of_step == on_gpu else f"(cores: {loaders.cores}); use {loaders.changes}"
+    return Cost(steps, steps * of_step / 3600, disk, changes, step.tower_flops)
 
 
 def checkpoint_bytes(config: RunConfig, step: StepCost) -> int:
@@ -106,12 +104,13 @@ def seconds_here(config: RunConfig, step_flops: int, jobs: int) -> float | None:
         torch.set_num_threads(threads)
 
 
-def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, out: Path) -> None:
+def print_costs(configs: list[RunConfig], options: Options, jobs: int, out: Path) -> None:
     """Print a line per run name, with its seeds, then totals and the assumptions of the estimate.
 
-    Raises UserError: an unknown device, or unknown towers.
+    Raises UserError: unknown towers.
     """
-    estimator = Estimator(device, share)
+    device, share = options.device or DEVICE, options.share or TOWER_SHARE
+    peak, counts = DEVICES[device], Counts()
     states = {RunFolder.of(config).path: state_of(config) for config in configs}
     by_name: dict[Path, list[RunConfig]] = {}
     for config in configs:
@@ -121,7 +120,7 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
     timed: list[float] = []  # seconds of training each run here
     width = max(len(str(name)) for name in by_name)
     for name, seeds in by_name.items():
-        cost = estimator.cost(seeds[0])
+        cost = estimate(seeds[0], peak, share, counts)
         if cost is None:
             unknown += seeds
             numbers = "steps unknown"
@@ -154,7 +153,6 @@ def print_costs(configs: list[RunConfig], device: str, share: float, jobs: int, 
         names = ", ".join(dict.fromkeys(config.recipe for config, cost in costs if cost.loaders == changes))
         print(f"{names}: the loaders are slower than the GPU {changes}")
     sizes = "".join(f", {name} taken as {count:,} pairs" for name, count in pairs.items() if count)
-    peak = estimator.device
     print(
         f"GPU-hours: towers and objective at share={share:g} of one {device}'s peak ({peak.bf16 / 1e12:.0f} TFLOP/s in "
         f"bf16, {peak.fp32 / 1e12:.0f} in fp32){sizes}; device= and share= set device and share. "

@@ -33,7 +33,6 @@ from evaluation.claims.design import (
 )
 from evaluation.claims.table import claims_of
 
-DEVICE = "H100"  # default of device=
 OF_A_RUN = ("name", "arm", "seed")  # settings that are no part of a design
 FIRST_SEEDS: Rule = (lambda seed: seed in (0, REPLICATION.start), "0 (verdicts), 100 (replication); 1000: clipx tune")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cli.report.claims import by_arm, mean_seconds, missing, run_time
+from cli.report.claims import mean_seconds, missing, run_time
 from cli.report.command import report
 from clipx.errors import UserError
 from clipx.run.folder import TIMING
@@ -173,7 +173,7 @@ def test_the_time_counts_missing_seeds_with_training_and_evaluation(tmp_path: Pa
     folder = write(tmp_path, run("r", "a", 1, {}, log(1800)))
     (folder / TIMING).write_text('{"evaluation_seconds": 1800}')
     one = read(folder)
-    runs = by_arm([one, replace(one, seed=7, evaluation_seconds=0.0)])
+    runs = {"r": {"a": {1: one, 7: replace(one, seed=7, evaluation_seconds=0.0)}}}
     assert mean_seconds(runs["r"], "a") == pytest.approx(2700)
     assert mean_seconds(runs["r"], "b") == pytest.approx(2700)
     left = missing({("r", "a"): 5, ("r", "b"): 5}, runs)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from cli.reproduce import cost
-from cli.reproduce.cost import Estimator, checkpoint_bytes, print_costs
-from cli.reproduce.plan import composed, make_plan
+from cli.reproduce.cost import Cost, Counts, checkpoint_bytes, estimate, print_costs
+from cli.reproduce.plan import Options, composed, make_plan
 from cli.settings.compose import compose_run
 from clipx.config.presets import num_pairs
 from clipx.config.schema import RunConfig
 from clipx.run.folder import TIMING, RunFolder
 from clipx.training.cost import StepCost, count_step
+from clipx.training.devices import DEVICES
 from tests.helpers import synthetic
 
 
@@ -26,6 +27,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "checkpoint_bytes", lambda config, step: 10**9)
 
 
+def cost_of(config: RunConfig, device: str = "H100", share: float = 0.5) -> Cost:
+    found = estimate(config, DEVICES[device], share, {})
+    assert found is not None
+    return found
+
+
 def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
     on_disk = 3_068_716 + 6_146_499  # model.safetensors and training.pt of such a run
     config = compose_run(["recipe=gap_mini", "arm=base"])
@@ -34,24 +41,21 @@ def test_the_estimated_size_of_checkpoints_is_that_on_disk() -> None:
 
 def test_gpu_hours_use_the_peak_of_the_runs_precision(counted: None) -> None:
     config = compose_run(["recipe=wpse_cc3m", "arm=imq"])
-    found = Estimator("H100", 0.5).cost(config)
-    assert found is not None
+    found = cost_of(config)
     assert found.steps == 50 * (2_786_288 // 2048)
     in_objective = 1e10 / (0.5 * 67e12)
     assert found.gpu_hours == pytest.approx(found.steps * (0.99e12 / (0.5 * 989e12) + in_objective) / 3600)
     assert found.disk == 2 * 10**9
     for precision, factor in (("fp32", 989 / 67), ("tf32", 2)):
         full = replace(config, train=replace(config.train, precision=precision))
-        slower = Estimator("H100", 0.5).cost(full)
         seconds = 0.99e12 * factor / (0.5 * 989e12) + in_objective
-        assert slower is not None and slower.gpu_hours == pytest.approx(found.steps * seconds / 3600)
+        assert cost_of(full).gpu_hours == pytest.approx(found.steps * seconds / 3600)
 
 
 def test_disk_space_includes_the_sample_table_and_a_short_run_keeps_one_checkpoint(counted: None) -> None:
     nuclr = compose_run(["recipe=nuclr_cc12m", "arm=nuclr"])
     short = replace(nuclr, train=replace(nuclr.train, epochs=None, samples=512))
-    many, one = (Estimator("A100", 0.3).cost(config) for config in (nuclr, short))
-    assert many is not None and one is not None
+    many, one = (cost_of(config, "A100", 0.3) for config in (nuclr, short))
     assert one.disk == 10**9 + 4 * 5 * 9_184_256  # and five columns of 4 bytes per pair
     assert many.disk == nuclr.train.keep * one.disk
 
@@ -59,17 +63,15 @@ def test_disk_space_includes_the_sample_table_and_a_short_run_keeps_one_checkpoi
 def test_a_run_takes_the_slower_of_gpu_and_loaders(counted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clipx.training.loader_rate.images_per_s", lambda *of: 100.0)
     config = compose_run(["recipe=wpse_cc3m", "arm=imq", "data.workers=4", "data.augment=workers"])
-    found = Estimator("H100", 0.5).cost(config)
-    assert found is not None and found.loaders.startswith(
-        "(cores: 4); use data.augment=device, data.cache=memory (730 GB)"
-    )
+    found = cost_of(config)
+    assert found.loaders.startswith("(cores: 4); use data.augment=device, data.cache=memory (730 GB)")
     assert found.gpu_hours == pytest.approx(found.steps * 2048 / (4 * 100) / 3600)
-    estimator = Estimator("H100", 0.5)
-    both = [estimator.cost(replace(config, data=replace(config.data, name=name))) for name in ("cc3m", "cc12m")]
-    assert [size in one.loaders for one, size in zip(both, ("730 GB", "2,405 GB"), strict=True) if one] == [True, True]
+    known: Counts = {}
+    for name, size in (("cc3m", "730 GB"), ("cc12m", "2,405 GB")):
+        of_set = estimate(replace(config, data=replace(config.data, name=name)), DEVICES["H100"], 0.5, known)
+        assert of_set is not None and size in of_set.loaders
     without = replace(config, data=replace(config.data, workers=0))
-    alone = Estimator("H100", 0.5).cost(without)
-    assert alone is not None and alone.gpu_hours > found.steps * 2048 / 100 / 3600
+    assert cost_of(without).gpu_hours > found.steps * 2048 / 100 / 3600
 
 
 def test_an_epoch_has_a_pair_per_image_or_per_caption() -> None:
@@ -115,7 +117,7 @@ def test_each_arm_has_a_line_for_all_seeds_before_totals_and_assumptions(
     log = [{"step": 4200, "samples": 268800, "images_per_s": 268800 / 90}]  # 90 seconds
     done = synthetic.run("gap_mini", "base", 0, {}, log)
     checkpoint(synthetic.write(tmp_path, done), 4200)
-    print_costs(configs(tmp_path), "H100", 0.35, 2, tmp_path / "report")
+    print_costs(configs(tmp_path), Options(share=0.35), 2, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
     numbers = "s0..s2 64 pairs/step 4,200 steps, each <0.1 GPU-h 0.99 GB 1 trained, 2 new"
     assert lines[0].split()[1:] == numbers.split()
@@ -130,7 +132,7 @@ def test_known_and_unknown_costs_are_printed_together(
     counted: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = compose_run(["recipe=wpse_cc3m", "arm=imq", "data=shards", "data.name=mine", f"runs={tmp_path}"])
-    print_costs([*configs(tmp_path), own], "H100", 0.35, 1, tmp_path / "report")
+    print_costs([*configs(tmp_path), own], Options(device="H100", share=0.35), 1, tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if line.startswith("all:")]
     assert line.startswith("all: 0.3 GPU-hours") and line.endswith(
@@ -145,8 +147,8 @@ def test_hours_here_follow_from_a_timed_step_unless_it_is_too_long_for_a_cpu(
     length = ["train.samples=64000", "train.epochs=null"]
     config = compose_run(["recipe=gap_mini", "arm=base", *length, f"runs={tmp_path}"])
     monkeypatch.setattr(cost, "timed_steps", lambda config, device: lambda: 3.6)
-    print_costs([config], "H100", 0.5, 2, tmp_path)
+    print_costs([config], Options(), 2, tmp_path)
     assert "here: " not in capsys.readouterr().out  # 1e12 FLOPs
     monkeypatch.setattr(cost, "MOST_FLOPS", 10**13)
-    print_costs([config], "H100", 0.5, 2, tmp_path)
+    print_costs([config], Options(), 2, tmp_path)
     assert "here: 0.5 hours of training for all runs" in capsys.readouterr().out
