@@ -29,7 +29,7 @@ from cli.settings.arguments import key_of, split_config_dir
 from clipx.config.presets import DATA, OBJECTIVES
 from clipx.config.schema import AXES, MIN_POINTS, RunConfig
 from clipx.config.setting import MISSING, Rule, between, check, check_type, from_values, setting, suggest_key
-from clipx.errors import UserError
+from clipx.errors import UserError, prefixed
 from clipx.utils.files import recipe_files
 from clipx.utils.plugins import RECIPES, added
 from clipx.utils.registry import lookup
@@ -41,7 +41,6 @@ TYPED = ("hydra", "runs", "launch", "sets")
 NOTIFY = "log.notify"  # a program
 TYPED_IN_OVERRIDES = (*TYPED, "plugins", "out")  # `out` of clipx eval
 OWN_RECIPES = "recipes of your own: --config-dir FOLDER"
-_checked: dict[str, "Recipe"] = {}  # recipes whose keys were checked
 
 
 def _are_overrides(given: list[str]) -> bool:
@@ -85,8 +84,8 @@ class Recipe(Experiment):
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe file, from the cache if it has not changed.
 
-    Raises UserError if the file cannot be read, the YAML is invalid, or defaults, arms, seeds, evaluations or scale do
-    not have the required form.
+    Raises UserError if the file cannot be read, the YAML is invalid, a setting is unknown or has another type, or
+    defaults, arms, seeds, evaluations or scale do not have the required form.
     """
     try:
         status = path.stat()
@@ -106,27 +105,35 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
         raise _invalid(path, error) from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
-    _refuse_typed(path, content)
+    with prefixed(f"recipe {path}"):
+        return _recipe_of(path, content)
+
+
+def _recipe_of(path: Path, content: dict[Any, Any]) -> Recipe:
+    """Return the recipe of the content of a file. Raises UserError, to which `_read` adds the name of the file."""
+    _refuse_typed(content)
     given = {field.name: content.pop(field.name) for field in fields(Experiment) if field.name in content}
-    try:
-        experiment = from_values(Experiment, given)
-        check(experiment)
-    except UserError as error:
-        raise UserError(f"recipe {path}: {error}") from error
+    experiment = from_values(Experiment, given)
+    check(experiment)
     for override in (o for overrides in (*experiment.arms.values(), *experiment.evaluations) for o in overrides):
         key, _, value = override.lstrip("+~").partition("=")
         if key == NOTIFY or key.replace("/", ".").partition(".")[0] in TYPED_IN_OVERRIDES:
-            raise UserError(f"recipe {path}: {override}: {key} may only be set on the command line")
+            raise UserError(f"{override}: {key} may only be set on the command line")
         if PROGRAMS.search(value):
-            raise UserError(f"recipe {path}: {override}: a program may only be named on the command line")
+            raise UserError(f"{override}: a program may only be named on the command line")
     plugins = content.get("plugins", [])
     if not isinstance(plugins, list):
-        raise UserError(f"recipe {path}: plugins={plugins} must be a list of modules, [MODULE, ...]")
-    bases, chosen = _defaults(path, content.get("defaults", []))
+        raise UserError(f"plugins={plugins} must be a list of modules, [MODULE, ...]")
+    bases, chosen = _defaults(content.get("defaults", []))
     try:
         settings = OmegaConf.create(content)
     except Exception as error:  # keys and values that OmegaConf does not have
         raise _invalid(path, error) from error
+    for key, value in _values(content):
+        if near := suggest_key(RunConfig, key):
+            raise UserError(f"{key} is not a setting; {near}")
+        if not (isinstance(value, str) and ("${" in value or value == MISSING)):  # known when the run is composed
+            check_type(RunConfig, key, value)
     return Recipe(
         **vars(experiment), settings=settings, bases=bases, objectives=chosen, plugins=[str(name) for name in plugins]
     )
@@ -136,16 +143,16 @@ def _invalid(path: Path, error: Exception) -> UserError:
     return UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}")
 
 
-def _refuse_typed(path: Path, content: dict[Any, Any]) -> None:
+def _refuse_typed(content: dict[Any, Any]) -> None:
     """Raise UserError if a recipe, which may come from somebody else, has a key of TYPED or reads the environment."""
     if keys := [key for key in content if re.split(r"[./]", str(key))[0] in TYPED]:
-        raise UserError(f"recipe {path}: {keys[0]} may only be set on the command line, not by a recipe")
+        raise UserError(f"{keys[0]} may only be set on the command line, not by a recipe")
     if found := other_interpolation(str(content)):
         found = found[: found.find("}") + 1]  # without the rest of the recipe
-        raise UserError(f"recipe {path}: {found} may not be read; allowed: references to settings, ${{KEY}}")
+        raise UserError(f"{found} may not be read; allowed: references to settings, ${{KEY}}")
 
 
-def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
+def _defaults(given: Any) -> tuple[list[str], list[str]]:
     """Return the recipes that a recipe starts from, and the objectives that it chooses.
 
     Raises UserError: `given` is another list. Hydra allows more, but many mistakes in it would give a traceback.
@@ -161,7 +168,7 @@ def _defaults(path: Path, given: Any) -> tuple[list[str], list[str]]:
                 pass
             case _:
                 raise UserError(
-                    f"recipe {path}: defaults={given} must be a list of recipes and choices, such as [NAME, override "
+                    f"defaults={given} must be a list of recipes and choices, such as [NAME, override "
                     "/data: NAME, override /objective: NAME]"
                 )
     return [name for name in bases if name != "_self_"], objectives
@@ -214,19 +221,7 @@ def recipe(name: str) -> Recipe:
         places = (place for place in (".", ".towers/recipes") if Path(place, f"{name}.yaml").is_file())
         own = next((f"for {name}.yaml, add --config-dir {place}" for place in places), OWN_RECIPES)
         raise UserError(f"{error}; {own}") from error
-    found = load_recipe(path)
-    if _checked.get(name) is not found:
-        for key, value in _values(OmegaConf.to_container(found.settings)):
-            if near := suggest_key(RunConfig, key):
-                raise UserError(f"recipe={name}: {key} in {path} is not a setting; {near}")
-            if isinstance(value, str) and ("${" in value or value == MISSING):
-                continue  # known only when the run is composed
-            try:
-                check_type(RunConfig, key, value)
-            except UserError as error:
-                raise UserError(f"recipe={name}, {path}: {error}") from error
-        _checked[name] = found
-    return found
+    return load_recipe(path)
 
 
 def with_bases(name: str, below: tuple[str, ...] = ()) -> list[Recipe]:

@@ -46,7 +46,7 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "completion": "`clipx completion` needs bash or zsh; clipx completion --help",
     "completion tcsh": "clipx completion tcsh is not known; allowed: bash, zsh",
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
-    "train recipe=key": "recipe=key: train.smaples in own/key.yaml is not a setting; did you mean 'train.samples'",
+    "train recipe=key": "recipe own/key.yaml: train.smaples is not a setting; did you mean 'train.samples'",
     "check recipe=broken": "recipe own/broken.yaml is not valid YAML",
     "train": "recipe= is missing; allowed: ",
     "trian recipe=demo": "clipx trian is not known; did you mean 'train'",

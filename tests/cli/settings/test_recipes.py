@@ -84,7 +84,7 @@ def test_a_recipe_chooses_a_single_term_that_is_no_preset(own_recipes: Path) -> 
 def test_a_value_of_the_wrong_type_is_named_with_key_and_file(text: str, message: str, own_recipes: Path) -> None:
     (own_recipes / "wrong.yaml").write_text(f"{text}\n")
     (own_recipes / "mine.yaml").write_text("defaults: [wrong]\n")
-    with pytest.raises(UserError, match=rf"^recipe=wrong, {own_recipes}/wrong.yaml: {message}"):
+    with pytest.raises(UserError, match=rf"^recipe {own_recipes}/wrong.yaml: {message}"):
         compose_run(["recipe=mine"])
 
 
