@@ -265,10 +265,8 @@ def _register(overrides: list[str]) -> None:
 
 
 def _needed_recipes(overrides: list[str]) -> dict[str, Recipe]:
-    """Return name -> chosen recipes and those that they start from; all recipes if a choice is in quotes."""
-    known, found = recipes(), dict[str, Recipe]()
-    chosen = [name for o in overrides if key_of(o) == "recipe" for name in o.partition("=")[2].split(",")]
-    names = chosen if all(name in known for name in chosen) else [*known]
+    """Return name -> chosen recipes and those that they start from."""
+    known, found, names = recipes(), dict[str, Recipe](), texts_of(overrides, "recipe")
     while names:
         name = names.pop()
         if name in known and name not in found:
