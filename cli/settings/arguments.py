@@ -137,28 +137,24 @@ def shows_config(arguments: list[str]) -> bool:
     return re.search(r"(^| )(--cfg[ =]|-c[ =]?)job( |$)", " ".join(arguments)) is not None
 
 
-def plugin_names(arguments: list[str]) -> list[str] | None:
-    """Return the modules of plugins=[MODULE,...], or of plugins=MODULE; None if it is not given."""
+def plugin_names(arguments: list[str]) -> list[str]:
+    """Return the modules of plugins=[MODULE,...], or of plugins=MODULE."""
     given = [a.partition("=")[2] for a in arguments if a.lstrip("+").startswith("plugins=")]
-    if not given:
-        return None
-    return [name for part in given[-1].strip("[]").split(",") if (name := part.strip(" '\""))]
+    parts = given[-1].strip("[]").split(",") if given else []
+    return [name for part in parts if (name := part.strip(" '\""))]
 
 
 def permit_plugins(arguments: list[str]) -> list[str]:
     """Return the modules of plugins= on the command line, and allow their import in this and in worker processes."""
-    names = plugin_names(arguments) or []
+    names = plugin_names(arguments)
     permit("plugins", names)
     return names
 
 
-def with_plugin_list(overrides: list[str]) -> tuple[list[str], list[str] | None]:
-    """Write plugins=NAME as plugins=[NAME]; return the overrides, and the plug-ins' names (None without plugins=)."""
-    names = plugin_names(overrides)
-    if names is None:
-        return overrides, None
-    listed = f"plugins=[{','.join(names)}]"
-    return [listed if key_of(o) == "plugins" else o for o in overrides], names
+def with_plugin_list(overrides: list[str]) -> list[str]:
+    """Return the overrides with plugins=NAME written as plugins=[NAME]."""
+    listed = f"plugins=[{','.join(plugin_names(overrides))}]"
+    return [listed if key_of(o) == "plugins" else o for o in overrides]
 
 
 def as_hydra_writes(value: str) -> str:

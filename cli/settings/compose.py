@@ -222,7 +222,7 @@ def texts_of(overrides: list[str], *keys: str) -> list[str]:
 
 def compose_eval(overrides: list[str]) -> EvalConfig:
     """Compose the config of an evaluation of one model. Raises UserError: invalid overrides."""
-    overrides, _ = with_plugin_list(_quoted(overrides))
+    overrides = with_plugin_list(_quoted(overrides))
     load_plugins(permit_plugins(overrides))
     refuse_duplicates(overrides)
     for override in _parse(overrides):
@@ -284,8 +284,8 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
     if not chosen and (word := next((a for a in arguments if a in recipes()), "")):
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
     given, from_arm = expand_arm(arguments, found.arms if found else {})
-    given, names = with_plugin_list(given)
-    if found and names is None:
+    given = with_plugin_list(given)
+    if found and not any(key_of(a) == "plugins" for a in given):
         load_plugins_of_file(found.plugins)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}
@@ -341,7 +341,7 @@ def _check_overrides(overrides: list[str]) -> None:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
             if isinstance(value, str):
-                unloaded = key == "objective" and value not in (plugin_names(overrides) or [])
+                unloaded = key == "objective" and value not in plugin_names(overrides)
                 if unloaded and value not in groups[key] and Path(f"{value}.py").is_file():
                     raise UserError(f"{key}={value} is not known; {value}.py is here: add plugins=[{value}]")
                 lookup(groups[key], value, key)
