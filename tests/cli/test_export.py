@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -38,27 +36,35 @@ def with_tower(root: Path, name: str, text: str = "", pretrained: str | None = N
     return config
 
 
-@pytest.mark.parametrize(("tower", "suffix"), [("mini-48", ".pt"), ("light-48", ".safetensors")])
+@pytest.mark.parametrize(("tower", "suffix", "bias"), [("mini-48", ".pt", None), ("light-48", ".safetensors", -7.5)])
 def test_an_exported_model_gives_the_embeddings_of_the_run(
-    tmp_path: Path, tower: str, suffix: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tower: str,
+    suffix: str,
+    bias: float | None,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = with_tower(tmp_path, f"open_clip:{tower}")
+    config.temperature.bias = bias
     run = untrained(config)
     out = tmp_path / f"mine{suffix}"
     export([str(run), f"out={out}"])
     printed = capsys.readouterr().out
+    assert "initialized randomly" not in caplog.text
     assert f"open_clip.create_model('mine', pretrained='{out}')" in printed
     assert "open_clip.get_tokenizer('mine')" in printed
     assert ("import clipx.models.towers.small_cnn  # defines its image tower" in printed) is (tower == "mini-48")
     ours = clip.build_model(config)
     checkpoint.load_weights(ours, checkpoint.resolve(run))
     pixels, tokens = torch.randn(3, 3, 48, 48), torch.randint(1, 999, (3, 32))
-    for name in (tower, "mine"):
+    for name in [tower, "mine"] if bias is None else ["mine"]:
         theirs = open_clip.create_model(name, pretrained=str(out)).eval()
         with torch.no_grad():
             torch.testing.assert_close(theirs.encode_image(pixels, normalize=True), ours.eval().encode_image(pixels))
             torch.testing.assert_close(theirs.encode_text(tokens, normalize=True), ours.encode_text(tokens))
         assert float(theirs.logit_scale.detach().exp()) == pytest.approx(1 / config.temperature.tau, rel=1e-5)
+        assert bias is None or float(theirs.logit_bias.detach()) == bias
 
 
 @pytest.mark.long
@@ -88,20 +94,6 @@ def test_a_run_that_was_not_finished_is_named(tmp_path: Path, capsys: pytest.Cap
     write_text(run / "log.jsonl", json.dumps({"step": step, "loss": 1.0, "samples": step * 8}) + "\n")
     export([str(run), f"out={tmp_path}/x.pt"])
     assert ("of a run that is not finished" in capsys.readouterr().err) is (step < 10)
-
-
-@pytest.mark.long
-def test_a_model_of_standard_towers_loads_without_clipx(tmp_path: Path) -> None:
-    weights, config = tmp_path / "own.pt", tmp_path / "own.json"
-    export([str(untrained(with_tower(tmp_path, "open_clip:light-48"))), f"out={weights}"])
-    script = "import sys; sys.modules['clipx'] = None; import open_clip; "
-    script += f"open_clip.add_model_config('{config}'); model = open_clip.create_model('own', pretrained='{weights}'); "
-    script += "print(type(model).__name__, float(model.logit_scale.exp()))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    name, scale = done.stdout.split()
-    assert name == "CLIP" and float(scale) == pytest.approx(
-        torch.load(weights, weights_only=True)["logit_scale"].exp().item()
-    )
 
 
 def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:
@@ -145,19 +137,6 @@ def test_the_exported_temperature_is_the_schedules_at_the_checkpoints_last_step(
     export([str(untrained(config, step=3)), f"out={tmp_path}/x.pt"])
     weights = torch.load(tmp_path / "x.pt", weights_only=True)
     assert float(weights["logit_scale"].exp()) == pytest.approx(1 / (0.07 - share * 0.06), rel=1e-5)
-
-
-def test_a_bias_is_exported_without_a_warning_about_random_weights(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = with_tower(tmp_path, LIGHT)
-    config.temperature.bias = -7.5
-    out = tmp_path / "biased.pt"
-    export([str(untrained(config)), f"out={out}"])
-    assert "initialized randomly" not in caplog.text
-    open_clip.add_model_config(tmp_path / "biased.json")
-    loaded = open_clip.create_model("biased", pretrained=str(out))
-    assert float(loaded.logit_bias.detach()) == -7.5
 
 
 def test_the_activation_of_the_published_weights_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
