@@ -117,8 +117,10 @@ def test_embedded_pairs_train_the_same_heads_as_their_features(
     shards = ["data=shards", "data.root=data", "data.split=train"]
     monkeypatch.chdir(tmp_path)
     trained(compose_run([*common, *shards, "name=features"]))
-    done = clipx_here("data", "embed", *common, *shards, "data.views=2", "out=emb", cwd=tmp_path, code=2)
-    assert "and data.views=null" in done.stderr  # a view is a random crop
+    tokens = ["model.text.name=small:transformer", "model.text.trainable_blocks=1"]
+    for refused in (["data.views=2"], tokens):  # a view is a random crop; others need one vector a sample
+        done = clipx_here("data", "embed", *common, *shards, *refused, "out=emb", cwd=tmp_path, code=2)
+        assert "no model.*.trainable_blocks, and data.views=null" in done.stderr
     done = clipx_here("data", "embed", *common, *shards, "out=emb", cwd=tmp_path)
     assert "emb: 24 pairs" in done.stdout
     widths = [np.load(tmp_path / f"emb/{name}/{name}_0.npy").shape[1] for name in NAMES]

@@ -47,24 +47,39 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_arms_and_evaluations_share_one_pass_an_item_and_an_exported_file_has_towers_and_heads(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+BLOCKS = """
+model.image.name=small:vit model.image.trainable_blocks=1
+model.text.name=small:transformer model.text.trainable_blocks=1
+""".split()  # noqa: SIM905
+HEADS = ["model.image.head=mlp", "model.text.head=linear", "model.embed_dim=16"]
+
+
+@pytest.mark.parametrize(
+    ("towers", "heads", "colours", "shape"),
+    [
+        ([], HEADS, 6, (1280,)),
+        # the whole tower embeds the colours too, for their mean; the last block gets tokens
+        (BLOCKS, ["model.image.standardise=true"], 6 + 6, (17, 64)),
+    ],
+    ids=["heads", "blocks"],
+)
+def test_arms_and_evaluations_share_one_pass_an_item_and_an_exported_file_embeds_as_the_run(
+    towers: list[str],
+    heads: list[str],
+    colours: int,
+    shape: tuple[int, ...],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = passes(monkeypatch)
-    heads = ["model.image.head=mlp", "model.text.head=linear", "model.embed_dim=16"]
-    clipx_here("train", *ARGUMENTS, *heads, "name=a", cwd=folder)
+    clipx_here("train", *ARGUMENTS, *towers, *heads, "name=a", cwd=folder)
     clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
-    # 6 colours; 32 captions; of the evaluation set 8 images, and captions of which the first 8 are training captions
-    assert sum(counted) == 6 + 32 + 8 + 8
-    train(compose_run([*ARGUMENTS, "name=b", "objective=sogclr", "seed=1"]))
-    assert sum(counted) == 6 + 32 + 8 + 8
+    # 32 captions; of the evaluation set 8 images, and captions of which the first 8 are training captions
+    assert sum(counted) == colours + 32 + 8 + 8
+    train(compose_run([*ARGUMENTS, *towers, "name=b", "objective=sogclr", "seed=1"]))
+    assert sum(counted) == colours + 32 + 8 + 8
     done = clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
     assert "encoder = from_file('x.safetensors')" in done.stdout
-    check_exported(folder)
-
-
-def check_exported(folder: Path) -> torch.Tensor:
-    """Check that x.safetensors embeds as the run `a` does; return the output of its frozen image tower."""
     encoder, cpu = from_file(folder / "x.safetensors"), torch.device("cpu")
     image, text = encoder.image(encoder.preprocess(decode(jpeg("red")))[None]), encoder.tokenize(["a red square"])
     stored, _ = from_checkpoint(folder / "runs/a/s0", cpu)
@@ -72,7 +87,7 @@ def check_exported(folder: Path) -> torch.Tensor:
     torch.testing.assert_close(image, stored.image(features))
     torch.testing.assert_close(encoder.text(text), stored.text(stored.frozen_towers["text"](text, cpu)))
     assert torch.allclose(image.norm(dim=1), torch.ones(1))
-    return features
+    assert features.shape[1:] == shape
 
 
 SMALL = """
@@ -93,33 +108,6 @@ def test_all_arms_on_photographs_share_one_pass_an_item(folder: Path, monkeypatc
             trained += 1
     assert trained >= 64
     assert sum(counted) == 6 + 32, "6 colours and 32 captions"
-
-
-BLOCKS = """
-model.image.name=small:vit model.image.trainable_blocks=1
-model.text.name=small:transformer model.text.trainable_blocks=1
-""".split()  # noqa: SIM905
-
-
-def test_with_trainable_blocks_features_are_shared_and_an_exported_file_embeds_alike(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = passes(monkeypatch)
-    settings = [*ARGUMENTS, *BLOCKS, "model.image.standardise=true"]
-    train(compose_run([*settings, "name=a"]))
-    clipx_here("eval", "runs/a/s0", "workers=0", cwd=folder)
-    # 6 colours, also by the whole tower, for their mean; 32 captions; of the evaluation set 8 images and 8 captions
-    assert sum(counted) == 6 + 6 + 32 + 8 + 8
-    train(compose_run([*settings, "name=b", "seed=1"]))
-    assert sum(counted) == 6 + 6 + 32 + 8 + 8
-    clipx_here("export", "runs/a/s0", "out=x.safetensors", cwd=folder)
-    assert check_exported(folder).shape[1:] == (17, 64), "the tokens before the last block"
-
-
-def test_vectors_for_others_are_those_of_whole_towers(folder: Path) -> None:
-    settings = [argument for argument in ARGUMENTS if not argument.startswith("log.")]
-    refused = clipx_here("data", "embed", *settings, *BLOCKS, "out=new", cwd=folder, code=2)
-    assert "no model.*.trainable_blocks" in refused.stderr
 
 
 def test_another_file_is_no_exported_model(tmp_path: Path) -> None:
