@@ -5,34 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from cli.settings.compose import compose_run
-from cli.train import _print_next
 from clipx.config.schema import RunConfig
-from clipx.run.folder import RunFolder
 from tests.helpers.commands import clipx_here, tiny
 from tests.helpers.folder import add, jpeg, write_shards
 from tests.helpers.runs import lines, log
-
-
-def test_a_run_ends_with_the_command_that_evaluates_it(capsys: pytest.CaptureFixture[str]) -> None:
-    config = compose_run(["recipe=demo", "runs=my runs"])
-    _print_next(config, RunFolder.of(config))
-    assert capsys.readouterr().err == "to evaluate: clipx eval 'my runs/demo/s0'\n"
 
 
 @pytest.mark.slow
 def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Path) -> None:
     write_shards(tmp_path / "shards" / "train", samples=64)
     captions = f"datasets=[captions:{tmp_path}/shards/train]"
-    train = ["train", *tiny(tmp_path / "shards"), "name=e2e", "train.device=cpu"]
+    train = ["train", *tiny(tmp_path / "shards"), "name=e2e", "runs=my runs", "train.device=cpu"]
+    run = tmp_path / "my runs/e2e/s0"
     printed = clipx_here(*train, cwd=tmp_path).stderr.splitlines()
-    assert printed[0] == "runs/e2e/s0: small:conv and small:clip_bag on shards (64 pairs), CPU"
-    assert printed[-1] == "to evaluate: clipx eval runs/e2e/s0 'datasets=[NAME]'  # clipx ls data lists the names"
+    assert printed[0] == "my runs/e2e/s0: small:conv and small:clip_bag on shards (64 pairs), CPU"
+    assert printed[-1] == "to evaluate: clipx eval 'my runs/e2e/s0' 'datasets=[NAME]'  # clipx ls data lists the names"
     assert "is done: 2 steps" in clipx_here(*train, cwd=tmp_path).stderr
-    assert (log(tmp_path / "runs/e2e/s0")[-1]["progress"], log(tmp_path / "runs/e2e/s0")[-1]["left_s"]) == (1, 0)
-    evaluate = ["eval", "checkpoint=runs/e2e/s0", captions, "tasks=[retrieval]"]
+    assert (log(run)[-1]["progress"], log(run)[-1]["left_s"]) == (1, 0)
+    evaluate = ["eval", "checkpoint=my runs/e2e/s0", captions, "tasks=[retrieval]"]
     clipx_here(*evaluate, cwd=tmp_path)
-    results = tmp_path / "runs" / "e2e" / "s0" / "results.jsonl"
+    results = run / "results.jsonl"
     rows = lines(results)
     assert {row["metric"] for row in rows} == {
         f"{d}_recall@{k}" for d in ("image_to_text", "text_to_image") for k in (1, 5, 10)
@@ -41,8 +33,8 @@ def test_train_and_eval_skip_finished_work_and_report_shows_the_run(tmp_path: Pa
     before = results.stat().st_mtime_ns
     clipx_here(*evaluate, cwd=tmp_path)
     assert results.stat().st_mtime_ns == before, "a finished evaluation was repeated"
-    clipx_here("report", "runs/e2e", cwd=tmp_path)
-    page = (tmp_path / "runs" / "e2e" / "report.html").read_text()
+    clipx_here("report", "my runs/e2e", cwd=tmp_path)
+    page = (run.parent / "report.html").read_text()
     assert "text → image R@1" in page and "<svg" in page
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -29,18 +30,12 @@ def test_a_closed_stdout_is_no_error(arguments: list[str]) -> None:
 
 
 def test_a_broken_pipe_to_a_worker_is_not_hidden() -> None:
-    def call() -> None:
-        raise BrokenPipeError(32, "to a worker")
-
     with pytest.raises(BrokenPipeError):
-        exit_codes.exit_code_of(call)
+        exit_codes.exit_code_of(MagicMock(side_effect=BrokenPipeError(32, "to a worker")))
 
 
 def test_a_killed_process_of_a_pool_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    def call() -> None:
-        raise BrokenProcessPool("terminated abruptly")
-
-    assert exit_codes.exit_code_of(call) == 1
+    assert exit_codes.exit_code_of(MagicMock(side_effect=BrokenProcessPool("terminated abruptly"))) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
