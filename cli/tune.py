@@ -149,12 +149,12 @@ def tune(arguments: list[str]) -> None:
     arms = given or [*known] or [""]
     out = Path(options.out or f"runs/tuning/{options.recipe}")
     trial = Trial(options, [f"recipe={options.recipe}", f"runs={out / 'runs'}", *settings])
+    rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
+    check_range(LR, rates, RATES)
     fixed = [arm for arm in arms if trial.config(arm).temperature.kind == "fixed"] if options.tau else []
     if options.tau and not fixed:
         raise UserError("tau= needs an arm with temperature.kind=fixed")
-    rates = options.lr or [rounded(trial.config(arms[0]).optimizer.lr * factor) for factor in (0.25, 1, 4)]
-    check_range(LR, rates, RATES)
-    trial.check(arms[0])  # last, because it may render scenes
+    trial.check(arms[0])  # after the checks that read no data
     train = trial.config(arms[0]).train
     with Pool(gpus_of_each_job(options.jobs, 0 if train.device == "cpu" else train.processes)) as pool:
         grids = [trial.search(Grid(LR), arms, rates, {}, pool)]

@@ -116,22 +116,6 @@ def test_tau_may_be_clearly_better_at_an_arms_own_best_rate(at_own_rate: list[fl
     assert [grid.arms for grid in grids] == [["a", "b"], ["b"]]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"arms": "clip", "tau": "0.01,0.03"}, "tau= needs an arm with temperature.kind=fixed"),
-        ({"optimizer.lr": "0"}, "optimizer.lr=\\[0.0, 0.0, 0.0\\] is out of range"),
-    ],
-)
-def test_what_cannot_be_tuned_is_refused_before_training(
-    changes: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tune, "Pool", None)
-    monkeypatch.setattr(Trial, "check", lambda self, arm: None)
-    with pytest.raises(UserError, match=message):
-        tune.tune(["recipe=clip_reg_mini", *(f"{key}={value}" for key, value in changes.items())])
-
-
 class FakePool:
     """Runs nothing; notes the run of each call, and the runs of the calls that it waits for."""
 

@@ -18,6 +18,8 @@ OWN = {  # file of the user -> content
     "broken.yaml": "train: [\n",
 }
 EXISTING = ("mine.yaml",)  # of the user; no command may replace it
+PLUGIN = "plugins=[no_such_module]"
+NO_MODULE = "plugins=no_such_module: there is no module no_such_module; install it"
 SLOW = {"torch", "open_clip", "torchvision", "matplotlib", "transformers", "pandas", "sklearn", "wandb"}
 GAP = "recipe=gap_mini"
 NAMES = "allowed: one folder name of A-Z a-z 0-9 _ . + -, not starting with . + or -"
@@ -48,6 +50,11 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=bare": "recipe=bare does not set model.image.name, model.text.name: add them to the recipe or",
     "train recipe=key": "recipe own/key.yaml: train.smaples is not a setting; did you mean 'train.samples'",
     "check recipe=broken": "recipe own/broken.yaml is not valid YAML",
+    f"train recipe=demo {PLUGIN}": NO_MODULE,
+    f"eval model=open_clip:RN50 {PLUGIN}": NO_MODULE,
+    f"ls terms {PLUGIN}": NO_MODULE,
+    f"reproduce recipe=demo {PLUGIN}": NO_MODULE,
+    f"theory {PLUGIN}": NO_MODULE,
     "train": "recipe= is missing; allowed: ",
     "trian recipe=demo": "clipx trian is not known; did you mean 'train'",
     f"train {GAP} arm=flt_4e2": "arm=flt_4e2 is not known; did you mean",
@@ -171,6 +178,8 @@ OTHERS = {  # the same, but some of them are refused after torch is imported
     f"tune {GAP} arms=bse": "recipe=gap_mini: arms=bse is not known; did you mean 'base'",
     f"tune {GAP} lr=1e-3,-1": "lr=1e-3,-1 is out of range; allowed: two or more numbers above 0, ascending",
     f"tune {GAP} tau=0.03,0.01": "tau=0.03,0.01 is out of range; allowed: two or more numbers above 0, ascending",
+    "tune recipe=clip_reg_mini arms=clip tau=0.01,0.03": "tau= needs an arm with temperature.kind=fixed",
+    "tune recipe=clip_reg_mini optimizer.lr=0": "optimizer.lr=[0.0, 0.0, 0.0] is out of range",
     "tune recipe=demo": "on=held_out needs data.held_out=SHARE; or score another set",
     "tune recipe=demo on=foo data.root=scenes": "on=foo is not known; did you mean",  # before scenes are rendered
     f"reproduce {GAP},gap_init_mini arms=bse": "recipe=gap_mini,gap_init_mini: arms=bse is not known; did you",

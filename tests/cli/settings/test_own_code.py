@@ -78,10 +78,3 @@ def test_ls_lists_what_plugins_add(tmp_path: Path) -> None:
     for table, name in (("terms", "counted"), ("tasks", "first_places"), ("towers", "flat:NAME"), ("recipes", "okapi")):
         assert name in clipx_here("ls", table, f"plugins=[{NAME}]", cwd=tmp_path).stdout
     assert "whole" in clipx_here("ls", "settings", "mixing.kind", cwd=tmp_path).stdout
-
-
-def test_every_command_names_a_missing_plugin_in_one_line(tmp_path: Path) -> None:
-    for command in ("train recipe=demo", "eval model=open_clip:RN50", "ls terms", "reproduce recipe=demo", "theory"):
-        done = clipx_here(*command.split(), "plugins=[no_such_module]", cwd=tmp_path, code=2)
-        assert done.stderr.startswith("clipx: plugins=no_such_module: there is no module no_such_module; install it")
-        assert done.stderr.count("\n") == 1

@@ -37,12 +37,20 @@ def test_an_arm_inserts_its_overrides_but_those_that_the_user_gives(chosen: str)
         ("a: [", "is not valid YAML"),
         ("~: a", "is not valid YAML"),
         ("a: !!set {b}", "is not valid YAML"),
+        ("train: {samples: abc}", "train.samples=abc must be a whole number"),
+        ("optimizer: {lr: null}", "optimizer.lr=null must be a number"),
+        ("data: {evaluation: x}", r"data.evaluation=x must be a list: data.evaluation=\[VALUE\]"),
+        ("objective: clip", "objective=clip must be settings: objective.NAME=VALUE"),
+        ("train: 3", "train=3 must be settings"),
     ],
 )
-def test_a_malformed_recipe_is_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "r.yaml").write_text(text)
-    with pytest.raises(UserError, match=message):
-        load_recipe(tmp_path / "r.yaml")
+def test_a_malformed_recipe_is_named_also_by_one_that_starts_from_it(
+    own_recipes: Path, text: str, message: str
+) -> None:
+    (own_recipes / "wrong.yaml").write_text(text)
+    (own_recipes / "mine.yaml").write_text("defaults: [wrong]\n")
+    with pytest.raises(UserError, match=rf"^recipe {own_recipes}/wrong.yaml.* {message}"):
+        compose_run(["recipe=mine"])
 
 
 def test_numbers_and_dates_of_a_recipe_are_read_as_hydra_reads_them(tmp_path: Path) -> None:
@@ -69,23 +77,6 @@ def test_a_recipe_chooses_a_single_term_that_is_no_preset(own_recipes: Path) -> 
     for name in ("first", "second"):
         assert compose_run([f"recipe={name}"]).objective == {"negative": {}}
         assert compose_run([f"recipe={name}", "objective=clip"]).objective == {"clip": {}}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("train: {samples: abc}", "train.samples=abc must be a whole number"),
-        ("optimizer: {lr: null}", "optimizer.lr=null must be a number"),
-        ("data: {evaluation: x}", r"data.evaluation=x must be a list: data.evaluation=\[VALUE\]"),
-        ("objective: clip", "objective=clip must be settings: objective.NAME=VALUE"),
-        ("train: 3", "train=3 must be settings"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_named_with_key_and_file(text: str, message: str, own_recipes: Path) -> None:
-    (own_recipes / "wrong.yaml").write_text(f"{text}\n")
-    (own_recipes / "mine.yaml").write_text("defaults: [wrong]\n")
-    with pytest.raises(UserError, match=rf"^recipe {own_recipes}/wrong.yaml: {message}"):
-        compose_run(["recipe=mine"])
 
 
 def test_a_file_that_cannot_be_read_does_not_block_the_other_recipes(own_recipes: Path) -> None:
