@@ -32,6 +32,7 @@ from cli.exit_codes import exit_code_of
 from cli.launcher.process_pool import Pool, append_output_to, gpus_of_each_job
 from cli.launcher.slurm import LAST, Job, require_slurm, script_of, submit
 from cli.report.claims import print_verdicts, run_time
+from cli.report.compare import compare_runs
 from cli.reproduce.plan import Plan, PlannedRun, composed, designs_of, make_plan, parents_first
 from cli.settings.arguments import key_of, split_config_dir
 from cli.settings.compose import compose_eval, compose_run
@@ -129,7 +130,10 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
         of_programs = [plan.runs / name for name in ("theory", "missing_objects", "bench")]  # with a claims.json each
         _report([*reportable, *(path for path in of_programs if any(path.rglob("claims.json")))], configs, plan)
         if plan.options.scale:
-            _report_ladders(reportable, plan)
+            try:
+                compare_runs(reportable, plan.out, plan.command)
+            except UserError as error:  # for example, too few methods after failed runs
+                print(error)
     if failures:
         named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
         count = f"{len(failures)} of {len(runs)} runs failed"
@@ -175,16 +179,6 @@ def _report(paths: list[Path], configs: list[RunConfig], plan: Plan) -> None:
     papers = {claim.paper for claim in CLAIMS if claim.id in ids}
     if ids:  # a user's recipe may have no claims
         print_verdicts(paths, sorted(ids | {claim.id for claim in CLAIMS if claim.program and claim.paper in papers}))
-
-
-def _report_ladders(folders: list[Path], plan: Plan) -> None:
-    """Compare the arms at all points of the ladders; print why this is not possible, for example after failed runs."""
-    from cli.report.compare import compare_runs
-
-    try:
-        compare_runs(folders, plan.out, plan.command)
-    except UserError as error:
-        print(error)
 
 
 def _of_other_processes(runs: list[PlannedRun]) -> dict[Path, Exception]:
