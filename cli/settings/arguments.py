@@ -47,7 +47,7 @@ def parse_arguments(arguments: list[str], schema: type[S], command: str, needs: 
     if not positional or (len(positional) != 1 and not needs.endswith("...")):
         from clipx.run.folder import newest_runs  # here, because it would slow completion down
 
-        number = f", {len(positional)} {'is' if len(positional) == 1 else 'are'} given" if positional else ""
+        number = f", {len(positional)} are given" if positional else ""
         help_command = f"clipx {command.split()[0]} --help"
         runs = newest_runs() if "RUN" in needs else ""
         raise UserError(f"`clipx {command}` needs {needs}{number}; {help_command} shows all arguments{runs}")

@@ -340,16 +340,13 @@ def _check_overrides(overrides: list[str]) -> None:
     for override in parsed:
         key, value = str(override.key_or_group), override.value()
         if key in groups:
-            if isinstance(value, str):
-                unloaded = key == "objective" and value not in plugin_names(overrides)
-                if unloaded and value not in groups[key] and Path(f"{value}.py").is_file():
-                    raise UserError(f"{key}={value} is not known; {value}.py is here: add plugins=[{value}]")
-                lookup(groups[key], value, key)
-            elif override.is_choice_sweep():
-                for choice in value.list:
-                    lookup(groups[key], str(choice), key)
-            elif not override.is_sweep_override():
+            if not isinstance(value, str) and not override.is_sweep_override():
                 raise UserError(f"{key}={value} must be one name; allowed: {', '.join(groups[key])}")
+            for name in texts_of([override.input_line], key):
+                unloaded = key == "objective" and name not in plugin_names(overrides)
+                if unloaded and name not in groups[key] and Path(f"{name}.py").is_file():
+                    raise UserError(f"{key}={name} is not known; {name}.py is here: add plugins=[{name}]")
+                lookup(groups[key], name, key)
         elif key != "hydra" and not key.startswith(("hydra.", "hydra/")):
             check_key(RunConfig, key)
             if override.is_delete() and not key.startswith("objective."):
