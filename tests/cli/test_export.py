@@ -15,25 +15,17 @@ from safetensors.torch import load_file
 from timm.utils.model_ema import ModelEmaV3
 
 from cli.export.command import export
-from clipx.config.schema import RunConfig, TemperatureConfig
+from clipx.config.schema import TemperatureConfig
 from clipx.errors import UserError
 from clipx.models import clip
 from clipx.run import checkpoint
 from clipx.run.folder import RunFolder
 from clipx.run.saving import TrainState
 from clipx.utils.files import write_text
-from tests.helpers.folder import settings
-from tests.helpers.runs import prepared, untrained
+from tests.helpers.runs import prepared, untrained, with_tower
 
 pytestmark = pytest.mark.usefixtures("light_tower")
 LIGHT = "open_clip:light-48"
-
-
-def with_tower(root: Path, name: str, text: str = "", pretrained: str | None = None) -> RunConfig:
-    config = settings(root)
-    config.model.image.name, config.model.text.name = name, text or name
-    config.model.image.pretrained = config.model.text.pretrained = pretrained
-    return config
 
 
 @pytest.mark.parametrize(("tower", "suffix", "bias"), [("mini-48", ".pt", None), ("light-48", ".safetensors", -7.5)])

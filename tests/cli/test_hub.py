@@ -19,7 +19,7 @@ from evaluation.embedding.encoder import from_open_clip
 from tests.helpers.commands import clipx_here
 from tests.helpers.folder import settings, write_shards
 from tests.helpers.hub_server import Hub, running_hub
-from tests.helpers.runs import untrained
+from tests.helpers.runs import untrained, with_tower
 
 pytestmark = pytest.mark.usefixtures("light_tower")
 LIGHT = "open_clip:light-48"
@@ -47,8 +47,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def pushed(root: Path, hub: Hub, bias: float | None = None) -> Path:
     """Export an untrained run, and put what open_clip pushes of it into the repository me/demo; return the run."""
-    config = settings(root)
-    config.model.image.name = config.model.text.name = LIGHT
+    config = with_tower(root, LIGHT)
     config.temperature.bias = bias
     run = untrained(config)
     export([str(run), f"out={root}/mine.safetensors"])
@@ -62,12 +61,11 @@ def pushed(root: Path, hub: Hub, bias: float | None = None) -> Path:
 
 def test_a_model_of_the_hub_embeds_as_the_run(tmp_path: Path, hub: Hub) -> None:
     run = pushed(tmp_path, hub)
-    config = settings(tmp_path)
-    config.model.image.name = config.model.text.name = LIGHT
+    config = with_tower(tmp_path, LIGHT)
     model = clip.build_model(config, pretrained=False).eval()
     checkpoint.load_weights(model, checkpoint.resolve(run))
-    config.model.image.pretrained = config.model.text.pretrained = "hf-hub:me/demo"
-    start, encoder = clip.build_model(config).eval(), from_open_clip("hf-hub:me/demo", torch.device("cpu"))
+    start = clip.build_model(with_tower(tmp_path, LIGHT, "hf-hub:me/demo")).eval()
+    encoder = from_open_clip("hf-hub:me/demo", torch.device("cpu"))
     pixels, tokens = torch.randn(2, 3, 48, 48), torch.randint(1, 999, (2, 32))
     with torch.no_grad():
         expected = model.encode_image(pixels), model.encode_text(tokens)
@@ -87,9 +85,7 @@ def test_bias_and_preprocessing_are_those_of_the_hubs_configuration(tmp_path: Pa
     config["model_cfg"]["vision_cfg"]["image_size"] = 96
     files[CONFIG] = json.dumps(config).encode()
     del files[WEIGHTS]
-    run_config = settings(tmp_path)
-    for side in (run_config.model.image, run_config.model.text):
-        side.name, side.pretrained = LIGHT, "hf-hub:me/demo"
+    run_config = with_tower(tmp_path, LIGHT, "hf-hub:me/demo")
     with pytest.raises(ValueError, match=r"model\.image\.pretrained=hf-hub:me/demo .* has no open_clip_model"):
         clip.build_model(run_config)
     inputs = clip.build_model(run_config, pretrained=False).inputs  # as evaluation and resume do
@@ -102,11 +98,8 @@ def test_a_model_of_the_hub_states_its_activation_and_a_file_may_need_another(
     pushed(tmp_path, hub)
     configs = open_clip.factory._MODEL_CONFIGS
     monkeypatch.setitem(configs, "light-48-quickgelu", configs["light-48"] | {"quick_gelu": True})
-    config = settings(tmp_path)
-    config.model.image.name = config.model.text.name = LIGHT
     for weights, needed in (("hf-hub:me/demo", False), (f"{tmp_path}/mine.safetensors", True)):
-        config.model.image.pretrained = config.model.text.pretrained = weights
-        clip.build_model(config)
+        clip.build_model(with_tower(tmp_path, LIGHT, weights))
         assert ("need open_clip:light-48-quickgelu" in capsys.readouterr().err) == needed
 
 

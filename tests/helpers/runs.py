@@ -25,6 +25,14 @@ def prepared(root: Path, samples: int = 16, epochs: int = 2, save_every: int = 2
     return settings(root, epochs, save_every, processes)
 
 
+def with_tower(root: Path, name: str, pretrained: str | None = None) -> RunConfig:
+    """Return the settings of a run on root/train whose two towers have this name and these start weights."""
+    config = settings(root, text=name)
+    config.model.image.name = name
+    config.model.image.pretrained = config.model.text.pretrained = pretrained
+    return config
+
+
 def prepared_point_sets(root: Path, kernel: str = "imq") -> RunConfig:
     """Return the settings of a run with this kernel of point sets (`none`: single points) and no training step."""
     config = prepared(root)
