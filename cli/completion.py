@@ -68,7 +68,10 @@ def answer(arguments: list[str], commands: Iterable[str]) -> None:
     """
     with contextlib.suppress(Exception):
         shell, line = arguments
-        found = complete(line, list(commands), _read_table())
+        file = _table_file()
+        if not file.is_file():
+            write_text(file, json.dumps(build_table()))
+        found = complete(line, list(commands), json.loads(file.read_text()))
         if shell == "bash":  # bash replaces only the part after the last = or :
             word = re.split(r"\s", line)[-1]
             typed = max(word.rfind("="), word.rfind(":")) + 1
@@ -119,15 +122,6 @@ def _arms(file: Path) -> list[str]:
     text = file.read_text(encoding="utf-8", errors="replace") + "\n"
     below = re.search(r"^arms:.*\n((?:(?:[ #].*)?\n)*)", text, re.MULTILINE)
     return re.findall(r"^  ([\w.+-]+):", below[1], re.MULTILINE) if below else []
-
-
-def _read_table() -> Completions:
-    """Return the table of words. Write it first if there is none for this version of the code."""
-    file = _table_file()
-    if not file.is_file():
-        write_text(file, json.dumps(build_table()))
-    table: Completions = json.loads(file.read_text())
-    return table
 
 
 def _table_file() -> Path:
