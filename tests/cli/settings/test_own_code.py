@@ -45,20 +45,13 @@ def test_a_term_is_an_objective_and_names_the_run(overrides: list[str], name: st
     assert (config.name, config.objective, config.plugins) == (name, terms, [NAME])
 
 
-def test_a_recipe_names_plugins_that_the_command_line_allows(own_recipes: Path) -> None:
-    text = f"plugins: [{NAME}]\nmodel: {{image: {{name: 'flat:x'}}, text: {{name: 'open_clip:mini-48'}}}}\n"
-    (own_recipes / "mine.yaml").write_text(
-        f"{text}train: {{samples: 8, batch_size: 8}}\nschedule: {{warmup_steps: 0}}\narms:\n  a: [objective=counted]\n"
-    )
+def test_recipes_and_sources_of_a_plugin_are_found_by_name_and_a_recipe_alone_loads_none(own_recipes: Path) -> None:
+    (own_recipes / "mine.yaml").write_text(f"defaults: [demo]\nplugins: [{NAME}]\n")
     with pytest.raises(UserError, match=rf"add plugins=\[{NAME}\] to the command"):
-        compose_run(["recipe=mine", "arm=a"])
-    config = compose_run(["recipe=mine", "arm=a", f"plugins={NAME}"])
-    assert config.objective == {"counted": {}} and config.plugins == [NAME]
-
-
-def test_recipes_and_sources_of_a_plugin_are_found_by_name() -> None:
+        compose_run(["recipe=mine"])
     config = compose_run([f"plugins={NAME}", "recipe=okapi", "arm=counted"])  # one name needs no brackets
     assert (config.data.name, config.data.source, config.name) == ("folders", "folders", "okapi-counted")
+    assert config.objective == {"counted": {}} and config.plugins == [NAME]
     assert "okapi" in recipes() and "base" not in recipes()
     assert compose_eval([f"plugins={NAME}", "model=open_clip:RN50/openai"]).plugins == [NAME]
 
