@@ -166,10 +166,6 @@ TEXT = "text_emb/text_emb_3.npy"  # a part of three vectors
 Spoil = Callable[[Path], object]  # spoils a folder of embeddings
 
 
-def without(file: str) -> Spoil:
-    return lambda root: (root / file).unlink()
-
-
 def with_text(part: np.ndarray) -> Spoil:
     return lambda root: np.save(root / TEXT, part, allow_pickle=True)
 
@@ -179,8 +175,8 @@ def with_arrays(**arrays: np.ndarray) -> Spoil:
 
 
 SPOILT: list[tuple[Spoil, str]] = [  # and part of the message
-    (without("text_emb/text_emb_11.npy"), "40 images, 33 texts"),
-    (without("metadata/metadata_2.parquet"), "40 images, 40 texts, 37 rows of metadata"),
+    (lambda root: (root / "text_emb/text_emb_11.npy").unlink(), "40 images, 33 texts"),
+    (lambda root: (root / "metadata/metadata_2.parquet").unlink(), "40 images, 40 texts, 37 rows of metadata"),
     # each side lacks another part: the rows would be no pairs
     (
         lambda root: (root / "text_emb/text_emb_11.npy").rename(root / "text_emb/text_emb_12.npy"),

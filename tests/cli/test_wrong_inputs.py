@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -223,14 +222,8 @@ def arguments(line: str) -> list[str]:
     return [*line.split(), *(["--config-dir=own"] if "recipe=" in line else [])]
 
 
-def answers(lines: Iterable[str], folder: Path) -> dict[str, tuple[int, str]]:
-    """Return line -> exit code and stderr of each command, all run in this process."""
-    done = {line: clipx_here(*arguments(line), cwd=folder, code=None) for line in lines}
-    return {line: (one.returncode, one.stderr) for line, one in done.items()}
-
-
 def answers_without_torch(lines: list[str], folder: Path) -> dict[str, tuple[int, str]]:
-    """Do the same in a process of its own, in which no command may import torch or another SLOW package."""
+    """Return line -> exit code and stderr of each command, all run in a process that may import no SLOW package."""
     code = (
         "import contextlib, io, json, sys; from cli.main import main\n"
         f"slow = {SLOW}\n"
@@ -257,7 +250,8 @@ def faults(found: dict[str, tuple[int, str]], expected: dict[str, str]) -> list[
 
 
 def test_wrong_inputs_are_refused_in_one_line(folder: Path) -> None:
-    assert faults(answers(OTHERS, folder), OTHERS) == []
+    done = {line: clipx_here(*arguments(line), cwd=folder, code=None) for line in OTHERS}
+    assert faults({line: (one.returncode, one.stderr) for line, one in done.items()}, OTHERS) == []
     assert {path.name for path in folder.iterdir()} <= {"own", "runs", *EXISTING}, "a file was written"
     assert {(folder / name).read_text() for name in EXISTING} == {"the user's"}
 

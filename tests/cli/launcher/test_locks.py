@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ def begin(*arguments: str, cwd: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.guards_data
 @pytest.mark.long
 def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> None:
@@ -35,7 +27,10 @@ def test_a_run_has_one_trainer_and_a_killed_one_is_replaced(tmp_path: Path) -> N
     command = ["train", *tiny(tmp_path / "shards", samples=320), "train.save_every=5", "log.every=1", "name=two"]
     run = tmp_path / "runs" / "two" / "s0"
     first = begin(*command, cwd=tmp_path)
-    wait_for(first, lambda: list(run.glob("checkpoints/step_*")))
+    deadline = time.monotonic() + 180
+    while not list(run.glob("checkpoints/step_*")):
+        assert first.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
     first.send_signal(signal.SIGSTOP)  # it stays alive until the second command has started
     before = (run / "log.jsonl").read_bytes()
 
