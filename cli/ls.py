@@ -32,16 +32,13 @@ EVAL = "eval"  # prefix under which the settings of `clipx eval` are listed
 
 def ls(arguments: list[str]) -> None:
     """Print the lists with these names. Without a name, print the recipes, and say which other lists there are."""
-    if arguments and arguments[0] in WITH_ARGUMENTS:
-        WITH_ARGUMENTS[arguments[0]](arguments[1:])
-        return
-    names = [one_of(name, (*LISTS, *WITH_ARGUMENTS), "clipx ls") for name in arguments]
-    for name in names or ["recipes"]:
-        if name in WITH_ARGUMENTS:
-            WITH_ARGUMENTS[name]([])
-        else:
-            _print(Table("name", "description", title=name), LISTS[name]().items())
-    if not names:  # the other lists are not printed unasked: most import torch, which takes seconds
+    names = arguments or ["recipes"]
+    at = next((place for place, name in enumerate(names) if name in WITH_ARGUMENTS), len(names))
+    for name in [one_of(name, (*LISTS, *WITH_ARGUMENTS), "clipx ls") for name in names[:at]]:
+        _print(Table("name", "description", title=name), LISTS[name]().items())
+    if at < len(names):
+        WITH_ARGUMENTS[names[at]](names[at + 1 :])
+    if not arguments:  # the other lists are not printed unasked: most import torch, which takes seconds
         print(f"other lists: clipx ls {'|'.join([*LISTS, *WITH_ARGUMENTS][1:])}")
 
 
@@ -234,5 +231,5 @@ LISTS: Mapping[str, Callable[[], dict[str, str]]] = {
     "claims": _claims,
     "theory": _theory,
 }
-# if one of these comes first, the other words are its arguments
+# the words after one of these are its arguments
 WITH_ARGUMENTS = {"settings": _print_settings, "runs": _print_runs}
