@@ -66,12 +66,11 @@ def _start(config: RunConfig, run: RunFolder, started: float) -> None:
     if config.train.processes == 1 and config.launch.nodes == 1:
         if code := _fit(config, run, started):
             sys.exit(code)
-        _print_next(config, run)
-        return
-    check_gpus("train.processes", config.train.processes, config.train.device)
-    open_source(config.data)  # here, so that an error is printed once and not by each worker
-    build_periodic_evaluator(config)
-    run_workers(config.train.processes, "cli.train", [str(run.path), str(started)], str(run.path), config.launch)
+    else:
+        check_gpus("train.processes", config.train.processes, config.train.device)
+        open_source(config.data)  # here, so that an error is printed once and not by each worker
+        build_periodic_evaluator(config)
+        run_workers(config.train.processes, "cli.train", [str(run.path), str(started)], str(run.path), config.launch)
     _print_next(config, run)
 
 

@@ -23,7 +23,6 @@ from evaluation.runs.description import unfinished
 if TYPE_CHECKING:  # slow imports, here and in the functions: a wrong argument is found before them
     from cli.export.weights import OpenClipModel
 
-NEEDS = "RUN_OR_CHECKPOINT and out=FILE.safetensors or out=FILE.pt"
 FILE: Rule = (lambda name: Path(name).suffix in (".safetensors", ".pt"), "FILE.safetensors, FILE.pt")
 SIGLIP = "siglip"
 
@@ -40,7 +39,7 @@ def export(arguments: list[str]) -> None:
     """Run `clipx export`: write the weights, and print the names of the files and how to load them."""
     (run,), options = parse_arguments(arguments, Options, "export", "RUN_OR_CHECKPOINT")
     if options.out is None:
-        raise UserError(f"`clipx export` needs {NEEDS}")
+        raise UserError("`clipx export` needs RUN_OR_CHECKPOINT and out=FILE.safetensors or out=FILE.pt")
     out = Path(options.out)
     checkpoint, reason = RunFolder(Path(run)).best_or_last()  # as clipx eval
     if reason:

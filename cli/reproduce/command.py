@@ -185,11 +185,10 @@ def _of_other_processes(runs: list[PlannedRun]) -> dict[Path, Exception]:
     """Return the runs that other processes have not finished, with an error: with SLURM, each run is a job."""
     from cli.reproduce.cost import state_of
 
-    states = {run.folder: state_of(run.config) for run in runs}
     return {
-        folder: Fault(f"{state}, not finished; {folder}/output.log says why")
-        for folder, state in states.items()
-        if state != "finished"
+        run.folder: Fault(f"{state}, not finished; {run.folder}/output.log says why")
+        for run in runs
+        if (state := state_of(run.config)) != "finished"
     }
 
 
