@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from cli.settings.compose import compose_eval, compose_run
 from cli.settings.recipes import recipe, recipes
@@ -44,12 +45,6 @@ def test_every_arm_composes_builds_its_parts_and_is_another_run(name: str) -> No
         run = repr(replace(config, name="", arm=""))
         assert run not in runs, f"{arm} is the same run as another arm"
         runs.add(run)
-
-
-def value_of(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = config[part] if isinstance(config, dict) else getattr(config, part)
-    return config
 
 
 @pytest.mark.parametrize("name", sorted({name for claim in CLAIMS for name in claim.recipes}))
@@ -130,8 +125,8 @@ NUMBERS["wpse_cc12m"] = NUMBERS["wpse_cc3m"] | {"schedule.warmup_epochs": 1, "tr
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_recipe_at_the_papers_scale_has_the_papers_settings_and_arms_and_three_seeds(name: str) -> None:
-    config = composed(name, list(recipe(name).arms)[1 if name == "margin_mscoco" else 0])
-    assert {key: value_of(config, key) for key in NUMBERS[name]} == NUMBERS[name]
+    settings = OmegaConf.structured(composed(name, list(recipe(name).arms)[1 if name == "margin_mscoco" else 0]))
+    assert {key: OmegaConf.select(settings, key) for key in NUMBERS[name]} == NUMBERS[name]
     arms = {arm for table in TABLES if table.recipe == name for arm in table.rows}
     assert arms <= set(recipe(name).arms)
     assert recipe(name).seeds == 3
@@ -179,8 +174,8 @@ ARM_NUMBERS: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "arm", "numbers"), ARM_NUMBERS, ids=[f"{name}-{arm}" for name, arm, _ in ARM_NUMBERS])
 def test_settings_of_an_arm_are_those_of_the_paper(name: str, arm: str, numbers: dict[str, Any]) -> None:
-    config = composed(name, arm)
-    assert {key: value_of(config, key) for key in numbers} == numbers
+    settings = OmegaConf.structured(composed(name, arm))
+    assert {key: OmegaConf.select(settings, key) for key in numbers} == numbers
 
 
 @pytest.mark.parametrize(("name", "n"), [("nuclr_cc3m", 2_723_200), ("nuclr_cc12m", 9_184_256)])
