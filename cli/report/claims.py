@@ -108,16 +108,11 @@ class Need:
 
     outcome: Outcome
     finding: Finding
-    arms: tuple[Arm, ...]  # of this part, those that have runs
     # the look to wait for: the first look if it is not reached, else the first look with at least `seeds_needed` seeds;
     # None: there is none, or the power is unknown
     look: int | None
     last: int  # the last look
-
-    @property
-    def seeds(self) -> dict[Arm, int]:
-        """Return the number of seeds of each arm at `look`, or at the last look if `look` is None."""
-        return dict.fromkeys(self.arms, self.look or self.last)
+    seeds: dict[Arm, int]  # of each arm of this part that has runs: the number at `look`, or at the last look
 
 
 @dataclass(kw_only=True)
@@ -175,8 +170,9 @@ def _needs(found: list[Outcome], evidence: Evidence) -> list[Need]:
     for outcome in found:
         looks = list(looks_of(outcome.claim, outcome.recipe, evidence))
         for part, finding in open_parts(outcome):
-            arms = tuple((outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms))
-            rows.append(Need(outcome, finding, arms, look_reached(finding, looks), looks[-1]))
+            arms = [(outcome.recipe, arm) for arm in evidence.runs[outcome.recipe] if {arm, ANY} & set(part.arms)]
+            look = look_reached(finding, looks)
+            rows.append(Need(outcome, finding, look, looks[-1], dict.fromkeys(arms, look or looks[-1])))
     return rows
 
 

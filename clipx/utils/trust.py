@@ -101,10 +101,6 @@ class _Empty:
     __setstate__ = __init__
 
 
-def _plain_dict(*_: object) -> dict[Any, Any]:
-    return {}
-
-
 def without_objects() -> AbstractContextManager[None]:
     """Let torch.load(weights_only=True) put empty objects in place of OBJECTS, whose code never runs. Not to nest.
 
@@ -112,7 +108,7 @@ def without_objects() -> AbstractContextManager[None]:
     """
     from torch.serialization import safe_globals
 
-    plain: list[Any] = [(_plain_dict, "collections.defaultdict")]
+    plain: list[Any] = [(lambda *_: {}, "collections.defaultdict")]
     return safe_globals([*((_Empty, name) for name in OBJECTS), *plain])
 
 
