@@ -131,12 +131,8 @@ def solve(settings: PopularitySettings) -> PopularityResult:
     return PopularityResult(settings, samples)
 
 
-def mean_error(samples: list[Sample], method: str) -> tuple[float, float]:
-    """Return the mean error of a method and the half-width of its 95% confidence interval."""
-    return _mean([sample.error[method] for sample in samples])
-
-
 def _mean(values: list[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95% confidence interval."""
     return float(np.mean(values)), float(half_width(values))
 
 
@@ -149,7 +145,7 @@ def claims(result: PopularityResult) -> list[CheckedClaim]:
         recovered.append(Check(f"correlation of estimated and true q, n={n}", mean, low=0.99, error=width))
     last = max(s.residual[-1] for samples in result.samples.values() for s in samples)
     recovered.append(Check("relative change in the last sweep", last, high=1e-12))
-    few, many = ({m: mean_error(result.samples[n], m) for m in METHODS} for n in (n_low, n_high))
+    few, many = ({m: _mean([s.error[m] for s in result.samples[n]]) for m in METHODS} for n in (n_low, n_high))
     gcl, ours, likelihood = METHODS
     remains = [
         _ratio(f"{gcl}: error at n={n_high} / error at n={n_low}", many[gcl], few[gcl], low=0.5),
@@ -194,7 +190,7 @@ def figure(result: PopularityResult) -> list[Panel]:
     top = np.array([0.0, 1.05 * max(sample.q.max(), sample.q_estimated.max())])
     errors = []
     for method in METHODS:
-        means, widths = np.array([mean_error(result.samples[n], method) for n in sizes]).T
+        means, widths = np.array([_mean([s.error[method] for s in result.samples[n]]) for n in sizes]).T
         errors.append(Curve(method, sizes, means, "o-", error=widths))
     terms = [
         Curve(method, sizes, np.array([np.mean([s.term[method] for s in result.samples[n]]) for n in sizes]), "o-")
