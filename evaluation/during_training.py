@@ -79,7 +79,7 @@ def build_periodic_evaluator(config: RunConfig) -> Callable[[ClipModel], dict[st
     with prefixed(f"log.evaluate_every={every}"):
         datasets, problems = open_usable(own_datasets(config))
         if problems:
-            raise UserError("; ".join(problems.values()))
+            raise UserError("; ".join(dict.fromkeys(problems.values())))
     jobs = [(data, TASKS[name]) for data in datasets for name in CHEAP if runner.fits(TASKS[name], data)]
     if not jobs:
         raise UserError(

@@ -166,7 +166,7 @@ def check(specs: list[str], tasks: list[str], settings: Settings = DEFAULTS, eve
     """
     _, problems = _opened(specs, tasks, settings)
     if every and problems:
-        raise UserError("; ".join(problems.values()))
+        raise UserError("; ".join(dict.fromkeys(problems.values())))
 
 
 def _opened(
@@ -178,7 +178,7 @@ def _opened(
     """
     datasets, problems = open_usable(specs, settings)
     if problems and not datasets:
-        raise UserError("; ".join(problems.values()))
+        raise UserError("; ".join(dict.fromkeys(problems.values())))
     try:
         return _plan(datasets, tasks, encoder), problems
     except UserError as error:  # the task may fit one of the others

@@ -137,9 +137,14 @@ def shows_config(arguments: list[str]) -> bool:
     return re.search(r"(^| )(--cfg[ =]|-c[ =]?)job( |$)", " ".join(arguments)) is not None
 
 
+def names_plugins(override: str) -> bool:
+    """Return True for plugins=..., also with Hydra's +."""
+    return override.lstrip("+").startswith("plugins=")
+
+
 def plugin_names(arguments: list[str]) -> list[str]:
     """Return the modules of plugins=[MODULE,...], or of plugins=MODULE."""
-    given = [a.partition("=")[2] for a in arguments if a.lstrip("+").startswith("plugins=")]
+    given = [a.partition("=")[2] for a in arguments if names_plugins(a)]
     parts = given[-1].strip("[]").split(",") if given else []
     return [name for part in parts if (name := part.strip(" '\""))]
 
@@ -154,7 +159,7 @@ def permit_plugins(arguments: list[str]) -> list[str]:
 def with_plugin_list(overrides: list[str]) -> list[str]:
     """Return the overrides with plugins=NAME written as plugins=[NAME]."""
     listed = f"plugins=[{','.join(plugin_names(overrides))}]"
-    return [listed if key_of(o) == "plugins" else o for o in overrides]
+    return [listed if names_plugins(o) else o for o in overrides]
 
 
 def as_hydra_writes(value: str) -> str:

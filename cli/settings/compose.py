@@ -32,6 +32,7 @@ from cli.settings.arguments import (
     argparse_error,
     as_hydra_writes,
     key_of,
+    names_plugins,
     permit_plugins,
     plugin_names,
     refuse_duplicates,
@@ -285,7 +286,7 @@ def _expand(arguments: list[str]) -> tuple[list[str], set[str]]:
         raise UserError(f"{word} is not of the form key=value; did you mean recipe={word}?")
     given, from_arm = expand_arm(arguments, found.arms if found else {})
     given = with_plugin_list(given)
-    if found and not any(key_of(a) == "plugins" for a in given):
+    if found and not any(map(names_plugins, given)):
         load_plugins_of_file(found.plugins)
     # ++ sets a term's parameter even if the recipe does not contain it; without ++ Hydra asks the user for a +
     prefixed = {a: f"++{a}" if a.startswith("objective.") else a for a in given}

@@ -102,14 +102,14 @@ def _read(path: Path, mtime_ns: int, size: int) -> Recipe:
     except OSError:
         raise
     except Exception as error:  # from yaml
-        raise _invalid(path, error) from error
+        raise UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"recipe {path} holds no settings (key: value lines)")
     with prefixed(f"recipe {path}"):
-        return _recipe_of(path, content)
+        return _recipe_of(content)
 
 
-def _recipe_of(path: Path, content: dict[Any, Any]) -> Recipe:
+def _recipe_of(content: dict[Any, Any]) -> Recipe:
     """Return the recipe of the content of a file. Raises UserError, to which `_read` adds the name of the file."""
     _refuse_typed(content)
     given = {field.name: content.pop(field.name) for field in fields(Experiment) if field.name in content}
@@ -128,7 +128,7 @@ def _recipe_of(path: Path, content: dict[Any, Any]) -> Recipe:
     try:
         settings = OmegaConf.create(content)
     except Exception as error:  # keys and values that OmegaConf does not have
-        raise _invalid(path, error) from error
+        raise UserError(f"the file is not valid YAML: {' '.join(str(error).split())}") from error
     for key, value in _values(content):
         if near := suggest_key(RunConfig, key):
             raise UserError(f"{key} is not a setting; {near}")
@@ -137,10 +137,6 @@ def _recipe_of(path: Path, content: dict[Any, Any]) -> Recipe:
     return Recipe(
         **vars(experiment), settings=settings, bases=bases, objectives=chosen, plugins=[str(name) for name in plugins]
     )
-
-
-def _invalid(path: Path, error: Exception) -> UserError:
-    return UserError(f"recipe {path} is not valid YAML: {' '.join(str(error).split())}")
 
 
 def _refuse_typed(content: dict[Any, Any]) -> None:

@@ -106,7 +106,7 @@ def _findings(claim: Claim, recipe: str, evidence: Evidence, looks: Looks) -> li
 
 
 def _controls(claim: Claim, recipe: str, evidence: Evidence, findings: list[Finding]) -> tuple[ControlCheck, ...]:
-    """Return a check for each control with runs. It is judged once, at the number of seeds that the control has."""
+    """Return a check for each control with runs. It is judged once, at the seeds that the claim's arms have in it."""
     named = {arm for part in claim.parts(recipe) for arm in part.arms}
     checks, usual = [], evidence.runs.get(recipe, {})
     others = [run for run in evidence.others.get(recipe, ()) if named & {run.config.arm, ANY}]

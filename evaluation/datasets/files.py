@@ -23,7 +23,7 @@ from clipx.data.preprocess.images import BadSample, decode, open_image, read_ima
 from clipx.data.shards.reader import Shards
 from clipx.data.sources.base import PairSource
 from clipx.data.sources.files import SUFFIXES
-from clipx.errors import UserError, one_line, prefixed
+from clipx.errors import UserError, prefixed
 from clipx.utils.files import HIDDEN, cache_home, content_hash, write_text
 from clipx.utils.trust import load_json
 
@@ -111,8 +111,10 @@ def sample_json(shards: Shards, index: int) -> dict[str, object]:
     """Return the object in a sample's .json. Raises UserError: the .json cannot be read or is not an object."""
     try:
         value = load_json(shards.read(index, "json"))
-    except ValueError as error:  # of the disk, of JSON or UTF-8
-        refuse(shards, index, f"its .json is corrupt ({one_line(error)})")
+    except BadSample as error:
+        refuse(shards, index, str(error))
+    except ValueError:  # includes invalid UTF-8
+        refuse(shards, index, "its .json is corrupt")
     if not isinstance(value, dict):
         refuse(shards, index, "its .json is not an object")
     return value

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clipx.data.shards.index import is_shard
+from clipx.data.shards.index import is_shard, key_of
 from clipx.data.shards.reader import Shards
+from clipx.data.shards.tar import scan
 from clipx.data.sources import flickr
 from clipx.data.sources.files import read_text
-from clipx.errors import UserError
+from clipx.errors import UserError, printable_line
 from evaluation.datasets import prompts
 from evaluation.datasets.files import (
     SPLIT_NAMES,
@@ -120,16 +121,23 @@ def _split(folder: Path, classes: int, grouped: bool) -> Split:
 
 
 def _groups(shards: Shards) -> Tensor:
-    """Return the first number of each sample's .npy, int64 [n]."""
-    arrays = Shards.open(shards.folder, shards.columns, [("npy", "json")])  # the same samples, with .npy as their json
-    groups = torch.full((len(shards),), -1)
-    for i in range(len(shards)):
-        with suppress(ValueError, IndexError, EOFError):
-            content = arrays.read(i, "json") if arrays.has(i, "json") else b""
-            groups[i] = int(np.load(io.BytesIO(content), allow_pickle=False).flat[0])
-        if groups[i] < 0:
+    """Return the first number of each sample's .npy, int64 [n]. The index of the shards does not list these members."""
+    first: dict[str, int] = {}  # place of a sample -> number
+    for shard in shards.index.shards:
+        with (shards.folder / shard.name).open("rb") as file:
+            for member in scan(shards.folder / shard.name)[0]:
+                key = key_of(member.name)
+                if member.name != f"{key}.npy":
+                    continue
+                file.seek(member.offset)
+                with suppress(ValueError, IndexError, EOFError):
+                    array = np.load(io.BytesIO(file.read(member.size)), allow_pickle=False)
+                    first.setdefault(printable_line(f"{shard.name}:{key}"), int(array.flat[0]))
+    places = [shards.where(i) for i in range(len(shards))]
+    for i, place in enumerate(places):
+        if first.get(place, -1) < 0:
             refuse(shards, i, "needs a .npy whose first number is its group, 0 or larger")
-    return groups
+    return torch.tensor([first[place] for place in places])
 
 
 def _retrieval(spec: str, folder: Path, splits: dict[str, Path], settings: Settings) -> Captioned:

@@ -135,7 +135,7 @@ def without_effect(run: Run) -> list[str]:
         "no step mixed the modalities": config.mixing.kind != "none" and not _has_mixed(run),
         "the learned temperature never moved": config.temperature.kind == "learned"
         and len(taus) > 1
-        and all(math.isclose(tau, taus[0], rel_tol=1e-4) for tau in taus),
+        and all(math.isclose(tau, taus[0], rel_tol=1e-6) for tau in taus),
     }
     parts |= {f"the term {name} has weight 0": of.get("weight") == 0 for name, of in config.objective.items()}
     return [text for text, found in parts.items() if found]

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,20 @@ def test_a_run_that_was_not_finished_is_named(tmp_path: Path, capsys: pytest.Cap
     write_text(run / "log.jsonl", json.dumps({"step": step, "loss": 1.0, "samples": step * 8}) + "\n")
     export([str(run), f"out={tmp_path}/x.pt"])
     assert ("of a run that is not finished" in capsys.readouterr().err) is (step < 10)
+
+
+@pytest.mark.long
+def test_a_model_of_standard_towers_loads_without_clipx(tmp_path: Path) -> None:
+    weights, config = tmp_path / "own.pt", tmp_path / "own.json"
+    export([str(untrained(with_tower(tmp_path, "open_clip:light-48"))), f"out={weights}"])
+    script = "import sys; sys.modules['clipx'] = None; import open_clip; "
+    script += f"open_clip.add_model_config('{config}'); model = open_clip.create_model('own', pretrained='{weights}'); "
+    script += "print(type(model).__name__, float(model.logit_scale.exp()))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    name, scale = done.stdout.split()
+    assert name == "CLIP" and float(scale) == pytest.approx(
+        torch.load(weights, weights_only=True)["logit_scale"].exp().item()
+    )
 
 
 def test_averaged_weights_are_exported_on_request(tmp_path: Path) -> None:

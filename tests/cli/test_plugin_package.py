@@ -67,7 +67,7 @@ def test_a_run_with_a_plugin_trains_on_two_processes_resumes_and_is_evaluated_ra
 
     run("train", *plan, "arm=clip", "name=flat", "model.image.name=flat:x", "model.embed_dim=128")
     flat = run("export", "runs/flat/s0", "out=flat.pt", typed, code=2).stderr
-    assert "model.image.name=flat:x cannot be exported" in flat and "out=FILE.safetensors is a file for" in flat
+    assert "model.image.name=flat:x cannot be exported" in flat and "out=FILE.safetensors exports" in flat
     assert flat.count("\n") == 1
 
     exported = run("export", "runs/own/s0", "out=own.safetensors", typed)

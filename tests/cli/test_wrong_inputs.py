@@ -33,6 +33,8 @@ BEFORE_TORCH = {  # command line -> part of the message; refused before torch is
     "train recipe=demo -m --cfg job seed=0,1": "-m and --cfg do not work together: leave one out",
     "train recipe=demo --resolve": "--resolve needs --cfg job",
     "train recipe=demo sed": "sed is not of the form key=value",
+    "train recipe=demo plugins": "plugins is not of the form key=value",
+    "train recipe=demo ~plugins": "only terms of the objective can be removed",
     "train -m recipe=demo temperature.tau=0.1,0.2 name=x": "would share the folder x/s0: ",
     "check recipe=demo model.init=arm:clip": "model.init=arm:clip: recipe=demo has no arms; give the path of a run",
     "check recipe=demo data.augment=gpu": "data.augment=gpu is not known; allowed: device, workers",

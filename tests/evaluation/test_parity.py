@@ -1,10 +1,11 @@
-"""Parity with clip-benchmark's zero-shot metrics on the same embeddings; test_metrics.py has recall."""
+"""Parity with clip-benchmark's metrics on the same embeddings."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from evaluation.metrics import accuracy, mean_per_class
+from evaluation.metrics import accuracy, mean_per_class, recall_at_k
 from evaluation.tasks.zeroshot import classifier
 from tests.helpers.fakes import embeddings
 
@@ -42,3 +43,22 @@ def test_the_zero_shot_classifier_equals_clip_benchmarks() -> None:
         GivenEmbeddings(), lambda texts: next(order), ["a", "b", "c", "d"], ["{c}", "a {c}", "no {c}"], "cpu", amp=False
     )
     torch.testing.assert_close(classifier(prompts, classes=4), weights.T)
+
+
+def test_recall_equals_clip_benchmarks() -> None:
+    from clip_benchmark.metrics import zeroshot_retrieval as reference
+
+    k = 5
+    owner = torch.arange(60).repeat_interleave(torch.arange(60) % 3 + 4)  # 4, 5 or 6 captions
+    image = embeddings(60, 3)
+    text = F.normalize(image[owner] + 2.5 * embeddings(len(owner), 4), dim=1)
+    scores = text @ image.T
+    positive = torch.zeros_like(scores, dtype=torch.bool)
+    positive[torch.arange(len(text)), owner] = True
+    expected = {
+        "text_to_image": reference.batchify(reference.recall_at_k, scores, positive, 16, "cpu", k=k),
+        "image_to_text": reference.batchify(reference.recall_at_k, scores.T, positive.T, 16, "cpu", k=k),
+    }
+    found = recall_at_k(image, text, owner, k)
+    assert found == pytest.approx({name: float((hits > 0).double().mean()) for name, hits in expected.items()})
+    assert 0.1 < found["text_to_image"] < 1.0  # with a recall of 0 or 1, errors could stay hidden

@@ -318,7 +318,7 @@ def embed_pairs(
 
     Raises UserError: the features do not fit on the disk.
     """
-    assert not source.streaming, "Stream refuses data.features=true"
+    assert not source.streaming, "open_source refuses data.features=true"
     statistics = {}
     if "image" in towers:
         images = image_features(config, source, towers["image"], device)

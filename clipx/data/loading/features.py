@@ -157,7 +157,8 @@ def _given(source: EmbeddingPairs, side: str, tower: Tower) -> Features:
 def _contents(source: PairSource, samples: Array) -> Array:
     """Return the hash of each image file, uint64 [images]; kept in the cache while no file of the source changes.
 
-    One process of this machine reads the files, the others wait for its hashes.
+    One process of this machine reads the files, the others wait for its hashes. If a file cannot be read, no hashes are
+    kept, and the processes read one after the other.
     """
     stamp = source.stamp()
     if stamp is None:

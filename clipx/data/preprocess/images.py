@@ -39,7 +39,7 @@ def read_error(error: OSError, path: Path, is_shard: bool = False) -> BadSample 
     """
     drive_failed = error.errno in DRIVE_FAILED
     if error.errno == errno.EIO or not (drive_failed or is_shard):
-        return BadSample(f"cannot be read ({error})")
+        return BadSample(f"cannot be read ({error.strerror})")
     return (Fault if drive_failed else UserError)(f"cannot use {path}: {error.strerror}")
 
 

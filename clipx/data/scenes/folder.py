@@ -23,7 +23,7 @@ from clipx.data.scenes.evaluation_sets import CLASS_SETS, pair_samples, retrieva
 from clipx.data.scenes.samples import Sample, training_sample
 from clipx.errors import Fault, UserError
 from clipx.utils.files import cache_home, content_hash, new_folder
-from clipx.utils.interrupts import end_with_parent
+from clipx.utils.interrupts import SIGNALS, end_with_parent
 from clipx.utils.lock import turn
 from clipx.utils.terminal import ProgressBar
 from clipx.utils.trust import load_json
@@ -76,11 +76,13 @@ def _write_shards(root: Path, config: ScenesConfig) -> None:
     files = [*_plan(config)]
     workers = min(len(os.sched_getaffinity(0)), len(files))
     fork = multiprocessing.get_context("fork")  # with another start method, each process would import torch
-    with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool, ProgressBar() as progress:
-        progress.start("rendering shards", len(files))
+    with ProcessPoolExecutor(workers, fork, _prepare, (os.getpid(),)) as pool:
+        written = pool.map(partial(_write_shard, root, config), files)  # forks, so before the bar starts a thread
         try:
-            for _ in pool.map(partial(_write_shard, root, config), files):
-                progress.advance(1)
+            with ProgressBar() as progress:
+                progress.start("rendering shards", len(files))
+                for _ in written:
+                    progress.advance(1)
         except BrokenProcessPool as error:
             raise Fault("a process that renders was killed, probably because memory ran out") from error
         except BaseException:  # also Ctrl-C: do not wait for the other shards
@@ -90,7 +92,8 @@ def _write_shards(root: Path, config: ScenesConfig) -> None:
 
 def _prepare(parent: int) -> None:
     """Let a new process leave Ctrl-C, which a terminal sends to all processes, to its parent, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in SIGNALS:  # not by the parent's handlers, which save a run
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     end_with_parent(parent)
 
 

@@ -129,7 +129,13 @@ def ensure_root_folder(config: DataConfig) -> Path:
 
 def open_source(config: DataConfig) -> PairSource | Stream:
     """Return the training pairs of a run. Raises UserError for a wrong or missing setting, or unusable data."""
-    return lookup(SOURCES, config.source, "data.source")(config)
+    pairs = lookup(SOURCES, config.source, "data.source")(config)
+    for key, allowed in (("held_out", 0), ("cache", "none"), ("features", False)):
+        if pairs.streaming and (value := getattr(config, key)) != allowed:
+            given, right = (str(one).lower() for one in (value, allowed))
+            reason = f"needs random access, which data.source={config.source} does not have"
+            raise UserError(f"data.{key}={given} {reason}; allowed: {right}, or another source")
+    return pairs
 
 
 def open_pair_source(config: DataConfig) -> PairSource:

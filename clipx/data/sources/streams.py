@@ -57,11 +57,6 @@ class Stream:
         self.column = lookup(texts.MEMBERS, config.captions, "data.captions")
         self.column_of = columns_of(extensions)
         self.at_random = config.captions == "random"
-        for key, allowed in (("held_out", 0), ("cache", "none"), ("features", False)):
-            if (value := getattr(config, key)) != allowed:
-                given, right = (str(one).lower() for one in (value, allowed))
-                reason = f"needs random access, which data.source={config.source} does not have"
-                raise UserError(f"data.{key}={given} {reason}; allowed: {right}, or another source")
         if config.num_samples is None:
             raise UserError("data.num_samples is needed for data.source=webdataset: the number of samples per epoch")
         self.num_samples = config.num_samples  # per epoch

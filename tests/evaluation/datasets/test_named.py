@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Callable
@@ -222,7 +221,7 @@ def test_karpathys_test_split_has_every_caption(name: str, folder: str, filepath
     ],
 )
 def test_statements_of_mmvp_get_the_chosen_prompt(tmp_path: Path, choice: str, expected: str) -> None:
-    types = ["Color and Appearance", "Quantity and Count", "Color and Appearance"]
+    types = ["Color and Appearance", "Quantity and Count", "Color and Appearance", "Text"]
     replicas.mmvp(tmp_path, types, reverse=True)
     data = fakes.opened(f"mmvp:{tmp_path}", MinimalPairs, Settings(prompts=choice))
     assert data.texts("test", "captions")[2] == expected and data.categories("test") == types
@@ -253,14 +252,24 @@ def test_the_published_names_of_clevrs_distances_have_an_empty_one(tmp_path: Pat
 
 
 def test_groups_are_those_that_webdataset_reads(tmp_path: Path) -> None:
-    folder = tmp_path / SHARDS["fmow"] / "test"
-    fakes.labelled(folder.parent, classes=3, test=18, groups=4)
-    shutil.copy(folder / "0.tar", folder / "1.tar")  # with the same keys
-    (folder / "nshards.txt").write_text("2\n")
+    fakes.labelled(tmp_path / SHARDS["fmow"], classes=3, test=18, groups=4)
     group = labelled("fmow", tmp_path).groups("test")
-    shards = webdataset.WebDataset([f"{folder}/{number}.tar" for number in range(2)], shardshuffle=False)
+    shards = webdataset.WebDataset(str(tmp_path / SHARDS["fmow"] / "test" / "0.tar"), shardshuffle=False)
     expected = [int(row[0]) for (row,) in shards.decode().to_tuple("npy")]
-    assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)] * 2
+    assert group is not None and group.tolist() == expected == [i // 3 % 4 for i in range(18)]
+
+
+def test_groups_belong_to_the_sample_of_their_folder_and_shard(tmp_path: Path) -> None:
+    folder = tmp_path / SHARDS["fmow"]
+    fakes.labelled(folder)
+    for group in range(2):
+        members = {"cls": b"0", "png": fakes.picture(group), "npy": fakes.array([group])}
+        with tarfile.open(folder / "test" / f"{group}.tar", "w") as tar:
+            for extension, content in members.items():
+                add(tar, f"./s0.{extension}", content)
+    (folder / "test" / "nshards.txt").write_text("2\n")
+    group_of = labelled("fmow", tmp_path).groups("test")
+    assert group_of is not None and group_of.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("wrong", [b"", b"no array", fakes.array([]), fakes.array([-1])])

@@ -142,6 +142,7 @@ def test_a_batch_without_a_good_sample_is_replaced_by_the_next_batch(tmp_path: P
 def test_the_error_of_a_wrong_setting_of_a_stream_names_it(
     tmp_path: Path, key: str, value: object, message: str
 ) -> None:
+    write_two_urls(tmp_path)
     made = config(tmp_path)
     setattr(made, key, value)
     with pytest.raises(UserError, match=message):
