@@ -51,12 +51,6 @@ def _text_or_image(entry: dict[str, Any]) -> bool:
     return bool(shown) and all(isinstance(text, str) for text in shown)
 
 
-def _matrix_fits(artifact: dict[str, Any]) -> bool:
-    """Return True if all rows and columns of the matrix have names."""
-    names, matrix = len(artifact["classnames"]), artifact["matrix"]
-    return all(len(counts) <= names for counts in (matrix, *matrix))
-
-
 def _cells_fit(artifact: dict[str, Any]) -> bool:
     """Return True if the class numbers of all cells have names."""
     names = len(artifact["classnames"])
@@ -70,7 +64,6 @@ POINTS = [_row(_finite, _finite)]
 ANSWERS = [({"similarity": _number, "correct": object}, _text_or_image)]
 CAPTION = {"caption": str, "text": _finite, "image": _finite, "popularity": lambda p: p is None or _finite(p)}
 SHAPES: dict[str, Any] = {
-    "confusion": ({"classnames": [object], "matrix": [[_finite]]}, _matrix_fits),
     "confused": ({"classnames": [object], "cells": [_row(int, int, _finite)]}, _cells_fit),
     "retrieval": {
         "text_to_image": [({"rank": int, "images": ANSWERS}, _text_or_image)],

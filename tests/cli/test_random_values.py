@@ -38,7 +38,6 @@ FILES = (
     "designs/clip_reg_mini.json",
 )  # fmt: skip
 ARTIFACTS: dict[str, dict[str, Any]] = {  # one of each kind that the helper of reports does not write
-    "confusion": {"classnames": ["a", "b"], "matrix": [[0, 1], [2, 0]]},
     "geometry": {
         "margins": {"first": -1.0, "last": 1.0, "counts": [1, 2]},
         "pca": {"image": [[0.0, 1.0]], "text": [[1.0, 0.0]]},

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 from clipx.errors import printable_line
@@ -25,11 +26,11 @@ Members = list[tuple[RunGroup, list[Artifact]]]  # groups with one artifact per 
 ClassPair = tuple[int, int]  # numbers of the true and the predicted class
 
 
-def artifacts_by_dataset(groups: list[RunGroup], *kinds: str) -> dict[str, Members]:
-    """Return, by data set, the groups that have artifacts of these kinds ("retrieval"), each with one per seed."""
+def artifacts_by_dataset(groups: list[RunGroup], kind: str) -> dict[str, Members]:
+    """Return, by data set, the groups that have artifacts of a kind ("retrieval"), each with one per seed."""
     by_dataset: dict[str, dict[str, tuple[RunGroup, list[Artifact]]]] = {}
     for group in groups:
-        for dataset, artifact in (found for run in group.runs for kind in kinds for found in run.artifacts_of(kind)):
+        for dataset, artifact in (found for run in group.runs for found in run.artifacts_of(kind)):
             by_group = by_dataset.setdefault(dataset, {})
             by_group.setdefault(group.label, (group, []))[1].append(artifact)
     return {dataset: list(by_group.values()) for dataset, by_group in by_dataset.items()}
@@ -38,23 +39,18 @@ def artifacts_by_dataset(groups: list[RunGroup], *kinds: str) -> dict[str, Membe
 def confusions(groups: list[RunGroup]) -> list[Block]:
     """Return a table of the most confused classes for each data set and group, summed over seeds."""
     tables: list[Block] = []
-    for dataset, members in artifacts_by_dataset(groups, "confusion", "confused").items():
+    for dataset, members in artifacts_by_dataset(groups, "confused").items():
         for group, artifacts in members:
             names = [str(name) for name in artifacts[0]["classnames"]]
             seeds = [seed for seed in artifacts if seed["classnames"] == artifacts[0]["classnames"]]
-            counts = sum(map(_counts, seeds), Counter[ClassPair]())
+            counts = Counter[ClassPair]()
+            for true, predicted, count in chain(*(seed["cells"] for seed in seeds)):
+                counts[true, predicted] += count
             title = f"{dataset} · {group.label}" if len(groups) > 1 else dataset
             several = f" · sum of {len(seeds)} seeds" if len(seeds) > 1 else ""
             if (table := _most_confused(names, counts)).rows:  # none if all images are classified rightly
                 tables.append(Details(f"{title}{several}", [table], open=not tables))
     return tables
-
-
-def _counts(artifact: Artifact) -> Counter[ClassPair]:
-    if artifact["kind"] == "confused":  # else of an earlier version
-        return Counter({(true, predicted): count for true, predicted, count in artifact["cells"]})
-    rows = enumerate(artifact["matrix"])
-    return Counter({(true, predicted): count for true, row in rows for predicted, count in enumerate(row)})
 
 
 def _most_confused(names: list[str], counts: Counter[ClassPair]) -> Table:

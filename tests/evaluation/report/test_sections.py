@@ -80,13 +80,13 @@ def test_a_diverged_seed_is_named_and_its_missing_loss_is_no_metric() -> None:
     assert results([], group_runs(lost_and_finished()[:1]), {}) == [first]
 
 
-def test_confusions_of_the_first_versions_are_shown_beside_new_ones_of_the_same_set() -> None:
-    old = {"kind": "confusion", "matrix": [[0, 2, 0], [0, 0, 0], [0, 0, 0]]}
-    new = {"kind": "confused", "cells": [[0, 1, 2]]}
-    other_seed = {"kind": "confused", "cells": [[0, 0, 2], [0, 1, 1], [2, 1, 1]]}
+def test_confusions_are_summed_over_seeds() -> None:
+    cells = {0: [[0, 1, 2]], 1: [[0, 0, 2], [0, 1, 1], [2, 1, 1]]}
+    confused = {"kind": "confused", "classnames": ["a", "b", "c"]}
     runs = [
-        replace(synthetic.run("r", arm, seed, {}), artifacts={"zeroshot-x": {"classnames": ["a", "b", "c"], **found}})
-        for arm, seed, found in (("a", 0, old), ("b", 0, new), ("a", 1, other_seed), ("b", 1, other_seed))
+        replace(synthetic.run("r", arm, seed, {}), artifacts={"zeroshot-x": {**confused, "cells": found}})
+        for arm in ("a", "b")
+        for seed, found in cells.items()
     ]
     first, second = confusions(group_runs(runs))
     assert isinstance(first, Details) and isinstance(second, Details)

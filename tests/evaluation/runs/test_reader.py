@@ -74,7 +74,7 @@ def test_the_folder_of_a_report_beside_runs_is_passed_over(tmp_path: Path) -> No
         ("environment.json", "{"),
         ("timing.json", '{"evaluation_seconds": null}'),
         ("artifacts/retrieval-x.json", '{"kind": "retrieval", "image_to_text": [], "text_to_image": [{"rank": 1}]}'),
-        ("artifacts/zeroshot-x.json", '{"kind": "confusion", "classnames": ["a"], "matrix": [[1, 2]]}'),
+        ("artifacts/zeroshot-x.json", '{"kind": "confused", "classnames": ["a"], "cells": [[0, 1, 2]]}'),
         ("results.jsonl", '{"task": "zeroshot"}\n'),
     ],
 )
