@@ -135,7 +135,7 @@ def _reproduce(plan: Plan, runs: list[PlannedRun], designs: list[Design], gpus: 
             except UserError as error:  # for example, too few methods after failed runs
                 print(error)
     if failures:
-        named = "; ".join(f"{folder} {_failure(error)}" for folder, error in failures.items())
+        named = "; ".join(f"{folder} failed: {one_line(error)}" for folder, error in failures.items())
         count = f"{len(failures)} of {len(runs)} runs failed"
         raise most_severe(list(failures.values()))(f"{count}: {named}")
 
@@ -230,19 +230,15 @@ def _run_all(pool: Pool, runs: list[PlannedRun], jobs: int) -> dict[Path, Except
         except BrokenProcessPool:  # killed, for example when the system ran out of memory
             progress = f"{folder}/output.log shows its progress; run the same command to resume"
             failures[folder] = Fault(f"its process was killed; {progress}")
-            message = _failure(failures[folder])
+            message = f"failed: {failures[folder]}"
         except Exception as error:
             failures[folder] = error
-            message = _failure(error)
+            message = f"failed: {one_line(error)}"
         left[run.arm] -= 1
         took = run_time(left, known, jobs)
         time_left = f", about {duration(took)} left" if took else ""
         print(f"{done}/{len(runs)} {folder} {message}{time_left}", file=sys.stderr, flush=True)
     return failures
-
-
-def _failure(error: Exception) -> str:
-    return f"failed: {' '.join(str(error).split()) or type(error).__name__}"
 
 
 def run_one(overrides: list[str]) -> str:

@@ -44,25 +44,17 @@ COMMANDS = {  # prefix of a figure's name -> the paper's figure, and the command
 
 def paper_tables(evidence: Evidence) -> list[Block]:
     """Return the folded tables of the recipes that were run, and one sentence on the others."""
-    blocks: list[Block] = [
-        Details(
-            f"Paper {table.paper}: {table.title}, {table.recipe}",
-            [Text(f"Published: {table.source}."), _table(table, evidence.runs[table.recipe])],
-        )
-        for table in TABLES
-        if table.recipe in evidence.runs
-    ]
+    blocks: list[Block] = []
+    for table in TABLES:
+        if (arms := evidence.runs.get(table.recipe)) is not None:
+            columns = ["Arm", *(column.label for column in table.columns), "To fill empty cells"]
+            rows = [_row(table, arm, published.split(), arms.get(arm, {})) for arm, published in table.rows.items()]
+            title = f"Paper {table.paper}: {table.title}, {table.recipe}"
+            blocks.append(Details(title, [Text(f"Published: {table.source}."), Table(columns, rows)]))
     if not_run := sorted({table.recipe for table in TABLES} - set(evidence.runs)):
         commands = ", ".join(f"clipx reproduce recipe={recipe}" for recipe in not_run)
         blocks.append(Text(f"Tables without runs. To fill them with runs at the papers' scale: {commands}", "muted"))
     return blocks
-
-
-def _table(table: PaperTable, arms: dict[str, Seeds]) -> Table:
-    return Table(
-        ["Arm", *(column.label for column in table.columns), "To fill empty cells"],
-        [_row(table, arm, published.split(), arms.get(arm, {})) for arm, published in table.rows.items()],
-    )
 
 
 def _row(table: PaperTable, arm: str, published: list[str], seeds: Seeds) -> list[Cell]:
