@@ -150,7 +150,7 @@ def trained_part(tower: TowerConfig) -> str:
     if tower.lora:
         return f"adapters of rank {tower.lora}"
     if tower.trainable_blocks:
-        return f"frozen but for the last {tower.trainable_blocks} blocks"
+        return "frozen but for " + ("the last block" if (n := tower.trainable_blocks) == 1 else f"the last {n} blocks")
     return "frozen" if tower.frozen else ""
 
 
