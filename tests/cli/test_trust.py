@@ -100,6 +100,14 @@ def test_a_recipe_of_somebody_else_is_refused_in_one_line(
     assert not (tmp_path / "PWNED").exists()
 
 
+@pytest.mark.parametrize("command", [["train", "--cfg", "job"], ["reproduce", "dry=true"]])
+def test_a_command_that_only_prints_imports_no_code_of_a_recipe(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "pwned.py").write_text("open('PWNED', 'w')\nTERMS = {}\n")
+    (tmp_path / "r.yaml").write_text("defaults: [demo]\nplugins: [pwned]\n")
+    clipx_here(*command, "recipe=r", f"--config-dir={tmp_path}", cwd=tmp_path, code=2)
+    assert not (tmp_path / "PWNED").exists()
+
+
 SCHEMES = {  # URL in a recipe -> what the line says; None: read, by curl without the user's keys
     "pipe:touch PWNED": "starts a program",
     "PIPE:touch PWNED": "starts a program",

@@ -118,6 +118,16 @@ def test_training_pairs_count_in_no_score_unless_they_are_named(
     assert "low is first of 2" in capsys.readouterr().out
 
 
+def test_seeds_that_were_scored_on_other_data_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in runs_of("low", 0.50) + runs_of("high", 0.52):
+        data = {"captions/test": "b" if one.seed == 2 else "a"}
+        write(tmp_path / "runs", replace(one, results=[replace(row, hashes=row.hashes | data) for row in one.results]))
+    report(["compare", str(tmp_path / "runs")])
+    assert "Results on other data than those of most runs are not averaged" in capsys.readouterr().out
+    report([str(tmp_path / "runs")])
+    assert "are not averaged with them" in (tmp_path / "runs" / "report.md").read_text()
+
+
 def test_if_all_results_have_a_limit_limited_is_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in runs_of("low", 0.50) + runs_of("high", 0.52):
         rows = [replace(row, hashes=row.hashes | {"limit": "2"}) for row in one.results]

@@ -11,7 +11,7 @@ from clipx import objectives
 from clipx.errors import UserError
 from clipx.run.folder import RunFolder
 from clipx.utils import plugins
-from clipx.utils.plugins import load_plugins
+from clipx.utils.plugins import load_plugins, load_plugins_of_file
 from evaluation.datasets.opening import open_dataset
 from tests.helpers import plugin_tables
 from tests.helpers.folder import settings
@@ -85,6 +85,11 @@ def test_a_file_in_this_folder_hides_no_installed_package(here: Path) -> None:
     (here / "colorsys.py").write_text("raise RuntimeError\n")  # also a module of the standard library
     with pytest.raises(UserError, match=r"plugins=colorsys adds nothing"):
         load_plugins(["colorsys"])
+
+
+def test_a_file_may_name_an_installed_package_without_permission() -> None:
+    with pytest.raises(UserError, match=r"plugins=rich adds nothing"):  # so it was imported
+        load_plugins_of_file(["rich"])
 
 
 def test_two_plugins_cannot_add_the_same_name_and_runs_that_need_a_loaded_one_are_read(here: Path) -> None:

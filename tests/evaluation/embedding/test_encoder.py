@@ -84,9 +84,10 @@ def pickled(value: Any) -> bytes:
         (pickled(torch.nn.Linear(2, 2)), r"w.pt holds Python objects, such as a whole module.*state_dict"),
         (pickled({"a": [1, 2]}), r"w.pt holds other values than tensors"),
         (pickled({"model.visual.w": torch.ones(1)}), r"w.pt: all names start with model"),
+        (pickled({"_orig_mod.visual.w": torch.ones(1)}), r"w.pt: all names start with _orig_mod"),
         (pickled({"visual.w": torch.ones(1)}), r"w.pt does not hold weights of mini-48: .{,300}$"),
     ],
-    ids=["empty", "pickle", "lfs", "module", "lists", "wrapped", "other_names"],
+    ids=["empty", "pickle", "lfs", "module", "lists", "wrapped", "compiled", "other_names"],
 )
 def test_a_file_without_weights_is_refused(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, content: bytes, reason: str

@@ -147,6 +147,7 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     assert "<script" not in markdown
     assert "<img" not in markdown
     assert "example.org" not in html + markdown  # an image that is a link
+    assert not {"\x00", "\x1b"} & {*html, *markdown}
     for line in markdown.splitlines():  # a bar in a caption must not open a column beyond the seven
         if line.startswith("| &lt;script") and "image-" in line:
             assert len(re.findall(r"(?<!\\)\|", line)) == 8

@@ -106,6 +106,9 @@ def test_every_kind_of_bad_sample_is_skipped_and_no_good_one(tmp_path: Path) -> 
         assert re.search(BAD[line.split(":")[1]], line)
     assert len(good) == 90 and {source.where(i) for i in good} >= {"cut.tar:before"}
     assert len(good) + len(bad) == len(source)
+    config.max_bad_rate = 0.01  # fewer than the samples that are left out before a step
+    with pytest.raises(UserError, match=r"samples are bad, more than data\.max_bad_rate=0\.01: .*no_text"):
+        Loader(config, source, sampler, inputs(), tokenize)
 
 
 def test_the_share_of_bad_samples_is_checked_after_enough_samples_even_if_the_last_are_good() -> None:
