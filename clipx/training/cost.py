@@ -135,9 +135,10 @@ def count_step(config: RunConfig, processes: int = 1, on_gpu: bool = False) -> S
         leaves = [output for output in outputs if output is not None and output.requires_grad]
         _count_gradients(trained, live)
         torch.autograd.backward(leaves, [torch.empty_like(leaf) for leaf in leaves])
+        backward_flops = live.flops  # without those of an update, such as Muon's
         optimizer_step()
         del averages, buckets, other_images
-    tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + live.flops) * pairs // micro_batch
+    tower_flops = (forward_flops * (1 if train.accumulation == 1 else 2) + backward_flops) * pairs // micro_batch
     values = sum(tensor.numel() for tensor in model.state_dict().values())
     count = sum(parameter.numel() for parameter in trained)
     return StepCost(tower_flops, in_objective, values, count, outputs[0].shape[-1], dict(live.at_peak))

@@ -144,7 +144,11 @@ def test_the_memory_of_a_tower_that_fake_tensors_cannot_run_is_unknown(monkeypat
 
 @pytest.mark.parametrize("kind", ["timm:muon", "timm:adamp", "timm:kron"])
 def test_an_optimizer_that_fake_tensors_cannot_run_is_counted_as_adamw(kind: str) -> None:
-    assert count_step(replace(small(64), optimizer=OptimizerConfig(kind=kind))) == count_step(small(64))
+    found, expected = count_step(replace(small(64), optimizer=OptimizerConfig(kind=kind))), count_step(small(64))
+    if kind == "timm:muon":  # some versions of timm can run it, with its own memory; its products are none of a tower
+        assert found.tower_flops == expected.tower_flops
+    else:
+        assert found == expected
 
 
 def test_torchs_memory_tracker_finds_the_same_peak() -> None:
