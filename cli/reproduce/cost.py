@@ -44,7 +44,7 @@ class Cost:
 
 
 def estimate(config: RunConfig, device: Device, share: float, known: Counts) -> Cost | None:
-    """Estimate the cost of a run on one GPU; None if its number of steps is unknown before the data are read.
+    """Estimate the cost of a run on one GPU. Return None if only the data tell how many steps the run has.
 
     Args:
         share: fraction of the device's peak FLOP/s that a step reaches.

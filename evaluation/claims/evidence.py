@@ -51,7 +51,7 @@ class Evidence:
 
 
 def collect_evidence(runs: list[Run], paths: list[Path]) -> Evidence:
-    """Group runs by recipe, arm and seed; read the designs stored for `paths`, and each claims.json at or below them.
+    """Group runs by recipe, arm and seed. Read the stored designs and every claims.json at or below `paths`.
 
     Runs and results are left out, with a message, if they could change a verdict unnoticed: unfinished runs, runs with
     overrides or on other data, results on sets outside the stored design or scored in another way than most.

@@ -98,6 +98,6 @@ def step(objective: Objective, table: SampleTable, batch: Embeddings, at: Progre
 
 
 def fresh(terms: dict[str, Any], n: int, dtype: torch.dtype = torch.float64) -> tuple[Objective, SampleTable]:
-    """Return a new objective for n samples, and its table."""
+    """Return a new objective for n training pairs, and the table of its numbers for each pair."""
     objective = objectives.build(terms, n)
     return objective, SampleTable(objective.columns, n, dtype=dtype)

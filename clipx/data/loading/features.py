@@ -176,7 +176,7 @@ def _contents(source: PairSource, samples: Array) -> Array:
 
 
 def _hashes(source: PairSource, samples: Array) -> tuple[Array, bool]:
-    """Return the hash of each image file, and False if a file can perhaps be read later although it did not change."""
+    """Return a hash for each image file, and True if all could be read; else a later try may give other hashes."""
     unread = list[int]()
 
     def content(sample_id: int) -> int:

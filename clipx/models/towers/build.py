@@ -93,7 +93,7 @@ def _set_head(tower: Tower[InputsT], config: TowerConfig, embed_dim: int | None)
 
 
 def build_tower(model: ModelConfig, side: str, load: bool) -> Tower[Any]:
-    """Build the tower of a side, "image" or "text", without model.SIDE.head. Raises UserError like `build_towers`."""
+    """Build the image tower or the text tower (`side`), without its head. Raises UserError like `build_towers`."""
     tower: Tower[Any] = _builder(model, side)(getattr(model, side), model.embed_dim, load)
     if side == "image":
         _check_image_size(model.image, tower)

@@ -1,4 +1,4 @@
-"""CountBench, XTD10, Multi30k and XM3600: replicas of the published layouts; test_faults.py has more faulty ones."""
+"""CountBench, XTD10, Multi30k and XM3600 are read from small copies of their layouts; test_faults.py damages them."""
 
 from pathlib import Path
 

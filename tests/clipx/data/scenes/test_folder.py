@@ -159,7 +159,7 @@ def test_a_killed_rendering_leaves_only_hidden_files_which_the_next_rendering_re
 
 
 def test_one_world_has_the_evaluation_sets_of_both_worlds(tmp_path: Path) -> None:
-    """Neither scenes nor captions have shapes or colours of the other world."""
+    """Each world has its own shapes and colours, in its images and in its captions."""
     config = ScenesConfig(num_train=60, test_images=12, test_pairs=1, world="second", noise=0.3, popularity_skew=1.0)
     scenes_folder.render_folder(tmp_path / "data", config)
     for sets, world in (("scenes_*", "first"), ("new_*", "second"), ("train", "second")):
